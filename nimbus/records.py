@@ -7,7 +7,7 @@ broken record is refused with the name of its place, and never understood in par
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -28,7 +28,7 @@ from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment, WorkerInfo
@@ -110,47 +110,6 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
-_NOT_IN_LAYOUT_1: dict[str, Any] = {
-    "notify": True,
-    "warn_after": True,
-    "expect": True,
-    "late": True,
-    "variables": True,
-    "parent": True,
-    "submitted_by": True,
-    "rerun_of": True,
-    "selected": True,
-    "note": True,
-    "paused": True,
-    "stopping_at": True,
-    "tasks": {
-        "__all__": {
-            "spec": {
-                "requirements",
-                "when",
-                "allow_failure",
-                "pools",
-                "secrets",
-                "env",
-                "runs_on",
-                "start_after",
-                "queue_timeout",
-                "warn_after",
-                "reads",
-                "waits_for",
-                "children",
-            },
-            "attempts": {"__all__": {"application", "has_result"}},
-            "settled": True,
-            "left_out": True,
-            "reused": True,
-            "warned": True,
-            "asked": True,
-            "children": True,
-        }
-    },
-}
-"""Fields that a cluster of schema 1 does not know. They are left out, not null, to save room for tasks."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -159,26 +118,12 @@ class RunCodec:
 
     def encode(self, run: Run) -> bytes:
         """JSON, UTF-8, with the schema number."""
-        if run.layout == 1:
-            tasks = {name: _in_state(task, _NOT_RUN, _SKIPPED) for name, task in run.tasks.items()}
-            return _RUN_BODY.encode(RunBody(**_header(run), tasks=tasks), _NOT_IN_LAYOUT_1)
         return _RUN_BODY.encode(RunBody(**_header(run), tasks=dict(run.tasks)))
 
     def decode(self, data: bytes, place: str) -> Run:
         """Read a run. UnreadableRecordError: see `RecordCodec.decode`."""
         body = _RUN_BODY.decode(data, place)
-        tasks = body.tasks.values()
-        if body.layout == 1:
-            return Run(**_header(body), tasks=Tasks(_in_state(task, _SKIPPED, _NOT_RUN) for task in tasks))
-        return Run(**_header(body), tasks=Tasks(tasks))
-
-
-_NOT_RUN, _SKIPPED = TaskState.NOT_RUN, TaskState.SKIPPED
-
-
-def _in_state(task: TaskRun, one: TaskState, other: TaskState) -> TaskRun:
-    """The task, with state `one` replaced by `other`. Layout 1 stores "not run" as "skipped"."""
-    return replace(task, state=other) if task.state is one else task
+        return Run(**_header(body), tasks=Tasks(body.tasks.values()))
 
 
 def _header(run: RunHeader) -> dict[str, Any]:
@@ -186,7 +131,7 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
-BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
+BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
 TERM: RecordCodec[Term] = RecordCodec(TypeAdapter(Term))
@@ -212,11 +157,8 @@ class CommandBody:
     submitted_at: str
     submitted_by: str
     asked_by: Principal | None = None
-    """Release 0.1 ignores it."""
     key: CommandKey | None = None
-    """Only from schema 2 of the cluster on."""
     if_match: tuple[str, ...] = ()
-    """Only from schema 2 of the cluster on: release 0.1 ignores it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

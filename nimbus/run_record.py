@@ -30,7 +30,8 @@ from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
 
-SCHEMA = 2
+SCHEMA = 1
+_BEGINS = b'{"schema":%d,' % SCHEMA
 PIECE_BYTES = 96 * 1024
 """Limit of one node of a plan."""
 LARGEST_INLINE = 4 * 1024
@@ -120,9 +121,7 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
             pages = [nodes[name] for name in names if name.startswith("tasks-")]
         plan, fresh = _decode_plan(packed)
         progress = [found for page in pages for found in json.loads(_unfolded(page))]
-        head = _HEADER.validate_python(
-            header | {name: getattr(plan, name) for name in _IN_PLAN} | {"layout": SCHEMA}
-        )
+        head = _HEADER.validate_python(header | {name: getattr(plan, name) for name in _IN_PLAN})
         return Run.of(head, Tasks(_tasks(head, fresh, progress)))
     except KeyError as exc:
         raise UnreadableRecordError(place, f"its part {exc} is missing") from exc
@@ -134,14 +133,13 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
 
 
 def listed(data: bytes, place: str) -> ListedRun:
-    """The fields that lists need, from a run's own node of any layout.
+    """The fields that lists need, from a run's own node.
 
     Raises:
         UnreadableRecordError: the node is broken, or of a newer schema.
     """
-    # Release 0.1 sorts all keys, so its records need a whole parse to find the schema number.
-    if not data.startswith((b'{"schema":1,', b'{"schema":2,')) and _object(data, place).get("schema") != 1:
-        raise UnreadableRecordError(place, "neither of schema 1 nor 2, which this version knows; upgrade it")
+    if not data.startswith(_BEGINS):
+        raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
     try:
         found = _LISTED.validate_json(data)
     except ValidationError as exc:
@@ -149,11 +147,6 @@ def listed(data: bytes, place: str) -> ListedRun:
     # Times that share one object for UTC are sorted 30 times as fast. A copy of the whole takes 3 us more.
     object.__setattr__(found, "created_at", found.created_at.astimezone(UTC))
     return found
-
-
-def is_header(data: bytes) -> bool:
-    """True when a run's own node is a header; False when it is a whole run, as in schema 1."""
-    return data.startswith(b'{"schema":2,')
 
 
 def _unfolded_header(data: bytes, place: str) -> dict[str, Any]:
@@ -174,9 +167,7 @@ def _object(data: bytes, place: str) -> dict[str, Any]:
 
 
 def _header(run: Run) -> bytes:
-    body: dict[str, Any] = _HEADER.dump_python(
-        run, mode="json", exclude={*_IN_PLAN, "layout"}, exclude_defaults=True
-    )
+    body: dict[str, Any] = _HEADER.dump_python(run, mode="json", exclude={*_IN_PLAN}, exclude_defaults=True)
     plan = _plan_of(run)
     if _is_small(run):
         page = _encode_page(run.tasks.pages[0] if run.tasks.pages else ())

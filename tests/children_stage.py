@@ -57,7 +57,7 @@ class Stage:
 
     def __init__(self, *specs: PipelineSpec, max_running: int | None = None, slots: int = 100) -> None:
         self.now = NOW
-        self.state = State(epoch=3, schema=2, policy=Policy(max_running=max_running))
+        self.state = State(epoch=3, schema=1, policy=Policy(max_running=max_running))
         worker = WorkerInfo(
             id=WorkerId("w"),
             host=HostId("h"),
@@ -66,7 +66,6 @@ class Stage:
             slots=slots,
             version="1",
             started_at=NOW,
-            newest_schema=2,
         )
         self.state.put_workers([worker], self.instant())
         for spec in specs:

@@ -159,7 +159,7 @@ class RunSummaryModel(Model):
     """IANA name of the zone of its dates; null: an earlier release created the run."""
     created_at: datetime
     started_at: datetime | None
-    """Null if it is or was only queued, or in history of release 0.1, where runs start at once."""
+    """Null if it is or was only queued."""
     finished_at: datetime | None
     parent: ParentModel | None = None
     """The task that started it; null: no task did."""

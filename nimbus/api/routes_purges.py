@@ -16,7 +16,7 @@ from nimbus.api.models import CommandModel
 from nimbus.api.models_purges import PlannedPurgeModel, PurgePlanModel
 from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
@@ -74,7 +74,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Delete parts of ended runs. Once it is accepted, the leader does it within minutes."""
 
         def command() -> PurgeRuns:
-            check_schema(services, "a purge")
             return body.command()
 
         return await submit(services, command, response, wait_s=wait)

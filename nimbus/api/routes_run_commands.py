@@ -11,7 +11,7 @@ from nimbus.api.requests import MarkBody, ReasonBody, RerunBody, RunIdText, Task
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.routes_runs import make_run_id
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.domain.commands import MarkTask, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
@@ -79,7 +79,6 @@ def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
         raise RefusedError("bad_selection", "only, from and upto need tasks; all and failed take none.")
     if body.marks and not body.reason:
         raise RefusedError("no_reason", "marks need a reason.")
-    check_schema(services, "a rerun")
     earlier = find_run(services, run_id)
     known_pipeline(services, earlier.pipeline)
     if body.run_id:

@@ -27,7 +27,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import key_of, timeline
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
@@ -246,25 +246,24 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
         run_id=RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now()),
         parameters=body.parameters,
         logical_date=body.logical_date,
-        data_interval=_interval(services, body),
+        data_interval=_interval(body),
         priority=body.priority,
-        selection=_selection(services, body),
+        selection=_selection(body),
     )
 
 
-def _selection(services: ApiServices, body: StartRunBody) -> Selection | None:
-    """The requested tasks. Raises RefusedError if a leader may ignore them."""
+def _selection(body: StartRunBody) -> Selection | None:
+    """The requested tasks; None: all."""
     given = body.selection
     if given is None:
         return None
-    check_schema(services, "a run of selected tasks")
     names = tuple(TaskName(name) for name in given.tasks)
     reuse = None if given.reuse is None else RunId(given.reuse)
     return Selection(scope=Scope(given.scope), tasks=names, reuse=reuse)
 
 
-def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
-    """The requested data interval. Raises RefusedError if it is empty, or a leader may ignore it."""
+def _interval(body: StartRunBody) -> DataInterval | None:
+    """The requested data interval. Raises RefusedError if it is empty."""
     given = body.data_interval
     if given is None:
         return None
@@ -274,7 +273,6 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
             f"a data interval ends after it starts; {given.end.isoformat()} is not after "
             f"{given.start.isoformat()}.",
         )
-    check_schema(services, "a run with a data interval")
     return DataInterval(start=given.start, end=given.end)
 
 

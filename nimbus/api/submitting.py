@@ -23,7 +23,6 @@ from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, Star
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.idempotency import KeyUsedError
 from nimbus.domain.ids import CommandId
-from nimbus.domain.schema import require_schema
 from nimbus.ports import CommandQueue
 
 MAX_WAIT_S = 60.0
@@ -84,17 +83,14 @@ async def submit(
 
     def queue() -> Queued:
         key = key_of_request()
-        if key is not None:
-            check_schema(services, "an Idempotency-Key")
-            if (known := queued_before(services, key)) is not None:
-                return known
+        if key is not None and (known := queued_before(services, key)) is not None:
+            return known
         command = make()
         run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
         asks = principal()
         check_role(asks, needed_role(command), command.type)
         check_own(services, asks, command)
-        if if_match := condition_of(command):
-            check_schema(services, HEADER)
+        if_match = condition_of(command)
         asks = replace(asks, reason=getattr(command, "reason", "") or asks.reason)
         name = who_asks(services.health.info().id)
         try:
@@ -170,8 +166,3 @@ def check_own(services: ApiServices, asks: Principal, command: Command) -> None:
         record = services.reader.pipeline(command.pipeline)
         if record is not None:
             check_owner(asks, record.name, record.owner)
-
-
-def check_schema(services: ApiServices, what: str) -> None:
-    """Raise RefusedError while a leader of release 0.1 could ignore a part of a command."""
-    require_schema(services.health.schema() or 1, what)

@@ -41,7 +41,6 @@ from nimbus.worker.testing_session import own_session
 TaskFunction = Callable[..., Any]
 _RELEASE = ReleaseDigest("0" * 64)
 _HERE = WorkerId("here")
-_LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,6 @@ def try_out(
         logical_date=logical_date or now,
         data_interval=None if data_interval is None else _interval(*data_interval),
         cause=RunCause.MANUAL,
-        layout=_LAYOUT,
         asked_at=now,
     )
     with TemplateHelper() as templates:

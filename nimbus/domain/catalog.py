@@ -61,14 +61,6 @@ CLOCK_DIFFERENCE = timedelta(seconds=2)
 """Clocks of participants that differ by more are worth a warning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definitions:
-    """Complete definitions in a record of layout 1, where a scheduler of release 0.1 reads them."""
-
-    published: PipelineSpec
-    active: PipelineSpec | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecord:
     """One pipeline in the catalog."""
@@ -82,18 +74,16 @@ class PipelineRecord:
     profile: Profile
     """Profile of the active release; of the newest release while none is active."""
     owner: str | None = None
-    """A principal or a team, which may publish and remove it. None: admins alone. In layout 2 only."""
+    """A principal or a team, which may publish and remove it. None: admins alone."""
     pinned: tuple[ReleaseDigest, ...] = ()
-    """Releases that backfills under way need. In layout 2 only."""
+    """Releases that backfills under way need."""
     schedule_position: datetime | None = None
     """All fire times up to here are done. The transaction that creates a run moves it."""
     rewound_from: datetime | None = None
-    """The position before it was set back: fire times up to here may have runs in history. Layout 2 only."""
+    """The position before it was set back: fire times up to here may have runs in history."""
     skips: Skips = Skips()  # noqa: RUF009 - immutable
-    """Fire times that started no run. ZooKeeper keeps them in layout 2 only."""
+    """Fire times that started no run."""
     updated_at: datetime
-    definitions: Definitions | None = None
-    """Present in layout 1 only."""
 
     @property
     def is_scheduled(self) -> bool:
@@ -103,11 +93,6 @@ class PipelineRecord:
     def fires_after(self, now: datetime) -> datetime:
         """The moment after which the schedule fires next: its position, if a clock was ahead, else `now`."""
         return now if self.schedule_position is None else max(now, self.schedule_position)
-
-    @property
-    def layout(self) -> int:
-        """Layout in ZooKeeper. 1: one node, with the definitions; 2: see `nimbus.pipeline_record`."""
-        return 2 if self.definitions is None else 1
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -35,7 +35,6 @@ class ActivatePipeline:
     pipeline: PipelineName
     digest: ReleaseDigest | None = None
     reason: str = ""
-    """Release 0.1 ignores it."""
     type: Literal["activate_pipeline"] = "activate_pipeline"
 
 
@@ -74,12 +73,11 @@ class StartRun:
     logical_date: datetime | None = None
     """None: the time of acceptance."""
     data_interval: DataInterval | None = None
-    """Release 0.1 ignores it."""
     priority: Priority | None = None
     release: ReleaseDigest | None = None
-    """None: the active one. Release 0.1 ignores it."""
+    """None: the active one."""
     selection: Selection | None = None
-    """Which tasks are run; None: all. Release 0.1 ignores it."""
+    """Which tasks are run; None: all."""
     type: Literal["start_run"] = "start_run"
 
     @property
@@ -272,7 +270,7 @@ class Abdicate:
 
     reason: str
     to: str = ""
-    """The scheduler that leads next; empty: the next in the queue. A leader of release 0.1 ignores it."""
+    """The scheduler that leads next; empty: the next in the queue."""
     type: Literal["abdicate"] = "abdicate"
 
 

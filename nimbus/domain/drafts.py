@@ -38,7 +38,6 @@ class Draft:
     """None: the priority of the pipeline."""
     parent: Parent | None = None
     backfill: BackfillId | None = None
-    layout: int
     asked_at: datetime
     variables: Mapping[str, str] = field(default_factory=dict)
     """All variables of the cluster."""
@@ -57,10 +56,9 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
             variable of the cluster that it needs is missing.
     """
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
-    says_interval = draft.layout > 1
-    if spec.interval_files and (draft.data_interval is None or not says_interval):
+    if spec.interval_files and draft.data_interval is None:
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
-    if (draft.data_interval is None or not says_interval) and (name := _interval_waiter(spec)) is not None:
+    if draft.data_interval is None and (name := _interval_waiter(spec)) is not None:
         raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
     run = Run(
         id=draft.id,
@@ -68,23 +66,22 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         release=draft.release,
         parameters=resolve_parameters(spec, draft.parameters, strings=draft.parent is not None),
         logical_date=_local("logical_date", draft.logical_date, zone),
-        data_interval=_local_interval(draft.data_interval, zone) if says_interval else None,
-        timezone=zone.key if says_interval else None,
+        data_interval=_local_interval(draft.data_interval, zone),
+        timezone=zone.key,
         created_at=draft.asked_at,
         cause=draft.cause,
-        submitted_by=brief(draft.submitted_by) if draft.layout > 1 else "",
+        submitted_by=brief(draft.submitted_by),
         backfill=draft.backfill,
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
-        notify=spec.notify if draft.layout > 1 else None,
-        warn_after=spec.warn_after if draft.layout > 1 else None,
-        expect=spec.expect if draft.layout > 1 else None,
+        notify=spec.notify,
+        warn_after=spec.warn_after,
+        expect=spec.expect,
         variables=_variables(spec, draft.variables),
         parent=draft.parent,
-        layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
     return started(run, draft.asked_at)

@@ -21,19 +21,10 @@ from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE
 
-MOST_ATTEMPTS = 500
-"""Limit of attempts in a record of one node; each task keeps at least its last. Of a page: PAGE.
-
-A release that knows only layout 1 numbers the next attempt of a task by the attempts in the record. It can
-continue a run as long as no attempt was dropped.
-"""
 REASON_BYTES = 500
 """Limit of a reason in a run's record, in bytes of JSON."""
 _MANIFEST = f"-{'0' * 16}/manifest-{'0' * 64}.json"
-"""What the reference of an output in a bucket adds: a nonce, and the digest of its manifest.
-
-Not counted in layout 1: clusters in layout 1 have a release that keeps outputs in folders only.
-"""
+"""What the reference of an output in a bucket adds: a nonce, and the digest of its manifest."""
 _SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
 _LONGEST_ID = WorkerId("w" * 127)
 """A `worker.id` of the largest allowed length."""
@@ -41,7 +32,7 @@ _LONGEST_ID = WorkerId("w" * 127)
 
 def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> TaskRun:
     """Append an attempt, with other changes. Drop the oldest attempts beyond the limit, and count them."""
-    most = _most(run, task)
+    most = max(1, PAGE // len(run.tasks))
     attempts = (*task.attempts, attempt)
     if len(attempts) <= most:
         return replace(task, attempts=attempts, **changes)
@@ -54,14 +45,6 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> T
         earlier_out_of_memory=earlier.out_of_memory,
         **changes,
     )
-
-
-def _most(run: Run, task: TaskRun) -> int:
-    """How many attempts of a task the record can hold if the other tasks keep theirs."""
-    if run.layout == 1:
-        others = sum(max(1, len(other.attempts)) for other in run.tasks.values() if other is not task)
-        return max(1, MOST_ATTEMPTS - others)
-    return max(1, PAGE // len(run.tasks))
 
 
 def brief(reason: str) -> str:
@@ -78,19 +61,18 @@ def largest(run: Run, *, extra: int = 0) -> Run:
     """`run` with every field at its longest, one attempt in each task and `extra` in one."""
     reason = "w" * REASON_BYTES
     longest = max(run.tasks, key=len)
-    manifest, application = ("", None) if run.layout == 1 else (_MANIFEST, "a" * LONGEST)
     tasks = run.tasks.replaced(
         replace(
             task,
             state=TaskState.SUCCEEDED,
             retry_at=_SOME_TIME,
-            settled=None if run.layout == 1 else Settlement(at=_SOME_TIME, by=reason, reason=reason),
-            warned=0 if run.layout == 1 else 10**6,
-            asked=run.layout > 1,
+            settled=Settlement(at=_SOME_TIME, by=reason, reason=reason),
+            warned=10**6,
+            asked=True,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
-            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{manifest}", reason, application),)
+            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{_MANIFEST}", reason),)
             * (1 + (extra if name == longest else 0)),
         )
         for name, task in run.tasks.items()
@@ -110,14 +92,14 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         paused=Paused(by=reason, at=_SOME_TIME),
         late=tuple(Lateness),
         started_at=_SOME_TIME,
-        stopping_at=None if run.layout == 1 else _SOME_TIME,
+        stopping_at=_SOME_TIME,
         deadline=_SOME_TIME,
         finished_at=_SOME_TIME,
         tasks=tasks,
     )
 
 
-def _widest(output: str, reason: str, application: str | None) -> Attempt:
+def _widest(output: str, reason: str) -> Attempt:
     return Attempt(
         number=10**6 - 1,
         worker=_LONGEST_ID,
@@ -131,6 +113,6 @@ def _widest(output: str, reason: str, application: str | None) -> Attempt:
         exit_code=-(10**3),
         failure=max(FailureClass, key=len),
         output=output,
-        application=application,
+        application="a" * LONGEST,
         has_result=True,
     )

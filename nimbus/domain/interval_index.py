@@ -115,7 +115,7 @@ class IntervalIndex:
         interval, at = run.data_interval, run.finished_at
         if interval is None or at is None:
             return self
-        never_started = run.started_at is None and run.state is RunState.STOPPED and run.layout > 1
+        never_started = run.started_at is None and run.state is RunState.STOPPED
         outcome = _NEVER_STARTED if never_started else run.state.value
         row: _Row = (_us(interval.end), _us(interval.start), outcome, run.id, _us(at))
         place = max(bisect_right(self.pages, _name(row), key=lambda page: page.name) - 1, 0)

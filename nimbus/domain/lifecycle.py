@@ -97,8 +97,8 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         started_at=end.started_at,
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
-        application=None if run.layout == 1 else application_id(end.application),
-        has_result=run.layout > 1 and end.outcome is Outcome.SUCCEEDED and end.result is not None,
+        application=application_id(end.application),
+        has_result=end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
     return after_attempt(run, replace(task, attempts=(*task.attempts[:-1], closed)), max_mishaps, now)
 
@@ -234,8 +234,7 @@ def _stopping(
         for task in run.tasks.in_order()
         if task.state is TaskState.WAITING and task.spec.name not in kept
     )
-    since = None if run.layout == 1 else run.stopping_at or now
-    ending = replace(run, state=state, verdict=verdict, reason=reason, stopping_at=since)
+    ending = replace(run, state=state, verdict=verdict, reason=reason, stopping_at=run.stopping_at or now)
     stopping = _with_tasks(ending, tuple(hindered))
     return stopping.with_tasks(conclude(stopping.tasks, kept))
 

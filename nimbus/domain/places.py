@@ -41,4 +41,4 @@ def _can_begin(run: Run, task: TaskRun) -> bool:
 
 
 def _has_run(task: TaskRun) -> bool:
-    return bool(task.attempts) or task.children is not None
+    return bool(task.attempts)  # children alone can come from the run that this one repeats

@@ -35,7 +35,7 @@ def as_at(run: Run, at: datetime) -> Run:
         return run
     finals = _finals(run, end)
     tasks = Tasks(_task(task, finals.get(name), at) for name, task in run.tasks.items())
-    started = run.layout == 1 or (run.started_at is not None and run.started_at <= at)
+    started = run.started_at is not None and run.started_at <= at
     changes = replace(
         run,
         tasks=tasks,

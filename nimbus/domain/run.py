@@ -110,9 +110,9 @@ class RunHeader:
     max_parallel_tasks: int | None = None
     """Limit of attempts that are open at once; None: only slots limit it."""
     timeout: timedelta | None = None
-    """Time from the start to the deadline. Records of release 0.1 have only the deadline."""
+    """Time from the start to the deadline."""
     started_at: datetime | None = None
-    """None: the run is or was only queued; or the record is of release 0.1, where runs start at once."""
+    """None: the run is or was only queued."""
     deadline: datetime | None = None
     """None: the run has no timeout, or has not started."""
     state: RunState = RunState.RUNNING
@@ -120,40 +120,38 @@ class RunHeader:
     """The coming final state: set while STOPPING, and while RUNNING if only the clean-up goes on."""
     reason: str = ""
     stopping_at: datetime | None = None
-    """When `verdict` was set. Not in layout 1."""
+    """When `verdict` was set."""
     finished_at: datetime | None = None
     data_interval: DataInterval | None = None
-    """With offsets as in `logical_date`. None: a run by hand without one, or a run of release 0.1."""
-    timezone: str | None = None
-    """IANA name of the schedule's time zone, or UTC. None: release 0.1 created the run."""
+    """With offsets as in `logical_date`. None: a run by hand without one."""
+    timezone: str = "UTC"
+    """IANA name of the schedule's time zone, or UTC."""
     notify: tuple[NotifyRule, ...] | None = None
-    """As of `PipelineSpec.notify`. Not in layout 1."""
+    """As of `PipelineSpec.notify`."""
     warn_after: timedelta | None = None
-    """As of `PipelineSpec`. Not in layout 1."""
+    """As of `PipelineSpec`."""
     expect: timedelta | None = None
-    """As of `PipelineSpec`. Not in layout 1."""
+    """As of `PipelineSpec`."""
     late: tuple[Lateness, ...] = ()
-    """Kinds of lateness that were raised. Not in layout 1."""
+    """Kinds of lateness that were raised."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Cluster variables that the release names, with their values at creation. Not in layout 1."""
+    """Cluster variables that the release names, with their values at creation."""
     parent: Parent | None = None
     """The task that started the run; None: no task did."""
     submitted_by: str = ""
-    """The requester: a person, or `schedule`. Empty: not known. Not in layout 1."""
+    """The requester: a person, or `schedule`. Empty: not known."""
     rerun_of: RunId | None = None
-    """The run that this one repeats, in part or completely. Not in layout 1."""
+    """The run that this one repeats, in part or completely."""
     selected: str = ""
-    """The requested tasks, such as `from load`; empty: all. Not in layout 1."""
+    """The requested tasks, such as `from load`; empty: all."""
     note: str = ""
-    """The reason that the requester gave. Not in layout 1."""
+    """The reason that the requester gave."""
     paused: Paused | None = None
-    """Set: a queued run does not start, and no task begins, until it is resumed. Not in layout 1."""
+    """Set: a queued run does not start, and no task begins, until it is resumed."""
     backfill: BackfillId | None = None
     """The backfill that the run belongs to."""
     holds: Places = Places.ALL
-    """The limits that it counts for now. Of no meaning for a final run. Not in layout 1."""
-    layout: int = 1
-    """Layout of its record in ZooKeeper, which never changes. 1: one node; 2: see `nimbus.run_record`."""
+    """The limits that it counts for now. Of no meaning for a final run."""
 
     @property
     def opens_tasks(self) -> bool:

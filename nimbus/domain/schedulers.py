@@ -78,7 +78,7 @@ class SchedulerInfo:
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Leader only: pipelines whose artifacts no scheduler and no storage has, with the reason."""
     newest_schema: int = 1
-    """The newest cluster schema that it knows, see `nimbus.domain.schema`; release 0.1 does not report it."""
+    """The newest cluster schema that it knows, see `nimbus.domain.schema`."""
     has_sentinel: bool = False
     """True while its crash sentinel runs. Of a release that does not report it, too, this is False."""
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)

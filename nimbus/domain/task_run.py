@@ -79,9 +79,9 @@ class Attempt:
     output: str | None = None
     """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
     application: str | None = None
-    """Id of its Spark application, checked by `application_id`; None: not known. Not in layout 1."""
+    """Id of its Spark application, checked by `application_id`; None: not known."""
     has_result: bool = False
-    """True: it has a result, which is in its END, and later in history. Not in layout 1."""
+    """True: it has a result, which is in its END, and later in history."""
 
     @property
     def ending(self) -> str:
@@ -120,15 +120,15 @@ class TaskRun:
     children: Children | None = None
     """Set for a begun task of kind `pipeline`. Its attempt is in `attempts` only after it has ended."""
     settled: Settlement | None = None
-    """Set for a task that the leader ended without an attempt. Not in layout 1."""
+    """Set for a task that the leader ended without an attempt."""
     left_out: bool = False
-    """True: skipped because it was not selected. It meets every requirement of others. Not in layout 1."""
+    """True: skipped because it was not selected. It meets every requirement of others."""
     reused: Reused | None = None
-    """Set: the success of an earlier run is used, and the task was not run. Not in layout 1."""
+    """Set: the success of an earlier run is used, and the task was not run."""
     warned: int = 0
-    """Last attempt that `late` was raised for; 1 for a task without attempts. Not in layout 1."""
+    """Last attempt that `late` was raised for; 1 for a task without attempts."""
     asked: bool = False
-    """True: `waiting_for_approval` was raised. Not in layout 1."""
+    """True: `waiting_for_approval` was raised."""
 
     @property
     def committed(self) -> Attempt | None:

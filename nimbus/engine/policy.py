@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from nimbus.access.grants import Grants
 from nimbus.domain.notify import NotifyRule
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
 
 
@@ -36,6 +37,8 @@ class Policy:
     """How long a finished run stays in ZooKeeper after history has it."""
     max_running: int | None = None
     """Limit of runs under way in the cluster; None: no limit."""
+    newest_schema: int = NEWEST_SCHEMA
+    """The schema to which the cluster's is raised."""
     raise_schema_after: timedelta = timedelta(hours=1)
     """How long all registered schedulers and workers must know the newest schema before it is raised."""
     alerts: AlertPolicy = field(default_factory=AlertPolicy)

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
-ADDED = ("logical_date", *INTERVAL, "tz", *FUNCTIONS)
-"""Names that release 0.1 does not know."""
-DATES = ("ds", "ds_nodash", *ADDED)
+DATES = ("ds", "ds_nodash", "logical_date", *INTERVAL, "tz", *FUNCTIONS)
 
 _OPENING = re.compile(r"\{[{%]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")

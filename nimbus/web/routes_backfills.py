@@ -18,11 +18,11 @@ from nimbus.api.routes_backfills import backfill_model, explained, known_backfil
 from nimbus.api.services import ApiServices
 from nimbus.domain.backfill import BackfillState
 from nimbus.domain.ids import CommandId
+from nimbus.domain.revisions import of_backfill
 from nimbus.web.backfill_dates import calendar, dates_of, shown_date
 from nimbus.web.filters import PipelineFilter, none_if_empty
 from nimbus.web.foresight import foresee_backfill
 from nimbus.web.pages import Pages
-from nimbus.web.revisions import revision_shown
 
 _BACKFILLS, _DATES = 100, 200
 """Limits of one page."""
@@ -77,7 +77,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "command": command,
             "decided": None if command is None else services.commands.outcome(CommandId(command)),
             "backfill": explained(services, known),
-            "revision": revision_shown(services, known),
+            "revision": of_backfill(known),
             "foreseen": foresee_backfill(known, runs.values()),
             "dates": dates,
             "calendar": calendar(dates, zone) if dates else None,

@@ -29,6 +29,7 @@ from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import CommandId, ReleaseDigest, TaskName
+from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.web import graph
 from nimbus.web.durations import durations
@@ -36,7 +37,6 @@ from nimbus.web.filters import none_if_empty
 from nimbus.web.fires import following, upcoming
 from nimbus.web.foresight import foresee
 from nimbus.web.pages import Pages, segment
-from nimbus.web.revisions import revision_shown
 from nimbus.web.run_grid import grid, ticks
 from nimbus.web.start_form import fields
 
@@ -126,7 +126,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "pipeline": model,
             "releases": list(_releases(record).items()),
             "backfills": _backfills(services, name),
-            "revision": revision_shown(services, record),
+            "revision": of_pipeline(record),
             "reasons": explained_pipeline(services, name).reasons,
             "fires": following(record, now, _FIRES),
             "fields": fields(model.spec.parameters, values) if model.spec else None,

@@ -18,9 +18,9 @@ from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import in_words
+from nimbus.domain.revisions import of_pipeline
 from nimbus.web.filters import none_if_empty
 from nimbus.web.pages import Pages, segment
-from nimbus.web.revisions import revision_shown
 
 _RELEASES = 50
 """Limit of releases in one page."""
@@ -77,7 +77,7 @@ def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
         "base": f"/ui/pipelines/{segment(name)}",
         "release": get_release(services, name, digest),
         "active": record.release,
-        "revision": revision_shown(services, record),
+        "revision": of_pipeline(record),
         "others": [one for one in others if one.digest != digest][:_CHOICES],
         "against": None,
         "most": MOST_FILES,

@@ -137,7 +137,7 @@ def ticks(runs: Sequence[ListedRun], now: datetime) -> Markup:
 
 def _took_s(run: ListedRun, now: datetime) -> float:
     """Seconds of a run; of a live run in whole minutes, so that the page changes only visibly."""
-    began = run.started_at or run.created_at  # release 0.1 starts runs at once, and records no start
+    began = run.started_at or run.created_at
     if run.finished_at is not None:
         return (run.finished_at - began).total_seconds()
     if run.state is RunState.QUEUED:

@@ -271,8 +271,7 @@ class AttemptFolder:
 
     def empty_scratch(self) -> None:
         """Remove Spark's local files, temporary files, and a local copy of an output for a bucket."""
-        of_release_0_1 = (self.path / "spark-local", self.path / "tmp")
-        for folder in (self.spark_local, self.scratch, self.output, *of_release_0_1):
+        for folder in (self.spark_local, self.scratch, self.output):
             remove_tree(folder)
 
     def discard(self) -> None:

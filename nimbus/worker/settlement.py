@@ -79,14 +79,11 @@ def _holder_of(order: Assignment) -> Holder:
 
 
 def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:
-    """The complete claim of an order: a leader of an older release copies only the fields that it knows.
-
-    Release 0.1 knows no nonce, so the time of the claim shows whether the order is about the same one.
-    """
+    """The complete claim of an order: a leader of an older release copies only the fields that it knows."""
     standing = None if claim is None else board.read(AttemptId.parse(claim.attempt)).claim
-    if standing is None or claim is None or standing.claimed_at != claim.claimed_at:
+    if standing is None or claim is None:
         return claim
-    return standing if claim.nonce in (None, standing.nonce) else claim
+    return standing if claim.nonce == standing.nonce else claim
 
 
 def put_end(board: AttemptBoard, end: End) -> str:

@@ -68,8 +68,6 @@ def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BY
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     place = root / digest
     if place.is_dir():
-        if not place.stat().st_mode & stat.S_IROTH:  # release 0.1 unpacked it for its own user alone
-            _let_users_read(place)
         return place
     root.mkdir(mode=0o711, parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=root, prefix=f".{digest[:12]}.", suffix=".part"))

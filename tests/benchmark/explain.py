@@ -64,16 +64,14 @@ def _stage() -> Bench:
             parameters={},
             logical_date=NOW,
             cause=RunCause.MANUAL,
-            layout=2,
             asked_at=NOW,
         )
         run = begin(new_run(spec, draft), NOW)
         runs[run.id] = queued(run) if number >= RUNS - 10 * PIPELINES else run
     bench.cluster.change(
-        schema=2,
         runs=runs,
         pipelines={spec.name: active(spec, schedule_position=NOW) for spec in specs},
-        workers={WORKER.id: replace(WORKER, newest_schema=2)},
+        workers={WORKER.id: WORKER},
         settings=ClusterSettings(pools={"db": 0}),
     )
     bench.elect(2)

@@ -446,7 +446,6 @@ def test_an_order_of_a_task_with_many_needs_is_small_and_read_as_it_was_given(be
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.END,
-        layout=2,
         tasks=Tasks(
             [
                 *(

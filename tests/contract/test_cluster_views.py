@@ -446,20 +446,19 @@ def test_pipelines_and_workers_are_in_the_order_of_their_names(bench: Bench) -> 
 
 def test_a_change_is_seen(bench: Bench) -> None:
     bench.put(RUN)
-    bench.put(replace(RUN, state=RunState.FAILED, reason="x"))
+    bench.put(replace(RUN, reason="x"))
     claim = Claim(attempt=str(ATTEMPT), worker=WORKER.id, host=HostId("h"), pid=3, claimed_at=NOW)
     bench.claim(claim)
 
-    assert bench.reader.run(RUN.id) == replace(RUN, state=RunState.FAILED, reason="x")
+    assert bench.reader.run(RUN.id) == replace(RUN, reason="x")
     assert bench.reader.slots([ATTEMPT])[ATTEMPT].claim == claim
 
 
-@pytest.mark.parametrize("layout", [1, 2])
-def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
+def test_the_list_follows_each_run(bench: Bench) -> None:
     def listed_now() -> set[ListedRun]:
         return set(bench.reader.run_list().values())
 
-    run = replace(RUN, layout=layout)
+    run = RUN
     other = replace(run, id=RunId("other"))
     bench.put(run)
     assert listed_now() == {listed(run)}
@@ -481,7 +480,6 @@ def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
 def test_the_list_holds_what_the_order_of_queued_runs_rests_on(bench: Bench) -> None:
     run = replace(
         RUN,
-        layout=2,
         state=RunState.QUEUED,
         cause=RunCause.BACKFILL,
         priority=Priority.LOWEST,

@@ -272,7 +272,7 @@ def test_run_names_those_that_reuse_what_it_did(bench: Bench) -> None:
     assert bench.history.reusers(RUN.id) == ()
 
     for number in (2, 1):
-        bench.history.store(replace(a_run(f"r{number}"), layout=2, tasks=Tasks([reused])))
+        bench.history.store(replace(a_run(f"r{number}"), tasks=Tasks([reused])))
     bench.history.store(replace(a_run("q"), id=RunId("r-1")))  # its name has the same beginning
 
     assert bench.history.reusers(RUN.id) == ("r1", "r2")

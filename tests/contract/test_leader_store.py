@@ -27,7 +27,7 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
-from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
+from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
@@ -106,7 +106,6 @@ HOURLY = PipelineSpec(
     name=RECORD.name, schedule=Schedule(cron="0 * * * *", timezone="Europe/Berlin"), tasks=(SPEC,)
 )
 ACTIVE_RECORD = active(HOURLY, schedule_position=NOW, updated_at=NOW)
-OLD_RECORD = replace(ACTIVE_RECORD, definitions=Definitions(HOURLY, HOURLY))
 
 
 @dataclass
@@ -240,7 +239,6 @@ def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> 
     interval = DataInterval(start=NOW - timedelta(hours=23), end=NOW)
     run = replace(
         RUN,
-        layout=2,
         data_interval=interval,
         timezone="Europe/Berlin",
         tasks=Tasks(TaskRun(spec=spec) for spec in specs),
@@ -347,7 +345,6 @@ def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(b
             started_at=NOW,
             finished_at=NOW,
             data_interval=interval,
-            layout=2,
         )
         index = (before or IntervalIndex(begins=NOW)).with_run(run)
         commit(bench.store, [w.PutIntervals(RECORD.name, index, before)])
@@ -364,10 +361,8 @@ def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(b
     assert bench.store.read_intervals(RECORD.name) == before
 
 
-@pytest.mark.parametrize("first", [ACTIVE_RECORD, OLD_RECORD], ids=["layout 2", "layout 1"])
-def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(
-    bench: Bench, first: PipelineRecord
-) -> None:
+def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(bench: Bench) -> None:
+    first = ACTIVE_RECORD
     fired = replace(first, schedule_position=NOW + timedelta(hours=1))
     paused = replace(fired, state=PipelineState.PAUSED)
     loaded(bench.store)
@@ -383,12 +378,10 @@ def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(
     assert bench.store.read_pipeline(RECORD.name) == first
 
 
-def test_a_pipeline_of_layout_1_is_rewritten_and_keeps_its_position(bench: Bench) -> None:
+def test_a_pipeline_keeps_its_position_and_the_fire_times_that_were_skipped(bench: Bench) -> None:
     loaded(bench.store)
-    commit(bench.store, [w.CreatePipeline(OLD_RECORD)])
-
-    fired = replace(OLD_RECORD, definitions=None, schedule_position=NOW + timedelta(hours=1))
-    commit(bench.store, [w.PutPipeline(fired, OLD_RECORD)])
+    fired = replace(ACTIVE_RECORD, schedule_position=NOW + timedelta(hours=1))
+    commit(bench.store, [w.CreatePipeline(ACTIVE_RECORD)], [w.PutPipeline(fired, ACTIVE_RECORD)])
     assert loaded(bench.store).pipelines == {RECORD.name: fired}
     skips = Skips().with_fires((NOW + timedelta(hours=2),), "missed", after=fired.schedule_position, now=NOW)
     again = replace(fired, schedule_position=NOW + timedelta(hours=2), skips=skips)

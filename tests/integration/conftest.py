@@ -61,7 +61,7 @@ class FakeHealth:
     me: SchedulerInfo
     queue: list[QueuePlace] = field(default_factory=list)
     leading: LeaderView | None = None
-    cluster_schema: int | None = 2
+    cluster_schema: int | None = 1
     checks: list[Check] = field(default_factory=list)
 
     def readiness(self) -> Sequence[Check]:
@@ -241,6 +241,7 @@ class World:
             parameters={},
             logical_date=T0,
             created_at=T0,
+            started_at=T0,
             cause=RunCause.MANUAL,
             priority=Priority.MEDIUM,
             failure_strategy=FailureStrategy.END,

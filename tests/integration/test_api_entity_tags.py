@@ -167,17 +167,6 @@ def test_conditions_that_can_be_judged_at_once(
     assert len(world.cluster.outcomes()) == (expected[0] == 200)
 
 
-def test_a_condition_needs_schema_2(world: Any, api: httpx.Client) -> None:
-    world.health.cluster_schema = 1
-
-    refused = api.post("/pipelines/sums/pause", headers={"If-Match": '"0"'})
-    page = httpx.get(str(api.base_url.copy_with(path="/ui/pipelines/sums")))
-
-    assert (refused.status_code, refused.json()["code"]) == (409, "schema_too_old")
-    assert (page.status_code, 'name="revision"' in page.text) == (200, False)
-    assert world.cluster.outcomes() == ()
-
-
 def test_a_key_with_another_condition_is_another_request(api: httpx.Client) -> None:
     key = {"Idempotency-Key": "k"}
     first = api.post("/pipelines/sums/pause", headers={**key, "If-Match": '"0"'})

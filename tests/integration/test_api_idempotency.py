@@ -75,14 +75,6 @@ def test_keys_of_two_callers_are_two_keys(world: Any, api: httpx.Client) -> None
     assert len(world.cluster.run_list()) == 2
 
 
-def test_keys_need_schema_2(world: Any, api: httpx.Client) -> None:
-    world.health.cluster_schema = 1
-
-    refused = api.post("/runs", json=START, headers=KEY)
-
-    assert (refused.status_code, refused.json()["code"]) == (409, "schema_too_old")
-
-
 def test_a_key_whose_command_was_lost_is_refused(world: Any) -> None:
     world.deciding = False
     key = CommandKey(hash="0" * 32, request="r")

@@ -128,7 +128,7 @@ def test_status_counts_what_there_is(world: Any, api: httpx.Client) -> None:
 def test_a_run_says_that_a_target_is_full_and_workers_say_their_targets(
     world: Any, api: httpx.Client
 ) -> None:
-    world.worker = replace(world.worker, slots=9, newest_schema=2, targets={"big": 1})
+    world.worker = replace(world.worker, slots=9, targets={"big": 1})
     world.cluster.put(world.worker)
     extract = next(task for task in world.spec.tasks if task.name == "extract")
     at_big = replace(extract, kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big"))
@@ -160,7 +160,6 @@ def test_drivers_in_clusters_are_no_busy_slots_of_their_worker(world: Any, api: 
 
 def test_status_names_who_keeps_the_schema_from_being_raised(world: Any, api: httpx.Client) -> None:
     world.health.me = replace(world.health.me, newest_schema=2)
-    world.health.cluster_schema = 1
     world.cluster.put(replace(world.health.me, id="new"))
 
     answer = api.get("/status").json()
@@ -348,7 +347,7 @@ def test_event_log_is_read_by_offset_as_bytes(world: Any, api: httpx.Client) -> 
 def test_the_log_of_an_attempt_can_be_read_when_the_record_only_counts_it(
     world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "MOST_ATTEMPTS", 1)
+    monkeypatch.setattr(growth, "PAGE", 1)
     world.failed("r1")
     world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, b"one\n")
 
@@ -431,7 +430,7 @@ def test_a_pipeline_whose_release_is_not_on_the_disk_is_shown_without_its_tasks(
 def test_results_of_tasks_are_read_from_their_ends_and_later_from_history(
     world: Any, api: httpx.Client
 ) -> None:
-    run = world.opened(world.new_run("r1", layout=2), "extract")
+    run = world.opened(world.new_run("r1"), "extract")
     run = world.ended(run, "extract", Outcome.SUCCEEDED, result={"rows": 3})
     world.opened(run, "load")
     given = {"run_id": "r1", "results": {"extract": {"rows": 3}}, "complete": True}

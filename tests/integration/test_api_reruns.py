@@ -24,7 +24,7 @@ EXTRACT, LOAD = TaskName("extract"), TaskName("load")
 @pytest.fixture
 def ended(world: Any) -> Any:
     """The run r1, with parameters, which was stopped."""
-    run = world.new_run("r1", parameters={"months": [1, 2]}, layout=2)
+    run = world.new_run("r1", parameters={"months": [1, 2]})
     run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="late", now=run.created_at)
     world.cluster.put(run)
     return run
@@ -80,7 +80,7 @@ def test_rerun_by_the_command_line_hands_every_option_on(world: Any, api_url: st
 
 def test_rerun_of_a_live_run_says_what_it_waits_for(world: Any, api: httpx.Client, api_url: str) -> None:
     world.deciding = False
-    world.cluster.put(world.new_run("r1", layout=2))
+    world.cluster.put(world.new_run("r1"))
 
     done = nimbus(api_url, "run", "rerun", "r1", "--all", "--new-run-id", "r2")
 
@@ -94,7 +94,7 @@ def test_rerun_that_waits_can_be_stopped(world: Any, api_url: str, monkeypatch: 
     world.deciding = False
     world.health.leading = None
     monkeypatch.setattr(client_module, "_WAIT_S", 0)
-    world.cluster.put(world.new_run("r1", layout=2))
+    world.cluster.put(world.new_run("r1"))
     nimbus(api_url, "run", "rerun", "r1", "--all", "--new-run-id", "r2")
 
     done = nimbus(api_url, "run", "stop", "r2", "--reason", "not needed")
@@ -114,16 +114,13 @@ def test_start_of_selected_tasks_hands_them_on(
     nimbus(api_url, "run", "start", "sums", "--from", "load", "--reuse", "r1")
 
     assert only_command(world).selection == Selection(scope=Scope.FROM, tasks=(LOAD,), reuse=R)
-    world.health.cluster_schema = 1
-    refused = api.post("/runs", json={"pipeline": "sums", "selection": {"scope": "only", "tasks": ["load"]}})
-    assert (refused.status_code, refused.json()["code"]) == (409, "schema_too_old")
 
 
 def test_mark_is_handed_on_with_its_reason(world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_WAIT_S", 0)
     world.deciding = False
     world.health.leading = None
-    world.cluster.put(world.new_run("r1", layout=2))
+    world.cluster.put(world.new_run("r1"))
 
     nimbus(api_url, "task", "mark", "r1", "load", "skipped", "--reason", "not today")
 

@@ -130,19 +130,6 @@ def test_start_with_an_interval_that_does_not_end_after_it_starts_is_refused(
     assert world.cluster.commands() == ()
 
 
-@pytest.mark.parametrize("schema", [None, 1])
-def test_start_with_an_interval_is_refused_while_a_leader_may_overlook_it(
-    world: Any, api: httpx.Client, schema: int | None
-) -> None:
-    world.health.cluster_schema = schema
-    body = {"pipeline": "sums", "data_interval": {"start": START, "end": "2026-01-31T00:00:00Z"}}
-
-    refused = api.post("/runs", json=body)
-
-    assert (refused.status_code, refused.json()["code"]) == (409, "schema_too_old")
-    assert world.cluster.commands() == ()
-
-
 def test_waiting_answers_the_leaders_decision(world: Any, api: httpx.Client) -> None:
     accepted = api.post("/runs?wait=10", json={"pipeline": "sums"})
     world.refuse = ("quarantined", "pipeline sums is quarantined: file lost")

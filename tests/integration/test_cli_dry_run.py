@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -107,23 +106,17 @@ def test_validate_lets_spark_check_declarative_pipelines_unless_told_not_to(fold
 def test_dry_run_that_hangs_is_ended_with_all_that_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
 ) -> None:
-    hangs = tmp_path / "python"
-    hangs.write_text("#!/bin/sh\nsleep 600 &\necho $! > child\nsleep 600\n")
+    hangs, child = tmp_path / "python", tmp_path / "child"
+    hangs.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {child}\nsleep 600\n")
     hangs.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(hangs))
     monkeypatch.setattr(dry_run, "_DEADLINE_S", 1.0)
     monkeypatch.setattr(dry_run, "_environment", lambda _: {"PATH": os.environ["PATH"]})
     monkeypatch.setattr(dry_run, "_prepare", lambda place, *_: (place / "work" / "tmp").mkdir(parents=True))
-    removed, children = shutil.rmtree, list[int]()
-
-    def noting(place: str, *more: Any, **named: Any) -> None:
-        children.append(int(Path(place, "work", "tmp", "child").read_text()))
-        removed(place, *more, **named)
-
-    monkeypatch.setattr(shutil, "rmtree", noting)
     task: Any = SimpleNamespace(name="etl", script="etl.yml")
 
     with pytest.raises(CliError, match="it did not end within 1 s"):
         dry_run._check(task, task, ())
 
-    eventually(lambda: children[0] not in [process.id.pid for process in procfs.living()])
+    pid = int(child.read_text())
+    eventually(lambda: pid not in [process.id.pid for process in procfs.living()])

@@ -239,7 +239,7 @@ def test_show_and_watch_name_the_application_of_an_attempt_that_has_ended(world:
     run = world.succeeded("r1")
     task = run.tasks[TaskName("load")]
     told = replace(task, attempts=(replace(task.attempts[0], application="app-7"),))
-    world.cluster.put(replace(run, layout=2, tasks=run.tasks.replaced([told])))
+    world.cluster.put(replace(run, tasks=run.tasks.replaced([told])))
 
     shown, watched = nimbus("run", "show", "r1").stdout, nimbus("run", "watch", "r1").stdout
 

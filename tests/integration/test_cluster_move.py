@@ -115,7 +115,7 @@ def fill(session: StoreSession, root: str) -> None:
     if isinstance(session, SqliteSession):
         token = begin_term(session, token)
     else:
-        calls.create(path, encode_epoch(EpochRecord(EPOCH, schema=2)))
+        calls.create(path, encode_epoch(EpochRecord(EPOCH)))
         token = replace(token, version=0)
     store = ZooKeeperLeaderStore(session, root, token)
     loaded(store)

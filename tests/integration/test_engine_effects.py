@@ -304,7 +304,6 @@ DRAFT = Draft(
     parameters={},
     logical_date=RECORD.updated_at,
     cause=RunCause.MANUAL,
-    layout=1,
     asked_at=RECORD.updated_at,
 )
 
@@ -432,7 +431,6 @@ def reading(argument: str) -> RenderTask:
     )
     run = replace(
         finished("p-1"),
-        layout=2,
         state=RunState.RUNNING,
         tasks=Tasks([TaskRun(spec=plan), TaskRun(spec=load)]),
     )
@@ -532,7 +530,7 @@ def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its
 
 def a_rerun(of: str = "p-0") -> BuildRun:
     selection = Selection(scope=Scope.ALL, reuse=RunId(of), is_rerun=True)
-    return BuildRun(Subject("command", "cmd-1"), replace(DRAFT, layout=2, selection=selection))
+    return BuildRun(Subject("command", "cmd-1"), replace(DRAFT, selection=selection))
 
 
 def built_by(bench: Bench) -> Run | Refusal | None:

@@ -178,7 +178,6 @@ DRAFT = Draft(
     parameters={},
     logical_date=RECORD.updated_at,
     cause=RunCause.MANUAL,
-    layout=1,
     asked_at=RECORD.updated_at,
 )
 

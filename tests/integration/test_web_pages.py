@@ -17,7 +17,6 @@ from urllib.parse import quote, urldefrag, urljoin, urlsplit
 import httpx
 import pytest
 
-from nimbus import records
 from nimbus.api.services import Check
 from nimbus.config.shown import Shown
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
@@ -36,7 +35,6 @@ from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from tests.definitions import active
 from tests.unit.test_access import a_token
-from tests.unit.test_records_of_release_0_1 import RUN as RUN_OF_RELEASE_0_1
 from tests.web_samples import (
     HOSTILE,
     HOSTILE_NAME,
@@ -947,16 +945,6 @@ def test_drawings_of_a_run_say_why_a_task_waits(sample: Any, web: httpx.Client) 
 
     assert "<title>task-0007: needs " in graph
     assert re.search(r"<title>task-0003: failed[^<]*: failed after 1 attempt: failed: exit 1<", gantt)
-
-
-def test_live_run_of_release_0_1_is_not_called_not_started(world: Any, web: httpx.Client) -> None:
-    """Its record has no start: there, runs start at once."""
-    world.cluster.put(records.RUN.decode(RUN_OF_RELEASE_0_1, "/runs/r"))
-
-    facts = web.get("/ui/runs/r").text.partition('id="facts"')[2].partition("</dl>")[0]
-
-    assert "<dt>Duration</dt>" in facts
-    assert "not started" not in facts
 
 
 def test_keys_are_listed_without_scripts(web: httpx.Client) -> None:

@@ -1,7 +1,6 @@
 """A scheduler and a worker in separate processes, for the test of upgrades.
 
-`python -m tests.integration.upgrade_roles scheduler|worker HOSTS ROOT NAME`, with `nimbus` and `leader` of
-this checkout or of the previous release. It only uses functions that both have. Reads requests as JSON lines.
+`python -m tests.integration.upgrade_roles scheduler|worker HOSTS ROOT NAME`. Reads requests as JSON lines.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,25 +28,21 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine import loop, reign
 from nimbus.engine.decision import ArchiveRun
+from nimbus.engine.policy import Policy
 from tests.benchmark.engine.child import play
 from tests.benchmark.engine.engine_role import LONG, EngineRole
-from tests.benchmark.engine.shim import NEWEST_SCHEMA, Policy, run_of
-
-try:
-    from nimbus.domain.task_run import Outcome
-except ImportError:  # the previous release
-    from nimbus.domain.run import Outcome  # type: ignore[attr-defined, no-redef]
+from tests.benchmark.engine.shim import run_of
 
 EVERY_S = 0.2
 """Interval at which registrations and orders are read."""
 SLOTS = 6
 KEEP_FINISHED = timedelta(minutes=45)
-_KNOWS = {"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}
-_HAS_NONCE = "nonce" in {field.name for field in fields(Claim)}
 
 
 def digest_of(what: Mapping[str, Any]) -> ReleaseDigest:
@@ -86,8 +80,9 @@ class SchedulerRole(EngineRole):
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
         reign.WORKERS_EVERY_S = loop.LONGEST_WAIT_S = EVERY_S
-        raises = {"raise_schema_after": timedelta(0)} if _KNOWS else {}
-        super().__init__(hosts, root, name, Policy(keep_finished=KEEP_FINISHED, **raises))
+        super().__init__(
+            hosts, root, name, Policy(keep_finished=KEEP_FINISHED, raise_schema_after=timedelta(0))
+        )
         self._reader = ZooKeeperClusterReader(self.session, root)
         self._registrations = ZooKeeperRegistrations(self.session, root)
         self._ended: dict[str, str] = {}
@@ -95,7 +90,7 @@ class SchedulerRole(EngineRole):
         self._registrations.publish_scheduler(
             SchedulerInfo(
                 id=name, boot_id=name, host=HostId("h"), hostname="h", address="http://h", pid=os.getpid(),
-                version="1", started_at=now, reported_at=now, role=Role.QUEUED, **_KNOWS,
+                version="1", started_at=now, reported_at=now, role=Role.QUEUED, newest_schema=NEWEST_SCHEMA,
             )
         )  # fmt: skip
 
@@ -135,7 +130,7 @@ class WorkerRole:
         self._id, self._board = WorkerId(name), ZooKeeperAttemptBoard(self.session, root)
         self._registrations = ZooKeeperRegistrations(self.session, root)
         self._holding = False
-        self._held: dict[AttemptId, str | None] = {}
+        self._held: dict[AttemptId, str] = {}
         """Claimed attempts without END, with the nonce of their claims."""
         self._executed: list[str] = []
         self._seen: set[AttemptId] = set()
@@ -170,7 +165,7 @@ class WorkerRole:
     def _publish(self, *, draining: bool) -> None:
         info = WorkerInfo(
             id=self._id, host=HostId("h"), hostname="h", pid=os.getpid(), slots=SLOTS, version="1",
-            started_at=datetime.now(UTC), draining=draining, **_KNOWS,
+            started_at=datetime.now(UTC), draining=draining, newest_schema=NEWEST_SCHEMA,
         )  # fmt: skip
         self._registrations.publish_worker(info)
 
@@ -190,10 +185,10 @@ class WorkerRole:
         return self._holding and (attempt.number > 1 or not attempt.run.startswith("chain-"))
 
     def _claim(self, attempt: AttemptId) -> None:
-        nonce = os.urandom(8).hex() if _HAS_NONCE else None
+        nonce = os.urandom(8).hex()
         claim = Claim(
             attempt=str(attempt), worker=self._id, host=HostId("h"), pid=os.getpid(), start_ticks=1,
-            claimed_at=datetime.now(UTC), **({"nonce": nonce} if _HAS_NONCE else {}),
+            claimed_at=datetime.now(UTC), nonce=nonce,
         )  # fmt: skip
         if self._board.claim(claim) == claim:
             self._board.beat(attempt, {})
@@ -207,7 +202,7 @@ class WorkerRole:
         self._board.end(
             End(
                 attempt=str(attempt), outcome=outcome, written_by="runner", started_at=now, ended_at=now,
-                **({"nonce": nonce} if _HAS_NONCE else {}),
+                nonce=nonce,
             )
         )  # fmt: skip
         del self._held[attempt]

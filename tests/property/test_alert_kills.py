@@ -56,7 +56,6 @@ class MortalBench(Bench):
         super().__init__()
 
     def __post_init__(self) -> None:
-        self.cluster.change(schema=2)
         bench = self
 
         class MortalStore(MemoryLeaderStore):

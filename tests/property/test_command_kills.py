@@ -8,7 +8,6 @@ Real processes on a real ZooKeeper: `tests/chaos/test_command_step_kills.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any, get_args
 
@@ -78,8 +77,8 @@ def a_bench(case: Case) -> Bench:
     """A leader in the situation of a case."""
     bench = Bench()
     record = active(SPEC, schedule_position=NOW, updated_at=NOW)
-    worker = replace(WORKER, newest_schema=2)
-    bench.cluster.change(pipelines={P: record}, workers={WORKER.id: worker}, schema=2)
+    worker = WORKER
+    bench.cluster.change(pipelines={P: record}, workers={WORKER.id: worker})
     bench.elect(2)
     for command in case.before:
         bench.submit(command, by="ann")

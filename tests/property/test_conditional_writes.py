@@ -34,7 +34,6 @@ class Counter:
         self.bench.cluster.change(
             pipelines={P: replace(active(SPEC, schedule_position=NOW, updated_at=NOW), owner="0")},
             settings=ClusterSettings(variables={"n": "0"}),
-            schema=2,
         )
         self._epoch = 2
         self.bench.elect(self._epoch)

@@ -63,7 +63,6 @@ def render(spec: PipelineSpec) -> None:
         parameters={},
         logical_date=WHEN,
         cause=RunCause.MANUAL,
-        layout=1,
         asked_at=WHEN,
     )
     with contextlib.suppress(TemplateError):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus.api.explain import Surroundings, why
-from nimbus.domain import lifecycle
+from nimbus.domain import lifecycle, schema
 from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
@@ -31,13 +34,13 @@ NAMES = [WorkerId(f"w{number}") for number in range(3)]
 
 workers = st.lists(
     st.builds(
-        lambda name, slots, draining, load, schema, java, targets, labels, lacks: replace(
+        lambda name, slots, draining, load, newest, java, targets, labels, lacks: replace(
             WORKER,
             id=name,
             slots=slots,
             draining=draining,
             load_average=load,
-            newest_schema=schema,
+            newest_schema=newest,
             has_java=java,
             targets=targets,
             labels=labels,
@@ -67,7 +70,12 @@ histories: st.SearchStrategy[History] = st.lists(
 
 
 kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SHELL, TaskKind.SPARK_SUBMIT])
-"""The last two are new in schema 2."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _places_came_with_schema_2() -> Iterator[None]:
+    with patch.object(schema, "NEEDED", {"spark_place": 2}):
+        yield
 
 
 def _run(
@@ -125,7 +133,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     labels: tuple[str, ...],
 ) -> None:
     now, ready = Instant(NOW, 0.0), _run("ready", kind, place, labels)
-    state = State(epoch=1, schema=2)
+    state = State(epoch=1, schema=1)
     state.put_workers(workers, now)
     for number, attempt in enumerate(history):
         for run in _steps(f"a{number}", *attempt):
@@ -135,7 +143,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
         for run in _steps(f"b{number}", *attempt):
             state.put_run(run, now)
     if anew:
-        known, state = state.runs, State(epoch=2, schema=2)
+        known, state = state.runs, State(epoch=2, schema=1)
         state.put_workers(later, now)
         for run in known.values():
             state.put_run(run, now)
@@ -195,8 +203,8 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
         run = lifecycle.open_attempt(_run("r", kind, place), A, worker=worker, epoch=1, now=NOW)
         attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
         task = replace(task, attempts=(*task.attempts, attempt))
-    schema = 2 if kind in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT) or place else 1
-    suited = [worker for worker in workers if worker.newest_schema >= schema]
+    needed = 2 if place else 1
+    suited = [worker for worker in workers if worker.newest_schema >= needed]
     suited = [worker for worker in suited if place is None or "big" in worker.targets]
     full = place is not None and at_big >= target_slots(workers).get("big", 0)
     if kind in (TaskKind.PYSPARK, TaskKind.SPARK_SUBMIT):
@@ -235,7 +243,7 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
 
 def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
     place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
-    state, now = State(epoch=1, schema=2), Instant(NOW, 0.0)
+    state, now = State(epoch=1, schema=1), Instant(NOW, 0.0)
     only_runs = replace(WORKER, id=NAMES[0], newest_schema=2, targets={"big": 9})
     worker = replace(only_runs, id=NAMES[1], slots=1, submits=("big",))
     state.put_workers([only_runs, worker], now)

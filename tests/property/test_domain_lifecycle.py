@@ -21,7 +21,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @st.composite
-def runs(draw: st.DrawFn, layout: int = 1) -> Run:
+def runs(draw: st.DrawFn) -> Run:
     size = draw(st.integers(1, 6))
     names = [TaskName(f"t{i}") for i in range(size)]
     tasks = {}
@@ -54,7 +54,6 @@ def runs(draw: st.DrawFn, layout: int = 1) -> Run:
         priority=Priority.MEDIUM,
         failure_strategy=draw(st.sampled_from(FailureStrategy)),
         tasks=Tasks(tasks.values()),
-        layout=layout,
     )
     return lifecycle.begin(run, START)
 

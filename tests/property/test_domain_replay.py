@@ -35,7 +35,7 @@ def clean_up_was_hindered(run: Run) -> bool:
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[datetime, Run]]:
     """The run after each event. The last state may not be final."""
-    now, run = START, draw(runs(layout=2))
+    now, run = START, draw(runs())
     if not run.state.is_final:
         run = lifecycle.queued(run) if draw(st.booleans()) else lifecycle.started(run, now)
     found = [(now, run)]

@@ -24,7 +24,7 @@ from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Tasks
-from nimbus.records import END, RUN, UnreadableRecordError
+from nimbus.records import END, UnreadableRecordError
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 LARGEST_NODE = 128 * 1024
@@ -44,7 +44,6 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
         python_path=("lib",),
         timeout=timedelta(hours=1),
         state=RunState.QUEUED,
-        layout=2,
         tasks=Tasks(
             TaskRun(
                 spec=TaskSpec(
@@ -137,18 +136,6 @@ def test_interval_and_zone_read_back_as_they_were() -> None:
     assert read == run
     assert read.data_interval is not None
     assert read.data_interval.end.isoformat() == "2026-03-01T00:00:00+01:00"
-
-
-@pytest.mark.parametrize("layout", [1, 2])
-def test_run_of_a_release_without_intervals_is_read_and_has_none(layout: int) -> None:
-    run = replace(a_run(3), layout=layout)
-    body = json.loads(run_record.encode_new(run)[""] if layout == 2 else RUN.encode(run))
-    assert body.pop("data_interval", None) is body.pop("timezone", None) is None
-    data = json.dumps(body, separators=(",", ":")).encode()
-
-    read = run_record.decode({"": data}, "/runs/r") if layout == 2 else RUN.decode(data, "/runs/r")
-
-    assert read == run
 
 
 def test_one_task_that_moves_writes_one_page() -> None:

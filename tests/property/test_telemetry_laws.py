@@ -101,7 +101,6 @@ def new_run() -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.LOW,
         failure_strategy=FailureStrategy.CONTINUE,
-        layout=2,
         state=RunState.QUEUED,
         tasks=Tasks(TaskRun(spec=spec) for spec in specs),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
@@ -23,6 +23,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST
 from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.simulation.clocks import START
 
@@ -219,11 +220,13 @@ for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
     _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
     RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
 MAX_RUNNING = 3
+NEWEST_SCHEMA = NEWEST + 1
+"""All processes know the schema after the newest one, to which some clusters are raised."""
 POOLS = {"p": 2, "q": 1}
 
 
-def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
-    """All pipelines that a cluster of this schema supports, active."""
+def first_records() -> dict[PipelineName, PipelineRecord]:
+    """All pipelines, active."""
     return {
         spec.name: PipelineRecord(
             name=spec.name,
@@ -233,13 +236,6 @@ def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
             profile=profile_of(spec),
             schedule_position=START,
             updated_at=START,
-            definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
-        if schema > 1 or not _needs_schema_2(spec)
     }
-
-
-def _needs_schema_2(spec: PipelineSpec) -> bool:
-    kinds = all(task.kind.uses_worker and task.children is None for task in spec.tasks)
-    return spec.concurrency is not None or not kinds

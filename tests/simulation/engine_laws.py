@@ -131,6 +131,7 @@ def check_indexes(state: State) -> None:
             timed = state.agenda.is_timed(about_task(*subject))
             if task.spec.children is not None:
                 queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.set_aside
+                timed |= state.agenda.is_timed(about_children(*subject))  # the clock went back
             ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
             hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))

@@ -49,7 +49,7 @@ class AlertLaws:
         self, write: w.CreateRun | w.PutRun | w.RemoveRun, writes: Sequence[w.Write], before: Records
     ) -> None:
         """If a run ends here, its alerts are in the same transaction."""
-        if before.schema < 2 or isinstance(write, w.RemoveRun) or not write.run.state.is_final:
+        if isinstance(write, w.RemoveRun) or not write.run.state.is_final:
             return
         if isinstance(write, w.PutRun) and write.before.state.is_final:
             return

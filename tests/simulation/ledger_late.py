@@ -36,7 +36,7 @@ class LateLaws:
 
     def run_written(self, run: Run, writes: Sequence[w.Write]) -> None:
         """If a run ends here, alerts for all that took too long were raised, or are raised now."""
-        if run.layout == 1 or not run.state.is_final or run.state is RunState.STOPPED:
+        if not run.state.is_final or run.state is RunState.STOPPED:
             return
         told = self.told | {write.alert.id for write in writes if isinstance(write, w.CreateAlert)}
         for what, is_over in _limits(run, run.finished_at or run.created_at):

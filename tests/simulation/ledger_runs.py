@@ -125,7 +125,7 @@ class RunLaws:
         """Check the limits with a run that has just taken a place."""
         live = [other for other in self.live.values() if not other.state.is_final]
         counted = sum(map(places.in_cluster, live))
-        hold(Law.CONCURRENCY, run.layout == 1 or counted <= MAX_RUNNING, run.id, counted)
+        hold(Law.CONCURRENCY, counted <= MAX_RUNNING, run.id, counted)
         concurrency = pipelines[run.pipeline].profile.concurrency
         own = sum(places.in_pipeline(other) for other in live if other.pipeline == run.pipeline)
         hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
@@ -235,7 +235,7 @@ class RunLaws:
         """True if a task has ended without an attempt, although it reads results."""
         met = all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
         given = self._world.ledger.attempts.given(run.id, task.spec.reads[0])
-        known = given is not None and run.layout > 1
+        known = given is not None
         name = f"{run.id}.{task.spec.name}"
         if task.state is TaskState.FAILED:
             hold(Law.RESULTS, not known, name, "failed, and could read", given)

@@ -27,7 +27,7 @@ class ScheduleLaws:
 
     def __init__(self, world: World, runs: RunLaws) -> None:
         self._world, self._runs = world, runs
-        self.pipelines: dict[PipelineName, PipelineRecord] = first_records(world.zookeeper.world.schema)
+        self.pipelines: dict[PipelineName, PipelineRecord] = first_records()
         self.waited: set[RunId] = set()
         """Runs that could not be built at first: newer fire times may have passed since."""
         self.rewound = 0
@@ -74,7 +74,7 @@ class ScheduleLaws:
 
     def _moved(self, before: PipelineRecord, record: PipelineRecord, then: w.Write | None) -> None:
         name, old, new = record.name, before.schedule_position, record.schedule_position
-        if record == replace(before, pinned=record.pinned, definitions=None):
+        if record == replace(before, pinned=record.pinned):
             return  # a backfill is over
         schedule = record.profile.schedule
         sound = record.state is PipelineState.ACTIVE and schedule and old and new and old < new

@@ -34,7 +34,7 @@ def in_cluster(run: Run) -> bool:
 
 def in_pipeline(run: Run) -> bool:
     """True if a run counts for the limit of its pipeline."""
-    if any(task.attempts or task.children is not None for task in run.tasks.values()):
+    if any(task.attempts for task in run.tasks.values()):
         return True
     return run.state is not RunState.QUEUED and is_busy(run)
 

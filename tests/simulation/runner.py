@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from nimbus.domain.schema import NEWEST_SCHEMA
 from tests.election.runner import quiet
+from tests.simulation.catalog import NEWEST_SCHEMA
 from tests.simulation.laws import Law
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import Outcome, simulate

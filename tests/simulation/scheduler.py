@@ -45,7 +45,7 @@ from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.in_process_templates import InProcessTemplates
 from tests.simulation import engine_laws
-from tests.simulation.catalog import MAX_RUNNING, NOTIFY, TARGETS
+from tests.simulation.catalog import MAX_RUNNING, NEWEST_SCHEMA, NOTIFY, TARGETS
 from tests.simulation.clocks import ProcessClock
 from tests.simulation.laws import Law, hold
 from tests.simulation.store import FaultyStore, ProcessKilledError
@@ -66,6 +66,7 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
         keep_finished=keep_finished,
         max_mishaps=3,
         max_running=MAX_RUNNING,
+        newest_schema=NEWEST_SCHEMA,
         raise_schema_after=timedelta(seconds=30),
         alerts=AlertPolicy(targets=frozenset(TARGETS), notify=NOTIFY),
     )

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
-from tests.simulation.catalog import TARGET, TARGET_SLOTS
+from tests.simulation.catalog import NEWEST_SCHEMA, TARGET, TARGET_SLOTS
 from tests.simulation.clocks import START
 from tests.simulation.host import Folder, Host, Runner
 from tests.simulation.zookeeper import Session

@@ -11,10 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.settings import ClusterSettings
 from nimbus.telemetry.engine import EngineMetrics
-from tests.simulation.catalog import POOLS, RELEASES, first_records
+from tests.simulation.catalog import NEWEST_SCHEMA, POOLS, RELEASES, first_records
 from tests.simulation.clocks import START, Time
 from tests.simulation.dice import Dice
 from tests.simulation.election import Election
@@ -72,7 +71,7 @@ class World:
         self.zookeeper.cluster.change(
             epoch=0,
             schema=schema,
-            pipelines=first_records(schema),
+            pipelines=first_records(),
             schedulers=schedulers,
             settings=ClusterSettings(pools=POOLS),
         )

@@ -11,7 +11,7 @@ import pytest
 
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.explain_queue import QueueView
-from nimbus.domain import lifecycle
+from nimbus.domain import lifecycle, schema
 from nimbus.domain.admission import Capacity, by_rank, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -141,13 +141,12 @@ def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], senten
     assert sentence in told
 
 
-HAS_BIG = replace(WORKER, newest_schema=2, targets={"big": 8})
+HAS_BIG = replace(WORKER, targets={"big": 8})
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "the only worker is of a release that cannot run this task"),
         ({"workers": (NEWER,)}, "no worker has target big: add it to spark.targets of a worker"),
         ({"workers": (HAS_BIG,), "open_at": 8}, "all 8 slots of target big are taken"),
         ({"workers": (HAS_BIG, replace(NEWER, targets={"big": 2})), "open_at": 2}, "all 2 slots of target"),
@@ -232,9 +231,10 @@ def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
         ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
     ],
 )
-def test_a_shell_task_waits_for_a_worker_that_can_read_its_order(
-    changes: dict[str, Any], sentence: str
+def test_a_task_waits_for_a_worker_that_can_read_its_order(
+    changes: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(schema, "NEEDED", {"kind": 2})
     task = replace(_run().tasks[A], spec=TaskSpec(name=A, kind=TaskKind.SHELL, script="ls"))
 
     told = why(_run(), task, None, _around(**changes))

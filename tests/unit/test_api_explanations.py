@@ -62,7 +62,7 @@ from tests.engine_bench import NAME, NOW, WORKER, Bench
 from tests.store_reader import StoreReader, leading, services_over
 
 A, B, R = TaskName("a"), TaskName("b"), RunId("r")
-W1 = replace(WORKER, newest_schema=2)
+W1 = WORKER
 DAILY = Schedule(cron="0 6 * * *", timezone="UTC", catchup=CatchUp.ALL)
 HOUR = timedelta(hours=1)
 
@@ -83,7 +83,7 @@ class Stage:
     ) -> None:
         self.bench, self.leads, self.max_running = Bench(), True, max_running
         self.put(*(active(one, schedule_position=NOW, updated_at=NOW) for one in specs or (spec(),)))
-        self.bench.cluster.change(schema=2, workers={one.id: one for one in workers})
+        self.bench.cluster.change(workers={one.id: one for one in workers})
         self.bench.elect(2, policy=Policy(max_running=max_running))
 
     def put(self, *records: Any) -> None:
@@ -402,14 +402,6 @@ def children_set_aside() -> ExplanationModel:
     return stage.run("fan")
 
 
-def schema_too_old() -> ExplanationModel:
-    stage = Stage()
-    stage.bench.cluster.change(schema=1)
-    stage.bench.elect(3)
-    stage.start(data_interval=DataInterval(start=NOW - HOUR, end=NOW))
-    return stage.run()
-
-
 def many_tasks() -> ExplanationModel:
     stage = Stage(spec(task(), *(task(TaskName(f"b{n}"), needs=(A,)) for n in range(300))), workers=())
     stage.start()
@@ -435,7 +427,6 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     ),
     (cordoned, ("the only worker is draining or cordoned", "(w1)", "`nimbus worker uncordon ID`"), None),
     (lambda: with_workers(replace(W1, lacks="1 GiB of memory")), ("worker w1 has 1 GiB of memory",), None),
-    (lambda: with_workers(WORKER, kind=TaskKind.SHELL), ("the only worker is of a release", "upgrade"), None),
     (
         lambda: with_workers(W1, kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big")),
         ("no worker has target big: add it to spark.targets",),
@@ -483,7 +474,6 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     ),
     (start_set_aside, ("r: pending", "the leader has set it aside", "no helper"), None),
     (children_set_aside, ("task fan: the leader has set the task aside", "no helper"), None),
-    (schema_too_old, ("r: refused", "needs schema 2, and the cluster's is 1"), None),
     (many_tasks, ("task a: no worker is registered", "tasks: 300 more wait for tasks that they need"), None),
 ]
 
@@ -719,7 +709,6 @@ def test_status_names_what_the_leader_has_set_aside() -> None:
     status = views.status_model(
         leader=None,
         info=leader,
-        schema=2,
         schedulers=[leader],
         workers=(),
         busy={},
@@ -727,6 +716,7 @@ def test_status_names_what_the_leader_has_set_aside() -> None:
         runs=(),
         max_running=None,
         commands=(),
+        schema=1,
     )
 
     (one,) = status.set_aside

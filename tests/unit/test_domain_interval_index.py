@@ -42,7 +42,6 @@ def ended(
         finished_at=NOW + timedelta(seconds=after_s),
         state=state,
         data_interval=interval,
-        layout=2,
     )
 
 

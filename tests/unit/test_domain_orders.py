@@ -24,7 +24,7 @@ LOAD = TaskName("load")
 MEMORY, ERROR = FailureClass.OUT_OF_MEMORY, FailureClass.ERROR
 
 
-def a_run(factor: float, *, tasks: int = 1, layout: int = 2) -> Run:
+def a_run(factor: float, *, tasks: int = 1) -> Run:
     retries = RetryPolicy(limit=100, delay=timedelta(0), memory_factor=factor)
     names = [LOAD, *(TaskName(f"t{number}") for number in range(1, tasks))]
     return Run(
@@ -37,7 +37,6 @@ def a_run(factor: float, *, tasks: int = 1, layout: int = 2) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.END,
-        layout=layout,
         tasks=Tasks(
             TaskRun(spec=TaskSpec(name=name, kind=TaskKind.PYSPARK, script="x.py", retries=retries))
             for name in names

@@ -32,7 +32,6 @@ def a_run() -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.END,
-        layout=2,
         tasks=Tasks(TaskRun(spec=one) for one in (spec, replace(spec, name=B, needs=(A,)), tidy)),
     )
     return lifecycle.started(run, NOW)

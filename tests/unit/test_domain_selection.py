@@ -44,7 +44,6 @@ def a_run(name: RunId = NEW, **changes: object) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.CONTINUE,
-        layout=2,
         tasks=Tasks(TaskRun(spec=spec) for spec in specs),
     )
     return replace(run, **changes)  # type: ignore[arg-type]  # keys of a run

@@ -48,7 +48,6 @@ def run(
         state=state,
         data_interval=interval,
         timezone=timezone,
-        layout=2,
     )
 
 

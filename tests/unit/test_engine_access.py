@@ -46,7 +46,7 @@ def instant() -> Instant:
 
 
 def a_state(*, owner: str | None = None, token: Token | None = TOKEN, known: bool = True) -> State:
-    state = State(epoch=3, schema=2)
+    state = State(epoch=3, schema=1)
     tokens = {} if token is None else {token.id: token}
     state.put_settings(ClusterSettings(tokens=tokens), instant())
     if known:

@@ -41,7 +41,6 @@ class AlertBench(Bench):
         super().__init__()
 
     def __post_init__(self) -> None:
-        self.cluster.change(schema=2)
         super().__post_init__()
         record = active(self._spec, schedule_position=NOW, updated_at=NOW)
         self.cluster.change(pipelines={NAME: record})
@@ -195,18 +194,6 @@ def test_default_of_the_cluster_holds_for_pipelines_that_say_nothing() -> None:
 
     assert not silent.alerts()
     assert list(usual.alerts()) == ["failed.p-1.all"]
-
-
-def test_cluster_of_schema_1_raises_nothing() -> None:
-    policy = Policy(alerts=AlertPolicy(notify=(RULE,)))
-    bench = AlertBench(SPEC, policy)
-    bench.cluster.change(schema=1)
-    bench.elect(3)
-
-    bench.play(1, Outcome.FAILED)
-
-    assert not bench.alerts()
-    assert not bench.cluster.world.health
 
 
 def test_refused_alert_is_tried_again_later_and_given_up_after_a_day() -> None:

@@ -47,10 +47,10 @@ SPEC = PipelineSpec(name=NAME, schedule=DAILY, tasks=(TASK,))
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def led(spec: PipelineSpec = SPEC, *, cluster_schema: int = 2) -> Bench:
+def led(spec: PipelineSpec = SPEC, *, cluster_schema: int = 1) -> Bench:
     bench = Bench()
     record = active(spec, schedule_position=NOW, updated_at=NOW)
-    worker = replace(next(iter(bench.cluster.world.workers.values())), slots=100, newest_schema=2)
+    worker = replace(next(iter(bench.cluster.world.workers.values())), slots=100)
     bench.cluster.change(schema=cluster_schema, pipelines={NAME: record}, workers={worker.id: worker})
     bench.elect(2)
     return bench
@@ -336,10 +336,6 @@ def test_backfill_takes_neither_the_id_of_another_pipelines_nor_the_name_of_a_pi
 
     assert ask(bench, asked) == "backfill_exists"
     assert backfill(bench).pipeline == NAME
-
-
-def test_cluster_of_schema_1_refuses_a_backfill() -> None:
-    assert create(led(cluster_schema=1)) == "schema_too_old"
 
 
 def test_backfills_of_the_same_dates_exclude_each_other_and_the_same_id_is_created_once() -> None:

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.commands import Command, PublishRelease, QueuedCommand, StartRun, StopRun
+from nimbus.domain.commands import Command, QueuedCommand, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
@@ -23,7 +23,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.concurrency import replaced
 from nimbus.engine.state import State
-from tests.definitions import active, built, digest_of
+from tests.definitions import active, built
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
@@ -49,7 +49,6 @@ def known(
         slots=slots,
         version="1",
         started_at=NOW,
-        newest_schema=2,
     )
     state.put_workers([worker] if slots else [], at(NOW))
     state.put_pipeline(active(spec, schedule_position=NOW, updated_at=NOW))
@@ -288,26 +287,12 @@ def test_scheduled_run_goes_before_manual_ones_of_its_priority() -> None:
     assert states(state) == {"p-20260301t120500z": "running", "r2": "queued"}
 
 
-def test_pipeline_with_a_limit_is_refused_while_the_schema_is_older() -> None:
-    state = known(schema=1)
-    digest = digest_of(replace(SPEC, description="new"))
-    submit(state, PublishRelease(pipeline=NAME, digest=digest))
-    for decision in decide_all(state):
-        for effect in decision.effects:
-            state.release_prepared(effect.release, SPEC)  # type: ignore[union-attr]  # it is no other effect
-    consumed = [write for decision in decide_all(state) for write in decision.writes]
-
-    assert isinstance(consumed[0], w.ConsumeCommand)
-    assert consumed[0].outcome.code == "schema_too_old"
-    assert "concurrency" in consumed[0].outcome.message
-
-
 def test_successor_counts_the_runs_that_it_reads() -> None:
     state = known()
     submit(state, start("r1"), start("r2"), start("r3"))
     decide_all(state)
 
-    heir = State(epoch=4, schema=2)
+    heir = State(epoch=4, schema=1)
     for run in state.runs.values():
         heir.put_run(run, at(NOW))
     for record in state.pipelines.values():

@@ -25,7 +25,7 @@ SPEC = PipelineSpec(
 )
 
 
-def fired(hours: int, *, cluster_schema: int = 2) -> Bench:
+def fired(hours: int, *, cluster_schema: int = 1) -> Bench:
     """A leader that has just started the runs of some fire times."""
     bench = Bench()
     record = active(SPEC, schedule_position=NOW, updated_at=NOW)
@@ -91,14 +91,6 @@ def test_index_leaves_with_its_pipeline() -> None:
 
     assert bench.cluster.world.pipelines == {}
     assert bench.cluster.world.intervals == bench.reign.state.intervals == {}
-
-
-def test_cluster_of_schema_1_has_no_index() -> None:
-    bench = fired(1, cluster_schema=1)
-    end_open(bench, Outcome.SUCCEEDED)
-
-    assert [run.state for run in bench.cluster.world.runs.values()] == [RunState.SUCCEEDED]
-    assert bench.cluster.world.intervals == {}
 
 
 def test_run_that_leaves_tasks_out_says_nothing_of_its_interval() -> None:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import time, timedelta
 
-import pytest
-
 from nimbus.definition import parse_definition
 from nimbus.domain.catalog import profile_of
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.notify import Lateness
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.rules import commands
-from nimbus.engine.state import State
 from nimbus.records import RUN
 from nimbus.run_record import decode, encode_new
 from tests.engine_bench import NAME, SPEC, WORKER
@@ -36,7 +31,7 @@ def with_task(**changes: object) -> PipelineSpec:
 
 def bench_of(spec: PipelineSpec) -> AlertBench:
     bench = AlertBench(spec)
-    bench.cluster.change(workers={WORKER.id: replace(WORKER, newest_schema=2)})
+    bench.cluster.change(workers={WORKER.id: WORKER})
     bench.elect(2)
     return bench
 
@@ -147,16 +142,6 @@ def test_run_that_cannot_end_in_time_is_foretold_from_the_runs_before() -> None:
     assert later(bench, 239) == ["late.p-1.expect_soon.oncall"]
     both = ["late.p-1.expect.oncall", "late.p-1.expect_soon.oncall", "late.p-20.expect.oncall"]
     assert later(bench, 1) == both
-
-
-@pytest.mark.parametrize("key", ["warn_after", "expect", "deadline"])
-def test_pipeline_is_refused_while_the_schema_is_1(key: str) -> None:
-    spec = replace(SPEC, schedule=None, **{key: time(7) if key == "deadline" else FIVE})
-
-    with pytest.raises(RefusedError) as refused:
-        commands._check_parts(State(epoch=1, schema=1), spec)
-    assert refused.value.code == "schema_too_old"
-    assert f"{key} of the pipeline needs schema 2" in str(refused.value)
 
 
 def test_definition_says_what_is_late() -> None:

@@ -24,7 +24,7 @@ OLD = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RunId("old"))
 def a_bench() -> Bench:
     bench = Bench()
     record = active(SPEC, schedule_position=NOW, updated_at=NOW)
-    bench.cluster.change(pipelines={P: record}, workers={WORKER.id: WORKER}, schema=2)
+    bench.cluster.change(pipelines={P: record}, workers={WORKER.id: WORKER})
     bench.elect(2)
     return bench
 

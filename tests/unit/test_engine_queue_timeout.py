@@ -15,7 +15,7 @@ from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Ben
 
 (TASK,) = SPEC.tasks
 PATIENT = timedelta(minutes=5)
-ABLE = replace(WORKER, newest_schema=2)
+ABLE = WORKER
 
 
 def bench_with(**changes: object) -> Bench:
@@ -26,7 +26,7 @@ def bench_with(**changes: object) -> Bench:
 def bench_of(spec: PipelineSpec) -> Bench:
     bench = Bench()
     record = active(spec, schedule_position=NOW, updated_at=NOW)
-    bench.cluster.change(schema=2, pipelines={NAME: record}, workers={ABLE.id: ABLE})
+    bench.cluster.change(pipelines={NAME: record}, workers={ABLE.id: ABLE})
     bench.elect(2)
     return bench
 

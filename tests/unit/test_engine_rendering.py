@@ -44,8 +44,8 @@ def begun(spec: PipelineSpec, **variables: str) -> Bench:
     """A run of such a pipeline, whose first task is running."""
     bench = Bench()
     record = active(replace(spec, parameters={}), schedule_position=NOW, updated_at=NOW)
-    worker = replace(WORKER, newest_schema=2)
-    bench.cluster.change(pipelines={NAME: record}, schema=2, workers={worker.id: worker})
+    worker = WORKER
+    bench.cluster.change(pipelines={NAME: record}, workers={worker.id: worker})
     bench.cluster.change(settings=ClusterSettings(variables=variables))
     bench.elect(2)
     bench.submit(StartRun(pipeline=NAME, run_id=RUN))

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
 
 import pytest
 
+from nimbus.domain import schema
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
@@ -39,7 +39,6 @@ from nimbus.domain.pipeline import (
     PipelineSpec,
     Priority,
     Schedule,
-    SparkMode,
     SparkPlace,
     TaskKind,
     TaskSpec,
@@ -355,10 +354,13 @@ def test_nothing_is_opened_while_no_slot_is_free() -> None:
     assert decide(state).about["attempt"] == "p-1.a.1"
 
 
-def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker_that_can_run_it() -> None:
+def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker_that_can_run_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schema, "NEEDED", {"env": 2})
     spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
-    shell = replace(spec.tasks[0], kind=TaskKind.SHELL)
-    spec = replace(spec, tasks=(shell, *spec.tasks[1:]))
+    newer = replace(spec.tasks[0], env={"A": "b"})
+    spec = replace(spec, tasks=(newer, *spec.tasks[1:]))
     state = known(START, workers=(a_worker("older"),), record=active(spec))
     decide(state)
 
@@ -373,8 +375,8 @@ def test_no_more_attempts_of_a_target_are_open_than_it_has_slots() -> None:
     names = [TaskName(name) for name in "abc"]
     at_big = TaskSpec(name=names[0], kind=TaskKind.PYSPARK, script="a.py", spark_place=big)
     spec = replace(SPEC, tasks=tuple(replace(at_big, name=name) for name in names))
-    bare = replace(a_worker("w1", slots=9), newest_schema=2)
-    first, second = (replace(a_worker(w, slots=1), newest_schema=2, targets={"big": 2}) for w in ("w2", "w3"))
+    bare = a_worker("w1", slots=9)
+    first, second = (replace(a_worker(w, slots=1), targets={"big": 2}) for w in ("w2", "w3"))
     third = replace(second, id=WorkerId("w4"))
     state = known(START, workers=(bare,), record=active(spec))
     decide(state)
@@ -395,24 +397,20 @@ def test_no_more_attempts_of_a_target_are_open_than_it_has_slots() -> None:
     assert decide(state).about == {"attempt": "p-1.c.1", "worker": "w4"}
 
 
-@pytest.mark.parametrize(
-    ("new", "what"),
-    [
-        ({"kind": TaskKind.SHELL}, "kind shell"),
-        ({"spark_mode": SparkMode.CONNECT}, "mode connect"),
-        ({"spark_place": SparkPlace(target="big")}, "target big"),
-    ],
-)
-def test_release_that_the_clusters_schema_does_not_have_is_refused(new: dict[str, Any], what: str) -> None:
-    task = replace(SPEC.tasks[0], kind=TaskKind.PYSPARK)
-    state = known(PublishRelease(pipeline=NAME, digest=NEWER), record=None)
-    decide(state)
-    state.release_prepared(ReleaseOf(NAME, NEWER), replace(SPEC, tasks=(replace(task, **new),)))
+def test_release_that_the_clusters_schema_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "NEEDED", {"env": 2})
+    newer = replace(SPEC, tasks=(replace(SPEC.tasks[0], env={"A": "b"}),))
+    for known_schema in (1, 2):
+        state = known(PublishRelease(pipeline=NAME, digest=NEWER), record=None)
+        state.schema = known_schema
+        decide(state)
+        state.release_prepared(ReleaseOf(NAME, NEWER), newer)
 
-    (write,) = decide(state).writes
-    assert isinstance(write, w.ConsumeCommand)
-    assert write.outcome.code == "schema_too_old"
-    assert f"task a with {what} needs schema 2, and the cluster's is 1" in write.outcome.message
+        (consumed,) = (write for write in decide(state).writes if isinstance(write, w.ConsumeCommand))
+        assert consumed.outcome.accepted is (known_schema == 2)
+        if known_schema == 1:
+            assert consumed.outcome.code == "schema_too_old"
+            assert "task a needs schema 2, and the cluster's is 1" in consumed.outcome.message
 
 
 def test_the_more_urgent_run_goes_first() -> None:

@@ -34,12 +34,11 @@ SPEC = PipelineSpec(
 )
 
 
-def a_bench(schema: int = 2) -> Bench:
+def a_bench() -> Bench:
     """A leader with one pipeline and a started run."""
     bench = Bench()
     record = active(SPEC, schedule_position=NOW, updated_at=NOW)
-    workers = {key: replace(worker, newest_schema=2) for key, worker in bench.cluster.world.workers.items()}
-    bench.cluster.change(pipelines={P: record}, schema=schema, workers=workers)
+    bench.cluster.change(pipelines={P: record})
     bench.elect(2)
     bench.submit(StartRun(pipeline=P, run_id=R))
     bench.decide()
@@ -185,15 +184,6 @@ def test_command_about_a_run_is_refused_when_the_run_is_not_live(
     assert answer(bench, command(run_id=S))[0] == "unknown_run"
 
 
-def test_pause_is_refused_when_the_record_of_the_run_cannot_say_it() -> None:
-    bench = a_bench(schema=1)
-
-    code, message = answer(bench, PauseRun(run_id=R))
-
-    assert code == "schema_too_old"
-    assert "started while the cluster's schema was 1" in message
-
-
 def test_pause_is_in_the_record_of_a_run() -> None:
     bench = a_bench()
     answer(bench, PauseRun(run_id=R))
@@ -303,10 +293,6 @@ def test_rerun_that_has_begun_is_stopped_like_any_run() -> None:
     assert bench.run(S).verdict is RunState.STOPPED
 
 
-def test_rerun_is_refused_while_the_schema_is_older() -> None:
-    assert answer(a_bench(schema=1), rerun(Scope.ALL, of=RunId("x")))[0] == "schema_too_old"
-
-
 def test_rerun_starts_once_when_it_is_asked_for_twice() -> None:
     bench = failed_bench()
     answer(bench, rerun(Scope.FAILED))
@@ -378,7 +364,6 @@ def test_mark_is_refused_unless_its_task_waits() -> None:
     assert answer(bench, mark(A, "succeeded"))[0] == "not_waiting"
     assert answer(bench, mark(TaskName("z"), "succeeded"))[0] == "unknown_task"
     assert answer(bench, mark(A, "succeeded", S))[0] == "unknown_run"
-    assert answer(a_bench(schema=1), mark(B, "skipped"))[0] == "schema_too_old"
 
 
 def test_marking_twice_is_the_same_as_once() -> None:

@@ -30,7 +30,6 @@ def queued(name: str, pipeline: str, number: int, *, backfill: bool) -> RunHeade
         failure_strategy=FailureStrategy.END,
         backfill=BackfillId("b") if backfill else None,
         state=RunState.QUEUED,
-        layout=2,
     )
 
 

@@ -7,18 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.commands import PublishRelease, RewindSchedule, StartRun
+from nimbus.domain.commands import RewindSchedule, StartRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run
 from nimbus.engine.decision import BuildRun
-from nimbus.engine.news import ReleasePrepared
 from nimbus.engine.rules.schedules import MISFIRE_GRACE, MOST_AT_ONCE
 from nimbus.engine.standing import standing
 from nimbus.engine.state import State
-from tests.definitions import active, digest_of
+from tests.definitions import active
 from tests.engine_bench import Bench
 from tests.unit.test_engine_concurrency import decide_all, submit
 
@@ -131,49 +129,6 @@ def test_run_by_hand_without_an_interval_is_refused_with_a_hint_if_a_sql_file_na
     assert (outcomes[refused].accepted, outcomes[accepted].accepted) == (False, True)
     assert outcomes[refused].message.startswith("a.sql needs a data interval: ")
     assert "--data-interval FROM TO" in outcomes[refused].message
-
-
-def test_runs_of_a_cluster_of_schema_1_have_no_interval() -> None:
-    bench = bench_of(HOURLY, cluster_schema=1)
-    given = DataInterval(start=NOW - HOUR, end=NOW)
-    key = bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1"), data_interval=given))
-
-    runs = runs_at(bench, NOW + HOUR)
-
-    assert [(run.layout, run.data_interval, run.timezone) for run in runs] == [(1, None, None)]
-    outcome = bench.cluster.world.outcomes[key]
-    assert (outcome.accepted, outcome.code) == (False, "schema_too_old")
-
-
-@pytest.mark.parametrize(
-    ("schedule", "args", "what"),
-    [
-        (replace(HOURLY, catchup_window=HOUR), (), "catchup_window of the schedule"),
-        (replace(HOURLY, data_interval=HOUR), (), "data_interval of the schedule"),
-        (HOURLY, ("{{ ds }}", "{{ days(ds, 1) }}"), "days in the arguments of task a"),
-        (None, ("{{ data_interval_start }}",), "data_interval_start in the arguments of task a"),
-        (HOURLY, (), "the data interval in a.sql"),
-    ],
-)
-@pytest.mark.parametrize("cluster_schema", [1, 2])
-def test_release_whose_dates_the_clusters_schema_does_not_have_is_refused(
-    cluster_schema: int, schedule: Schedule | None, args: tuple[str, ...], what: str
-) -> None:
-    task = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=args)
-    files = ("a.sql",) if what.endswith("a.sql") else ()
-    spec = PipelineSpec(name=NAME, schedule=schedule, tasks=(task,), interval_files=files)
-    bench = bench_of(None, cluster_schema=cluster_schema)
-    key = bench.submit(PublishRelease(pipeline=NAME, digest=digest_of(spec), activate=True))
-
-    bench.decide()
-    bench.reign.hear((ReleasePrepared(ReleaseOf(NAME, digest_of(spec)), spec),))
-    bench.decide()
-
-    outcome = bench.cluster.world.outcomes[key]
-    assert outcome.accepted == (cluster_schema == 2)
-    if cluster_schema == 1:
-        assert outcome.code == "schema_too_old"
-        assert f"{what} needs schema 2, and the cluster's is 1" in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -298,7 +253,7 @@ def test_schedule_that_a_clock_has_moved_ahead_goes_on_from_now_when_it_is_set_b
 
 def test_fire_time_that_may_have_been_run_early_asks_history_before_it_runs() -> None:
     ahead = active(PipelineSpec(name=NAME, schedule=HOURLY, tasks=()), schedule_position=NOW + 2 * HOUR)
-    state = State(epoch=1, schema=2)
+    state = State(epoch=1, schema=1)
     state.put_pipeline(ahead)
     state.take_census()
     submit(state, RewindSchedule(pipeline=NAME, reason="clock of s1"))
@@ -316,7 +271,7 @@ def test_fire_time_that_may_have_been_run_early_asks_history_before_it_runs() ->
 
 def test_position_that_is_ahead_counts_as_lag() -> None:
     record = active(PipelineSpec(name=NAME, schedule=HOURLY, tasks=()), schedule_position=NOW + 72 * HOUR)
-    state = State(epoch=1, schema=2)
+    state = State(epoch=1, schema=1)
     state.put_pipeline(record)
     state.take_census()
 

@@ -8,18 +8,21 @@ from dataclasses import replace
 import pytest
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain import schema
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdication
 from nimbus.domain.ids import RunId, TaskName, WorkerId
 from nimbus.domain.run import RunState
 from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import ResignLeadership
+from nimbus.engine.policy import Policy
 from nimbus.ports import FencedOutError, StoreUnavailableError
 from tests.engine_bench import ATTEMPT, NOW, START, WORKER, Bench
 
 HOUR_S = 3600.0
+NEWEST_SCHEMA = schema.NEWEST_SCHEMA + 1
+POLICY = Policy(newest_schema=NEWEST_SCHEMA)
 RAISED = f"the cluster's schema was raised from 1 to {NEWEST_SCHEMA}"
 
 
@@ -55,7 +58,7 @@ def upgraded(store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Bench:
         schedulers=(a_scheduler("s1"), a_scheduler("s2")),
         workers={WORKER.id: replace(WORKER, newest_schema=NEWEST_SCHEMA)},
     )
-    bench.elect(2, store)
+    bench.elect(2, store, POLICY)
     bench.decide()
     return bench
 
@@ -68,17 +71,6 @@ def pass_s(bench: Bench, seconds: float) -> None:
 
 def resignations(bench: Bench) -> list[str]:
     return [effect.reason for effect in bench.effects if isinstance(effect, ResignLeadership)]
-
-
-@pytest.mark.parametrize("schema", [1, 2])
-def test_new_run_is_laid_out_as_the_clusters_schema_says_whoever_is_registered(schema: int) -> None:
-    bench = Bench()
-    bench.cluster.change(schema=schema, schedulers=(a_scheduler("s1"), a_scheduler("old", 1)))
-    bench.elect(2)
-    bench.submit(START)
-    bench.decide()
-
-    assert bench.run().layout == schema
 
 
 def test_leader_raises_the_schema_and_resigns_when_nobody_was_older_for_long_enough() -> None:
@@ -99,7 +91,7 @@ def test_leader_raises_the_schema_and_resigns_when_nobody_was_older_for_long_eno
 def test_leader_of_a_cluster_of_the_newest_schema_raises_nothing() -> None:
     bench = upgraded()
     bench.cluster.change(schema=NEWEST_SCHEMA)
-    bench.elect(3)
+    bench.elect(3, policy=POLICY)
 
     pass_s(bench, HOUR_S + 1)
     pass_s(bench, HOUR_S + 1)
@@ -131,7 +123,7 @@ def test_schema_is_not_raised_until_an_older_participant_was_gone_for_long_enoug
 def test_schema_is_not_raised_while_no_scheduler_is_registered() -> None:
     bench = upgraded()
     bench.cluster.change(schedulers=())
-    bench.elect(3)
+    bench.elect(3, policy=POLICY)
 
     pass_s(bench, HOUR_S + 1)
     pass_s(bench, HOUR_S + 1)
@@ -169,14 +161,14 @@ def test_successor_of_a_leader_that_died_after_the_raise_goes_on_with_its_runs()
     pass_s(bench, HOUR_S + 1)
     bench.effects.clear()
 
-    bench.elect(3)
+    bench.elect(3, policy=POLICY)
     bench.claim()
     bench.end(ATTEMPT, Outcome.SUCCEEDED)
     bench.submit(replace(START, run_id=RunId("p-2")))
     bench.decide()
 
     run = bench.run()
-    assert (run.layout, bench.run(RunId("p-2")).layout) == (1, NEWEST_SCHEMA)
+    assert RunId("p-2") in bench.cluster.world.runs
     assert run.tasks[TaskName("a")].tried == 1
     assert run.state in (RunState.RUNNING, RunState.SUCCEEDED)
     assert resignations(bench) == [], "the record names the epoch of its predecessor"
@@ -186,7 +178,7 @@ def test_successor_of_a_leader_that_died_before_the_raise_waits_anew_and_raises_
     bench = upgraded()
     pass_s(bench, HOUR_S - 1)
 
-    bench.elect(3)
+    bench.elect(3, policy=POLICY)
     bench.decide()
     pass_s(bench, HOUR_S - 1)
     assert bench.cluster.world.schema == 1

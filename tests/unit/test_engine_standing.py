@@ -85,7 +85,7 @@ def test_lines_beyond_the_first_ones_are_counted_without_being_asked_about(
 
 
 def test_schedule_that_is_due_is_late_until_its_fire_time_is_dealt_with() -> None:
-    state = State(epoch=1, schema=2)
+    state = State(epoch=1, schema=1)
     spec = replace(SPEC, schedule=Schedule(cron="0 6 * * *", timezone="UTC"))
     fire = NOW.replace(hour=6, minute=0)
     record = active(spec, updated_at=NOW, schedule_position=fire - timedelta(days=1))
@@ -105,7 +105,7 @@ def test_schedule_that_is_due_is_late_until_its_fire_time_is_dealt_with() -> Non
 
 
 def test_schedule_that_cannot_be_read_is_not_late() -> None:
-    state = State(epoch=1, schema=2)
+    state = State(epoch=1, schema=1)
     broken = replace(SPEC, schedule=Schedule(cron="0 6 * * *", timezone="No/Where"))
     state.put_pipeline(active(broken, updated_at=NOW, schedule_position=NOW - 2 * timedelta(days=1)))
 

@@ -105,7 +105,6 @@ def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(benc
         parameters={},
         logical_date=NOW,
         cause=RunCause.MANUAL,
-        layout=2,
         asked_at=NOW,
     )
     built = Built(draft, Refusal("bad_template", "no such name"))

@@ -78,7 +78,7 @@ def approve(run: str, task: str) -> DecideApproval:
 
 def next_term(before: State) -> State:
     """Another leader, that has read the records."""
-    state = State(epoch=4, schema=2, policy=before.policy)
+    state = State(epoch=4, schema=1, policy=before.policy)
     for record in before.pipelines.values():
         state.put_pipeline(record)
     state.put_workers(tuple(before.workers.registered.values()), at(NOW))

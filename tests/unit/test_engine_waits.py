@@ -43,7 +43,7 @@ def at(now: datetime) -> Instant:
 
 
 def started(spec: PipelineSpec = SPEC) -> State:
-    state = State(epoch=3, schema=2)
+    state = State(epoch=3, schema=1)
     state.put_pipeline(active(spec))
     state.take_census()
     submit(state, StartRun(pipeline=spec.name, run_id=RUN))
@@ -183,7 +183,7 @@ def test_approval_fails_when_its_timeout_has_passed_and_not_before() -> None:
 
 def test_next_leader_keeps_the_time_of_an_approval() -> None:
     before = started()
-    state = State(epoch=4, schema=2)
+    state = State(epoch=4, schema=1)
     state.put_run(before.runs[RUN], at(NOW + HOUR / 2))
     state.put_pipeline(active(SPEC))
     state.take_census()
@@ -272,7 +272,7 @@ def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
 ) -> None:
     state, late = started(DATA), NOW + (3 * HOUR if takes_over else HOUR)
     if takes_over:
-        before, state = state, State(epoch=4, schema=2)
+        before, state = state, State(epoch=4, schema=1)
         state.put_run(before.runs[RUN], at(late))
         state.put_pipeline(active(DATA))
         state.take_census()
@@ -306,7 +306,7 @@ def test_wait_fails_though_the_last_look_up_never_ends() -> None:
 
 
 def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -> None:
-    state = State(epoch=3, schema=2)
+    state = State(epoch=3, schema=1)
     state.put_pipeline(active(replace(DATA, tasks=(replace(WAITING, args=("file:///etc", "gopher://x")),))))
     state.take_census()
     submit(state, StartRun(pipeline=SPEC.name, run_id=RUN))
@@ -320,7 +320,7 @@ def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -
 def test_next_leader_looks_anew() -> None:
     before = started(DATA)
     before.data_seen(OBJECT, THERE, at(NOW))
-    state = State(epoch=4, schema=2)
+    state = State(epoch=4, schema=1)
     state.put_run(before.runs[RUN], at(NOW))
 
     assert sorted(state.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
@@ -388,7 +388,7 @@ DOWNSTREAM = replace(SPEC, tasks=(FOR_RUNS, SPEC.tasks[1]))
 
 def with_both() -> State:
     """A waiting run, and the run that it waits for, whose only task is an approval."""
-    state = State(epoch=3, schema=2)
+    state = State(epoch=3, schema=1)
     for spec in (UPSTREAM, DOWNSTREAM):
         state.put_pipeline(active(spec))
     state.take_census()
@@ -437,7 +437,7 @@ def test_next_leader_sees_what_ended_before_it() -> None:
     before = with_both()
     end_upstream(before, approved=True)
     waiting = with_both().runs[RUN]
-    state = State(epoch=4, schema=2)
+    state = State(epoch=4, schema=1)
     state.put_run(waiting, at(NOW))
     state.put_intervals(UPSTREAM.name, before.intervals[UPSTREAM.name])
     state.take_census()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from nimbus import records, run_record
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome, TaskRun
@@ -39,7 +39,6 @@ RUN = Run(
     cause=RunCause.MANUAL,
     priority=Priority.MEDIUM,
     failure_strategy=FailureStrategy.END,
-    layout=2,
     tasks=Tasks([TaskRun(spec=SPEC)]),
 )
 
@@ -67,16 +66,3 @@ def test_a_header_holds_no_defaults_but_the_state_which_lists_read() -> None:
     }  # fmt: skip
     assert run_record.decode(nodes, "/runs/r") == RUN
     assert run_record.listed(nodes[""], "/runs/r").state is RunState.RUNNING
-
-
-def test_release_0_1_has_the_same_defaults() -> None:
-    """It reads orders, CLAIMs and ENDs of this release, and this release reads its records."""
-    assert SPEC.retries == RetryPolicy(
-        limit=0, delay=timedelta(seconds=10), factor=2.0, max_delay=timedelta(minutes=10)
-    )
-    assert (SPEC.args, SPEC.needs, SPEC.timeout, SPEC.priority, SPEC.spark_conf) == ((), (), None, 2, {})
-    assert (ORDER.parameters, ORDER.python_path, ORDER.inputs) == ({}, (), {})
-    assert (ORDER.output, ORDER.timeout, ORDER.claim) == ("", None, None)
-    assert (CLAIM.fenced_by_epoch, CLAIM.worker, CLAIM.host) == (None, None, None)
-    assert (CLAIM.pid, CLAIM.start_ticks) == (None, None)
-    assert (END.started_at, END.exit_code, END.reason, END.output) == (None, None, "", None)

@@ -57,10 +57,6 @@ def test_run_without_child_runs_says_nothing_of_them() -> None:
 
     header = json.loads(run_record.encode_new(run)[""])
     assert "parent" not in header
-    old = json.loads(records.RUN.encode(replace(run, layout=1)))
-    assert "parent" not in old
-    assert "children" not in old["tasks"]["x"]
-    assert "children" not in old["tasks"]["x"]["spec"]
 
 
 def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:

@@ -105,7 +105,6 @@ def a_run(run_id: str, age: timedelta, *, reuses: str | None = None, **changes: 
         priority=Priority.LOW,
         failure_strategy=FailureStrategy.END,
         state=RunState.SUCCEEDED,
-        layout=2,
         tasks=Tasks([task]),
     )
     return replace(run, **changes)  # type: ignore[arg-type]

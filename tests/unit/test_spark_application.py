@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def a_run(*, layout: int = 2, target: str | None = None) -> Run:
+def a_run(*, target: str | None = None) -> Run:
     """A run with one open attempt."""
     place = None if target is None else SparkPlace(target=target)
     spec = TaskSpec(name=ATTEMPT.task, kind=TaskKind.PYSPARK, script="x.py", spark_place=place)
@@ -74,7 +73,6 @@ def a_run(*, layout: int = 2, target: str | None = None) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.CONTINUE,
-        layout=layout,
         tasks=Tasks([TaskRun(spec=spec)]),
     )
     return lifecycle.open_attempt(run, spec.name, worker=WORKER, epoch=1, now=NOW)
@@ -116,21 +114,7 @@ def test_run_keeps_the_application_of_an_attempt_that_has_ended() -> None:
     assert closed(a_run()).tasks[ATTEMPT.task].attempts[0].application == APPLICATION
 
 
-def test_run_leaves_out_an_application_that_would_outgrow_its_record() -> None:
-    assert closed(a_run(), "x" * 1000).tasks[ATTEMPT.task].attempts[0].application is None
-
-
-def test_record_of_layout_1_takes_no_room_for_applications() -> None:
-    run = closed(a_run(layout=1))
-
-    data = RUN.encode(run)
-
-    assert run.tasks[ATTEMPT.task].attempts[0].application is None
-    assert b"application" not in data
-    assert RUN.decode(data, "run1") == run
-
-
-def test_history_keeps_the_application_of_a_run_of_layout_2() -> None:
+def test_history_keeps_the_application_of_a_run() -> None:
     run = closed(a_run())
 
     assert RUN.decode(RUN.encode(run), "run1") == run
@@ -248,15 +232,6 @@ def test_attempt_that_runs_is_shown_with_its_application_and_its_living_page(
 
     assert (attempt.application, attempt.history_url) == (told, None)
     assert attempt.progress == progress
-
-
-def test_attempt_of_an_earlier_release_has_no_application() -> None:
-    run = closed(a_run())
-    text = json.loads(RUN.encode(replace(run, layout=1)))
-
-    assert "application" not in text["tasks"]["task"]["attempts"][0]
-    read = RUN.decode(json.dumps(text).encode(), "run1")
-    assert read.tasks[ATTEMPT.task].attempts[0].application is None
 
 
 @pytest.mark.parametrize(

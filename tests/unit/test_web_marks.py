@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
 import pytest
 
-from nimbus import run_record
 from nimbus.domain.counted import counted
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
 from nimbus.web.fires import first_of_all, following, upcoming
-from nimbus.web.run_grid import mark, ticks
+from nimbus.web.run_grid import mark
 from nimbus.web.words import with_code
 from tests.definitions import active
-from tests.unit.test_records_of_release_0_1 import RUN
 
 
 def test_every_state_has_a_shape_of_its_own() -> None:
     states = {state.value for state in chain(RunState, TaskState)}
 
     assert len({mark(state, 0, 0) for state in states}) == len(states)
-
-
-def test_bar_of_a_live_run_grows_although_release_0_1_recorded_no_start() -> None:
-    run = run_record.listed(RUN, "/runs/r")
-    started = replace(run, started_at=run.created_at)
-    ended = replace(started, state=RunState.SUCCEEDED, finished_at=run.created_at + timedelta(hours=2))
-    now = run.created_at + timedelta(hours=1)
-
-    assert ticks([ended, run], now) == ticks([ended, started], now)
-    assert ticks([ended, replace(run, state=RunState.QUEUED)], now) != ticks([ended, started], now)
 
 
 @pytest.mark.parametrize(

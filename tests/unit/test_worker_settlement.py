@@ -7,38 +7,26 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End, Holder
+from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.records import ASSIGNMENT
 from nimbus.worker import dead_runner, procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.identity import host_id, own_process
-from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.testing import FileBoard
-from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.testing_bench import Bench
 
 ATTEMPT = "run1.task.1"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORKER = WorkerId("w1")
-ORDER_OF_RELEASE_0_1 = b"""
-{"attempt":"run1.task.1","claim":{"attempt":"run1.task.1","claimed_at":"2026-03-01T00:00:00Z",
-"fenced_by_epoch":null,"host":"HOST","pid":null,"start_ticks":null,"worker":"w9"},"epoch":1,"inputs":{},
-"kind":"reap","logical_date":"2013-01-31T00:00:00Z","output":"bench/run1/task/1","parameters":{},
-"pipeline":"bench","python_path":[],
-"release":"0000000000000000000000000000000000000000000000000000000000000000","run":"run1","schema":1,
-"task":{"args":[],"kind":"python","name":"task","needs":[],"priority":2,"retries":{"delay":"PT10S",
-"factor":2.0,"limit":0,"max_delay":"PT10M"},"script":"task.py","spark_conf":{},"timeout":null},
-"timeout":null}"""
-"""As a leader of release 0.1 (commit ea458e9) copies the claim of `_left_by`: it knows no more fields."""
 
 
 class WatchedBoard(FileBoard):
@@ -112,26 +100,6 @@ def test_dead_runner_is_reported_lost_under_its_own_claim(bench: Bench) -> None:
     assert (record.outcome, record.nonce) == (Outcome.LOST, "first")
 
 
-def test_scratch_of_an_attempt_of_release_0_1_is_removed_when_its_runner_is_dead(bench: Bench) -> None:
-    """That release keeps it beside `order.json`; it can be as large as what Spark spills."""
-    folder = bench.folder()
-    folder.path.mkdir(parents=True)
-    folder.order_file.write_bytes(ORDER_OF_RELEASE_0_1.replace(b"\n", b"").replace(b"reap", b"run"))
-    for name in ("spark-local", "tmp"):
-        (folder.path / name / "blockmgr-1").mkdir(parents=True)
-    bench.order("task.py")
-    bench.board.claim(Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW))
-    folder.record_claim(Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW))
-
-    worker = bench.worker()
-    worker.start()
-    eventually(lambda: folder.is_delivered, "the attempt is settled")
-    worker.close(timedelta(seconds=10))
-
-    assert bench.slots().end == folder.exit_record()
-    assert not [path for path in folder.path.iterdir() if path.is_dir()]
-
-
 def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Bench) -> None:
     """For example after a lost answer, or a kill of the worker between the slots and its folder."""
     folder = bench.folder()
@@ -170,31 +138,6 @@ def test_reaper_delivers_the_exit_record_that_another_worker_of_the_host_could_n
 
     assert bench.slots().end == record
     assert not folder.is_delivered, "its worker stores the log when it starts"
-
-
-def _order_of_release_0_1() -> Assignment:
-    return ASSIGNMENT.decode(ORDER_OF_RELEASE_0_1.replace(b"HOST", host_id().encode()), "order")
-
-
-def test_reaper_delivers_the_exit_record_when_a_leader_of_release_0_1_orders_it(bench: Bench) -> None:
-    _, folder = _left_by(bench)
-    record = folder.record_exit(_success(output="bench/run1/task/1"))
-
-    assert bench.reap(_order_of_release_0_1())
-
-    assert bench.slots().end == record
-
-
-def test_reaper_lets_a_pooled_attempt_go_on_when_a_leader_of_release_0_1_orders_it(bench: Bench) -> None:
-    executor = ExecutorFolder.new(bench.root / "w9")
-    lock = executor.lock.take(own_process())
-    assert lock is not None
-    _left_by(bench, holder=Holder.POOLED, folder=str(executor.create_task(ATTEMPT).path))
-
-    assert not bench.reap(_order_of_release_0_1()), "its executor lives, and ends it"
-
-    os.close(lock)
-    assert bench.slots().end is None
 
 
 @pytest.mark.parametrize(

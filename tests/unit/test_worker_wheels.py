@@ -41,20 +41,6 @@ def test_wheel_is_unpacked_once_into_a_folder_named_by_its_digest(tmp_path: Path
     assert (first / "lib" / "mark").exists()
 
 
-def test_wheel_that_release_0_1_unpacked_is_opened_to_the_users_of_tasks(tmp_path: Path) -> None:
-    """Commit ea458e9 unpacks with modes 0700 and 0600: there, no task ran as another user."""
-    wheel = _wheel(tmp_path / "in", {"lib/__init__.py": "", "lib/tool": ""})
-    place = unpack_wheel(wheel, tmp_path / "out")
-    wanted = _modes(place)
-    assert set(wanted.values()) == {0o755, 0o644}
-    for path in wanted:
-        path.chmod(0o700 if path.is_dir() else 0o600)
-
-    assert unpack_wheel(wheel, tmp_path / "out") == place
-
-    assert _modes(place) == wanted
-
-
 def _modes(place: Path) -> dict[Path, int]:
     return {path: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.rglob("*"))}
 

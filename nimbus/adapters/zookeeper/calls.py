@@ -30,7 +30,7 @@ Request = Callable[[], Any]
 MOST_TOGETHER = 1000
 """Most requests that are sent without waiting; each has the full timeout of the call."""
 MOST_IN_ONE = 100
-"""Most nodes that one request reads. Most have less than 2 KiB; those of schema 1 can have 1 MB."""
+"""Most nodes that one request reads. Most have less than 2 KiB."""
 LARGEST_REQUEST = 1_000_000
 """Most bytes of one request, below ZooKeeper's `jute.maxbuffer`: above it ZooKeeper closes the connection."""
 

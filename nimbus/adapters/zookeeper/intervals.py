@@ -27,7 +27,7 @@ class _Head:
 
 
 _ANY = timedelta(days=366 * 10_000)
-_HEAD: RecordCodec[_Head] = RecordCodec(TypeAdapter(_Head), schema=2)
+_HEAD: RecordCodec[_Head] = RecordCodec(TypeAdapter(_Head))
 
 
 def change(paths: Paths, write: PutIntervals) -> Iterator[Operation]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from nimbus import records
 from nimbus.adapters.zookeeper import orders
-from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, check_size
-from nimbus.domain.growth import MOST_ATTEMPTS, largest
+from nimbus.adapters.zookeeper.calls import check_size
+from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
 from nimbus.domain.run import Run
@@ -13,28 +12,15 @@ from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import AssignmentKind
 
 LARGEST_NODE = 128 * 1024
-BESIDE = 16 * 1024
-"""Bytes of a transaction in addition to the run's record and an order: paths, CLAIM, END."""
 
 
 def check_growth(run: Run) -> None:
-    """Check the size of the largest possible transaction for a new run.
+    """Check the size of the largest order of a new run. Its pages and plan have limits of their own.
 
     Raises:
-        RecordTooLargeError: it could exceed ZooKeeper's limit.
+        RecordTooLargeError: it could exceed the limit of a node.
     """
-    order = _order_bytes(largest(run))
-    if run.layout == 1:
-        size = grown_bytes(run) + order + BESIDE
-        check_size(f"run {run.id}, once its {len(run.tasks)} tasks were tried,", size, LARGEST_REQUEST)
-    else:  # pages are limited by their number of attempts, the plan when it is encoded
-        check_size(f"an order for a task of run {run.id}", order, LARGEST_NODE)
-
-
-def grown_bytes(run: Run) -> int:
-    """Bytes of the largest possible record of a run of layout 1, computed without encoding it."""
-    least, more = (len(records.RUN.encode(largest(run, extra=count))) for count in (0, 1))
-    return least + max(0, MOST_ATTEMPTS - len(run.tasks)) * (more - least)
+    check_size(f"an order for a task of run {run.id}", _order_bytes(largest(run)), LARGEST_NODE)
 
 
 def _order_bytes(run: Run) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import structlog
 
-from nimbus import records, run_record
+from nimbus import run_record
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.run_size import check_growth
@@ -25,20 +25,14 @@ def creation(paths: Paths, run: Run) -> Iterator[Operation]:
         RecordTooLargeError: it is too large, or could become so.
     """
     check_growth(run)
-    if run.layout == 1:
-        yield Operation("create", paths.run(run.id), records.RUN.encode(run))
-    else:
-        for part, data in run_record.encode_new(run).items():
-            yield Operation("create", paths.run_part(run.id, part), data)
+    for part, data in run_record.encode_new(run).items():
+        yield Operation("create", paths.run_part(run.id, part), data)
 
 
 def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
     """The operations that update a run from an earlier version."""
-    if run.layout == 1:
-        yield Operation("set", paths.run(run.id), records.RUN.encode(run))
-    else:
-        for part, data in run_record.encode_changes(run, before).items():
-            yield Operation("set", paths.run_part(run.id, part), data)
+    for part, data in run_record.encode_changes(run, before).items():
+        yield Operation("set", paths.run_part(run.id, part), data)
 
 
 def removal(calls: Calls, paths: Paths, run: RunId) -> Iterator[Operation]:
@@ -101,19 +95,13 @@ def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Ru
         if len(below) < len(parts[name]) and not calls.exists(place):
             continue  # it was removed in the meantime
         try:
-            yield _decoded(head, below, place)
+            yield run_record.decode({"": head, **below}, place)
         except UnreadableRecordError as exc:
             yield exc
 
 
 def _parts(head: bytes) -> tuple[str, ...]:
     try:
-        return run_record.children_of(head, "") if run_record.is_header(head) else ()
+        return run_record.children_of(head, "")
     except UnreadableRecordError:
-        return ()  # `_decoded` reports it, with the place
-
-
-def _decoded(head: bytes, below: Mapping[str, bytes], place: str) -> Run:
-    if run_record.is_header(head):
-        return run_record.decode({"": head, **below}, place)
-    return records.RUN.decode(head, place)
+        return ()  # `run_record.decode` reports it, with the place

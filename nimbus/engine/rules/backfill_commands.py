@@ -13,7 +13,6 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import InvalidNameError, PipelineName, ReleaseDigest, backfill_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunState
-from nimbus.domain.schema import require_schema
 from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
 from nimbus.engine.rules.backfills import unpinned
 from nimbus.engine.state import State
@@ -25,9 +24,8 @@ Changed = tuple[str, tuple[Write, ...]]
 """The message of the answer, and the writes."""
 
 
-def pinned_release(state: State, command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
+def pinned_release(command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
     """The release of a backfill's runs. Raises RefusedError if there is none."""
-    require_schema(state.schema, "a backfill")
     digest = command.digest or record.release
     if digest is None:
         raise RefusedError(
@@ -62,7 +60,7 @@ def created(
     backfill = Backfill(
         id=command.backfill,
         pipeline=record.name,
-        release=pinned_release(state, command, record),
+        release=pinned_release(command, record),
         schedule=spec.schedule,
         request=request,
         created_at=now,

@@ -66,7 +66,7 @@ def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[P
     pinned = tuple(sorted({one.release for one in needed.values() if not one.state.is_over}))
     if pinned == record.pinned:
         return ()
-    written = put(state, replace(record, pinned=pinned), record)
+    written = put(replace(record, pinned=pinned), record)
     return (written,) if isinstance(written, PutPipeline) else ()
 
 
@@ -110,7 +110,6 @@ def _create(
         cause=RunCause.BACKFILL,
         priority=Priority.LOW,
         backfill=backfill.id,
-        layout=state.schema,
         asked_at=now,
         submitted_by=backfill.created_by,
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.writes import CreatePipeline, PutPipeline
-from nimbus.engine.state import State
 
 
 def published(
-    state: State, before: PipelineRecord | None, release: ReleaseOf, spec: PipelineSpec, now: datetime
+    before: PipelineRecord | None, release: ReleaseOf, spec: PipelineSpec, now: datetime
 ) -> PipelineRecord:
     """The record with `release` as its newest release."""
     if before is None:
@@ -22,15 +21,12 @@ def published(
             published=release.digest,
             profile=profile_of(spec),
             updated_at=now,
-            definitions=Definitions(spec) if state.schema == 1 else None,
         )
-    kept = before.definitions
     return replace(
         before,
         published=release.digest,
         profile=profile_of(spec) if before.release is None else before.profile,
         updated_at=now,
-        definitions=None if kept is None else replace(kept, published=spec),
     )
 
 
@@ -41,7 +37,7 @@ def activated(
 
     No fire time is fired twice, although the clock of an earlier leader may have been ahead of ours.
     """
-    profile, kept, position = profile_of(spec), record.definitions, record.schedule_position
+    profile, position = profile_of(spec), record.schedule_position
     same = record.release is not None and _times(record.profile.schedule) == _times(profile.schedule)
     if record.state is not PipelineState.ACTIVE or not same:
         position = now if position is None else max(now, position)
@@ -52,7 +48,6 @@ def activated(
         profile=profile,
         schedule_position=position or now,
         updated_at=now,
-        definitions=None if kept is None else replace(kept, active=spec),
     )
 
 
@@ -69,10 +64,8 @@ def rewound(record: PipelineRecord, now: datetime) -> PipelineRecord | None:
     return replace(record, schedule_position=now, rewound_from=former, updated_at=now)
 
 
-def put(state: State, record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
-    """The write that puts `record` into the catalog, in the newest layout that the schema allows."""
-    if state.schema > 1:
-        record = replace(record, definitions=None)
+def put(record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
+    """The write that puts `record` into the catalog."""
     return CreatePipeline(record) if before is None else PutPipeline(record, before)
 
 

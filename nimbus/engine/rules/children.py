@@ -172,7 +172,6 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
             depth=_depth(run),
             width=children.width,
         ),
-        layout=state.schema,
         asked_at=now,
         submitted_by=run.submitted_by,
     )

@@ -44,7 +44,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.schema import newer_part, require_schema, schema_for
+from nimbus.domain.schema import check_schema
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -71,7 +71,6 @@ from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.conditions import check_unchanged
 from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
-from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
 from nimbus.engine.rules.purges import purge_ordered
@@ -251,22 +250,12 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
-    _check_parts(state, found)
+    check_schema(state.schema, found)
     check_pools(state, found)
     check_targets(state, found)
     check_variables(state, found)
     check_cycles(state, found)
     return found
-
-
-def _check_parts(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if older schedulers, which may lead next, cannot read the pipeline."""
-    check_dates(state.schema, spec)
-    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook", "warn_after", "expect", "deadline"):
-        if getattr(spec, key) is not None:
-            require_schema(state.schema, f"{key} of the pipeline")
-    for task in spec.tasks:
-        require_schema(state.schema, f"task {task.name} with {newer_part(task)}", schema_for(task))
 
 
 def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
@@ -275,7 +264,7 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     if not isinstance(spec, PipelineSpec):
         return spec
     before = state.pipelines.get(command.pipeline)
-    record = published(state, before, release, spec, now)
+    record = published(before, release, spec, now)
     if before is None and queued.asked_by is not None:
         record = replace(record, owner=queued.asked_by.owner)
     if command.activate:
@@ -286,7 +275,7 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
         queued,
         now,
         message=f"{said} release {command.digest[:12]} of {command.pipeline}",
-        writes=(put(state, record, before),),
+        writes=(put(record, before),),
     )
 
 
@@ -302,7 +291,7 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
         queued,
         now,
         message=f"release {release.digest[:12]} of {record.name} is active",
-        writes=(put(state, active, record),),
+        writes=(put(active, record),),
     )
 
 
@@ -318,13 +307,12 @@ def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: dat
         queued,
         now,
         message=f"{record.name} is paused: its schedule does not fire; runs under way go on",
-        writes=(put(state, paused, record),),
+        writes=(put(paused, record),),
     )
 
 
 def _rewind(state: State, queued: QueuedCommand, command: RewindSchedule, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
-    require_schema(state.schema, "a schedule that is set back")
     back = rewound(record, now)
     if back is None:
         message = f"the schedule of {record.name} is not ahead of the leader's clock: nothing to set back"
@@ -333,15 +321,14 @@ def _rewind(state: State, queued: QueuedCommand, command: RewindSchedule, now: d
         f"the schedule of {record.name} goes on from {now:%Y-%m-%d %H:%M:%S}Z, back from "
         f"{record.schedule_position:%Y-%m-%d %H:%M:%S}Z: {command.reason}"
     )
-    return _consumed(state, queued, now, message=message, writes=(put(state, back, record),))
+    return _consumed(state, queued, now, message=message, writes=(put(back, record),))
 
 
 def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
-    require_schema(state.schema, "a pipeline with an owner")
     owned = replace(record, owner=command.owner, updated_at=now)
     message = f"{record.name} {f'belongs to {command.owner}' if command.owner else 'has no owner'}"
-    return _consumed(state, queued, now, message=message, writes=(put(state, owned, record),))
+    return _consumed(state, queued, now, message=message, writes=(put(owned, record),))
 
 
 def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:
@@ -395,10 +382,6 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         raise RefusedError(
             "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
         )
-    if command.data_interval is not None:
-        require_schema(state.schema, "a run with a data interval")
-    if command.selection is not None:
-        require_schema(state.schema, "a run of selected tasks")
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,
@@ -408,7 +391,6 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         data_interval=command.data_interval,
         cause=RunCause.MANUAL,
         priority=command.priority,
-        layout=state.schema,
         asked_at=now,
         submitted_by=queued.submitted_by,
         selection=command.selection,
@@ -439,7 +421,7 @@ def _backfill(
         return _consumed(
             state, queued, now, message=f"backfill {same.id} was created before: it is {same.state}"
         )
-    release = ReleaseOf(record.name, pinned_release(state, command, record))
+    release = ReleaseOf(record.name, pinned_release(command, record))
     spec = _prepared(state, release)
     if not isinstance(spec, PipelineSpec):
         return spec

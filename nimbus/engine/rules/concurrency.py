@@ -32,9 +32,9 @@ def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
 def queued_if_full(state: State, run: Run) -> Run:
     """A new run, queued if there is no room for it.
 
-    Queued runs that can start are started before: see `next_subject`. A cluster of schema 1 has no queue.
+    Queued runs that can start are started before: see `next_subject`.
     """
-    if run.state.is_final or state.schema == 1:
+    if run.state.is_final:
         return run
     if _has_room(state, run, Places.NONE):
         return replace(run, holds=needed(run))

@@ -45,7 +45,7 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
 
 def _is_watched(state: State, record: PipelineRecord) -> bool:
     """True when the pipeline is active or paused, and a notification rule asks for `late`."""
-    if state.schema < 2 or record.state is PipelineState.INACTIVE:
+    if record.state is PipelineState.INACTIVE:
         return False
     return any(AlertEvent.LATE in rule.on for rule in state.policy.alerts.of(record.profile.notify))
 

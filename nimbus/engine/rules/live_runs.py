@@ -70,7 +70,6 @@ def _stopped(run: Run, reason: str, by: str, now: datetime) -> tuple[str, tuple[
 def _paused(run: Run, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
     if run.paused is not None:
         return f"run {run.id} was paused before, by {run.paused.by} at {run.paused.at:%Y-%m-%d %H:%M:%S}Z", ()
-    _check_layout(run, "a run is paused")
     paused = replace(run, paused=Paused(by=brief(by), at=now))
     said = f"run {run.id} is paused: nothing new begins, what runs goes on, and its deadline counts"
     return said, (PutRun(paused, run),)
@@ -97,16 +96,6 @@ def _marked(run: Run, command: MarkTask, by: str, now: datetime) -> tuple[str, t
             f"task {command.task} of run {run.id} is {task.state}, and only a task that waits can be marked; "
             "one that has failed is marked in a rerun: `nimbus run rerun --mark`.",
         )
-    _check_layout(run, "a task was marked")
     said = Settlement(at=now, by=by, reason=command.reason)
     marked = lifecycle.mark_task(run, command.task, state=state, settlement=said, now=now)
     return f"task {command.task} of run {run.id} is marked {state}", (PutRun(marked, run),)
-
-
-def _check_layout(run: Run, what: str) -> None:
-    if run.layout == 1:
-        raise RefusedError(
-            "schema_too_old",
-            f"run {run.id} was started while the cluster's schema was 1, whose records cannot show that "
-            f"{what}: stop it, or let it end.",
-        )

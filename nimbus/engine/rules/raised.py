@@ -152,9 +152,7 @@ class _Raised:
 
 
 def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
-    """The decision, with the alerts that it raises. A cluster of schema 1 has no alerts."""
-    if state.schema < 2:
-        return decision
+    """The decision, with the alerts that it raises."""
     raised = _Raised(state, now)
     more: list[w.Write] = []
     for write in decision.writes:

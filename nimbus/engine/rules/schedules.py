@@ -102,13 +102,13 @@ def _moved(record: PipelineRecord, fires: tuple[datetime, ...], why: str, now: d
 def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> Answer:
     passed_over = _moved(record, step.skipped, step.why, now)
     if step.due is None or record.release is None:
-        return _skipped(state, record, passed_over)
+        return _skipped(record, passed_over)
     due, schedule = step.due, record.profile.schedule
     if is_skipped(state, record):
         full = _moved(
             passed_over, (due,), "scheduled runs fill concurrency.limit, and when_full is skip", now
         )
-        return replace(_skipped(state, record, full), name="fire_skipped_full")
+        return replace(_skipped(record, full), name="fire_skipped_full")
     draft = Draft(
         # The id is derived from the fire time, so that two leaders cannot start its run twice.
         id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
@@ -118,17 +118,16 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         logical_date=due,
         data_interval=None if schedule is None else interval_of(schedule, due),
         cause=RunCause.SCHEDULE,
-        layout=state.schema,
         asked_at=now,
         submitted_by=SUBMITTED_BY,
         may_exist=record.rewound_from is not None and due <= record.rewound_from,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
-        return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
+        return _skipped(record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
     try:
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
-        refused = _skipped(state, record, _moved(passed_over, (due,), f"refused: {exc}", now))
+        refused = _skipped(record, _moved(passed_over, (due,), f"refused: {exc}", now))
         return replace(refused, name="schedule_refused", about={**refused.about, "error": str(exc)})
     if not isinstance(run, Run):
         return run
@@ -136,7 +135,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
     return Decision(
         name="schedule_fired",
         writes=(
-            put(state, replace(passed_over, schedule_position=due), record),
+            put(replace(passed_over, schedule_position=due), record),
             CreateRun(run),
             *replaced(state, record, run, now),
         ),
@@ -149,10 +148,8 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
     )
 
 
-def _skipped(state: State, before: PipelineRecord, record: PipelineRecord) -> Decision:
-    return Decision(
-        name="schedule_skipped", writes=(put(state, record, before),), about=_about(before, record)
-    )
+def _skipped(before: PipelineRecord, record: PipelineRecord) -> Decision:
+    return Decision(name="schedule_skipped", writes=(put(record, before),), about=_about(before, record))
 
 
 def _about(before: PipelineRecord, record: PipelineRecord) -> dict[str, str]:

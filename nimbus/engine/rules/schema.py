@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nimbus.domain import terms
 from nimbus.domain.commands import Abdication
-from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.writes import PutAbdication, PutTerm, RaiseSchema, Write
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Answer, Decision, Nothing
@@ -21,9 +20,10 @@ def raise_schema(state: State, now: Instant) -> Answer:
     due_s = state.none_older_since + state.policy.raise_schema_after.total_seconds()
     if now.elapsed_s < due_s:
         return Nothing(after_s=due_s)
-    reason = f"the cluster's schema was raised from {state.schema} to {NEWEST_SCHEMA}"
+    newest = state.policy.newest_schema
+    reason = f"the cluster's schema was raised from {state.schema} to {newest}"
     writes: tuple[Write, ...] = (
-        RaiseSchema(NEWEST_SCHEMA),
+        RaiseSchema(newest),
         PutAbdication(Abdication(epoch=state.epoch, reason=reason)),
     )
     if state.terms is not None and state.terms.own is not None:

@@ -19,7 +19,6 @@ from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.schema import require_schema
 from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, MOST_VARIABLE_BYTES, ClusterSettings
 from nimbus.engine.state import State
 
@@ -75,9 +74,8 @@ def check_pools(state: State, spec: PipelineSpec) -> None:
 
 
 def check_variables(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a template names a variable that the cluster, or its schema, does not have."""
+    """Raise RefusedError if a template names a variable that the cluster does not have."""
     for name in spec.variables:
-        require_schema(state.schema, f"vars.{name}")
         if name not in state.settings.variables:
             raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
 

@@ -68,7 +68,7 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
 
 def _must_ask(state: State, run: Run, task: TaskRun) -> bool:
     """True when an alert about a waiting approval is requested and not yet raised."""
-    if task.asked or task.spec.kind is not TaskKind.APPROVAL or run.layout == 1:
+    if task.asked or task.spec.kind is not TaskKind.APPROVAL:
         return False
     return any(AlertEvent.WAITING_FOR_APPROVAL in rule.on for rule in state.policy.alerts.of(run.notify))
 

@@ -9,7 +9,7 @@ from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.schema import NEWEST_SCHEMA, older_than
+from nimbus.domain.schema import older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Attempt
@@ -30,8 +30,9 @@ class OpenAttempts(Facts):
     def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
         """Update schedulers, after the workers, and note since when all of them know a newer schema."""
         self.schedulers = tuple(schedulers)
-        upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.registered.values())
-        if self.schema >= NEWEST_SCHEMA or not upgraded:
+        newest = self.policy.newest_schema
+        upgraded = schedulers and not older_than(newest, schedulers, self.workers.registered.values())
+        if self.schema >= newest or not upgraded:
             self.none_older_since = None
             return
         if self.none_older_since is None:

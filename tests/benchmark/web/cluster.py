@@ -44,7 +44,7 @@ def world_of(counts: Counts) -> World:
     for number in range(counts.pipelines):
         pipeline(world, f"flow-{number:04d}")
     for size in SIZES:
-        part_done(world, f"tasks-{size}", layered(size), parameters={"day": "2026-03-01"}, layout=2)
+        part_done(world, f"tasks-{size}", layered(size), parameters={"day": "2026-03-01"})
     return world
 
 
@@ -55,7 +55,6 @@ def _small_runs(world: World, counts: Counts) -> Iterable[Run]:
             f"run-{number:05d}",
             pipeline=f"flow-{number % counts.pipelines:04d}",
             tasks=tasks,
-            layout=2,
             created_at=world.clock.now() - timedelta(seconds=number),
         )
 

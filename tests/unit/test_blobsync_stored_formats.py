@@ -1,4 +1,4 @@
-"""What release 0.1 stored in a bucket and on a disk is read. The literals are what commit ea458e9 wrote."""
+"""A stored sample of each format in a bucket and on a disk is read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def bucket() -> MemoryObjectStore:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A local store that had the release, as release 0.1 left it when it was killed."""
+    """A local store that had the release, as a process left it that was killed."""
     for place, data in {
         f"packs/16/{PACK_NAME}": PACK,
         f"blobs/f9/{BLOB_NAME}": LARGE,
