@@ -429,11 +429,14 @@ class Catalog(Protocol):
 class Registrations(Protocol):
     """Ephemeral records of live schedulers and workers."""
 
-    def publish_scheduler(self, info: SchedulerInfo) -> None:
+    def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         """Write this scheduler's registration. Also called again, on the same session or a new one.
 
         That of an earlier process with this id on this host is replaced at once, that of a lost one on
         another host when its session has ended.
+
+        Returns:
+            The store's time of the write; None: the store has no clock of its own.
 
         Raises:
             SchedulerIdInUseError: another live scheduler has this id.

@@ -98,6 +98,8 @@ class ParticipantModel(Model):
     missing: list[MissingFileModel] = []
     last_abdication: str = ""
     quarantined: Mapping[str, str] = {}
+    clock_ahead_s: float | None = None
+    """How far its clock was ahead of ZooKeeper's at its last report; negative: behind. Null: not known."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0
@@ -145,6 +147,8 @@ class StatusModel(Model):
     """`runs.max_running` of the scheduler that answers; null: any number."""
     runs_counted: int
     """Runs that count for `runs_max_running`: no child runs, and none that only wait."""
+    clocks_differ_s: float
+    """The largest difference between the clocks of two schedulers; above 2, schedules are off."""
     commands_waiting: int
     quarantined: Mapping[str, str]
     set_aside: list[SetAsideModel]

@@ -35,7 +35,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.places import in_cluster
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import ListedRun, Run
-from nimbus.domain.schedulers import SchedulerInfo, leader_report
+from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_report
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.spark_application import application_id
@@ -161,6 +161,7 @@ def status_model(
         pipelines=dict(Counter(record.state.value for record in pipelines)),
         runs=dict(Counter(run.state.value for run in runs)),
         runs_max_running=max_running,
+        clocks_differ_s=clocks_differ_s(schedulers),
         runs_counted=sum(not run.state.is_final and in_cluster(run) for run in runs),
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),

@@ -105,11 +105,23 @@ def status(api: Api, out: Output) -> None:
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
         *((f"set aside: {_aside_name(one)}", one["why"]) for one in answer.get("set_aside", ())),
+        *_clocks(answer),
         *((("succession", said),) if (said := answer.get("succession")) else ()),
         *_schema(answer),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
     ]
     out.table(("what", "is"), rows)
+
+
+def _clocks(answer: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """A warning if clocks of schedulers differ."""
+    from nimbus.domain.catalog import CLOCK_DIFFERENCE
+
+    differ_s = answer.get("clocks_differ_s", 0.0)
+    if differ_s <= CLOCK_DIFFERENCE.total_seconds():
+        return ()
+    said = f"those of schedulers differ by {differ_s:.1f} s, so schedules are off: let NTP set them"
+    return (("clocks", said),)
 
 
 @cluster.command()

@@ -87,9 +87,17 @@ class SchedulerInfo:
     """Leader only: the last looks at data that waiting tasks miss. Cut if there are many."""
     report: LeaderReport = field(default_factory=LeaderReport)
     """Leader only."""
+    clock_ahead_s: float | None = None
+    """How far its clock was ahead of ZooKeeper's at its last report; negative: behind. None: not known."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0
+
+
+def clocks_differ_s(schedulers: Iterable[SchedulerInfo]) -> float:
+    """The largest difference between the clocks of two schedulers, in seconds."""
+    ahead = [one.clock_ahead_s for one in schedulers if one.clock_ahead_s is not None]
+    return max(ahead, default=0.0) - min(ahead, default=0.0)
 
 
 def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:

@@ -50,6 +50,7 @@ class Registrar:
         self._signals = Signals()
         self._told: tuple[bool, str, int, int] | None = None  # the readiness that the election has
         self._quarantined: tuple[int, Mapping[str, str]] | None = None  # those that the engine has
+        self._clock_ahead_s: float | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
 
@@ -90,7 +91,7 @@ class Registrar:
             _log.info("registration_left", error=str(exc))  # the end of the session removes it
 
     def _report(self) -> None:
-        info = self._info()
+        info = replace(self._info(), clock_ahead_s=self._clock_ahead_s)
         if self._stopping:
             info = replace(info, role=Role.STOPPING)
         self._metrics.reported(info)
@@ -104,4 +105,6 @@ class Registrar:
             self._quarantined = quarantined
             self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})
         shown = {name: brief(why) for name, why in islice(info.quarantined.items(), QUARANTINED_SHOWN)}
-        self._registrations.publish_scheduler(replace(info, quarantined=shown))
+        written_at = self._registrations.publish_scheduler(replace(info, quarantined=shown))
+        if written_at is not None:
+            self._clock_ahead_s = (info.reported_at - written_at).total_seconds()

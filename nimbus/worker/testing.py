@@ -301,9 +301,10 @@ class RecordingRegistrations:
         self.workers: list[WorkerInfo] = []
         self.schedulers: list[SchedulerInfo] = []
 
-    def publish_scheduler(self, info: SchedulerInfo) -> None:
+    def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         """See `nimbus.ports.Registrations`."""
         self.schedulers.append(info)
+        return None
 
     def publish_worker(self, info: WorkerInfo) -> None:
         """See `nimbus.ports.Registrations`."""

@@ -93,6 +93,19 @@ def test_no_alert_fires_for_whole_clusters_of_three_and_of_one(promtool: str, tm
     assert firing(promtool, tmp_path, series, []) == ""
 
 
+def test_clocks_that_differ_are_alerted_with_their_cluster(promtool: str, tmp_path: Path) -> None:
+    clocks = {
+        f'nimbus_clock_ahead_seconds{{job="{job}", instance="s{number}"}}': f"{ahead}x{3 * _HOUR}"
+        for job, number, ahead in ((A, 1, "0.4"), (A, 2, "-1.7"), (B, 1, "0.9"), (B, 2, "-0.9"))
+    }
+
+    told = firing(
+        promtool, tmp_path, {**cluster(A), **cluster(B), **clocks}, [alert("NimbusClocksDiffer", A)]
+    )
+
+    assert told == ""
+
+
 def test_loss_of_two_schedulers_of_three_is_alerted(promtool: str, tmp_path: Path) -> None:
     expected = [
         alert("NimbusProcessDown", A, "s2"),

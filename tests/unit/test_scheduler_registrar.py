@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from nimbus import records
 from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
 from nimbus.domain.ids import HostId, PipelineName
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import Role, SchedulerInfo, clocks_differ_s
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler import registrar
@@ -43,6 +43,7 @@ class Board:
     def __init__(self) -> None:
         self.info = INFO
         self.down = self.in_use = False
+        self.store_time: datetime | None = None
         self.published: list[SchedulerInfo] = []
         self.withdrawn = self.refused = 0
         self.readiness: list[SchedulerInfo] = []
@@ -58,13 +59,14 @@ class Board:
     def report(self) -> SchedulerInfo:
         return self.info
 
-    def publish_scheduler(self, info: SchedulerInfo) -> None:
+    def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         if self.down:
             self.refused += 1
             raise StoreUnavailableError("down")
         if self.in_use:
             raise SchedulerIdInUseError(info.id, "two")
         self.published.append(info)
+        return self.store_time
 
     def publish_worker(self, info: WorkerInfo) -> None:
         raise NotImplementedError
@@ -96,6 +98,15 @@ def test_it_publishes_again_and_again_and_withdraws_at_the_end(board: Board, eve
     board.registrar.stop(timedelta(seconds=30))
 
     assert board.withdrawn == 1
+
+
+def test_registration_says_how_far_the_clock_is_ahead_of_the_stores(
+    board: Board, eventually: Eventually
+) -> None:
+    eventually(lambda: board.published and board.published[-1].clock_ahead_s is None)
+    board.store_time = NOW - timedelta(seconds=900)
+
+    eventually(lambda: board.published[-1].clock_ahead_s == 900)
 
 
 def test_id_that_is_in_use_is_logged_and_tried_again(board: Board, eventually: Eventually) -> None:
@@ -183,3 +194,11 @@ def test_an_outage_ends_nothing_and_the_next_report_goes_through(
     board.down = False
     eventually(lambda: len(board.published) > seen)
     assert board.published[-1].ready
+
+
+def test_difference_of_clocks_is_that_of_the_first_and_the_last() -> None:
+    one, other, unknown = (replace(INFO, clock_ahead_s=ahead) for ahead in (-1.5, 2.0, None))
+
+    assert clocks_differ_s([one, unknown, other]) == 3.5
+    assert clocks_differ_s([unknown, other]) == 0
+    assert clocks_differ_s([]) == 0

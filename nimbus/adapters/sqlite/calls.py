@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
@@ -158,6 +159,10 @@ class SqliteCalls(Calls):
         with self._store.reading() as tree:
             stat = tree.stat(path)
             return None if stat is None else stat.owner
+
+    def written_at(self, _path: str) -> datetime | None:
+        """None: the clock of the store is that of this host."""
+        return None
 
     def origin(self, path: str) -> tuple[int, int] | None:
         """The operation that created a node, and its time."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -299,6 +300,12 @@ class Calls:
         with in_our_words(f"look for {path}"):
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.ephemeralOwner)
+
+    def written_at(self, path: str) -> datetime | None:
+        """The server's time of the last write of a node; None if it does not exist."""
+        with in_our_words(f"look for {path}"):
+            stat = self.session.call(self.session.client.exists_async, path)
+            return None if stat is None else datetime.fromtimestamp(stat.mtime / 1000, UTC)
 
     def origin(self, path: str) -> tuple[int, int] | None:
         """Transaction that created a node, and its time in milliseconds; None if it does not exist."""

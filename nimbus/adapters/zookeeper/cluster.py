@@ -234,13 +234,14 @@ class ZooKeeperRegistrations:
         self._paths = Paths(root)
         self._published: set[str] = set()
 
-    def publish_scheduler(self, info: SchedulerInfo) -> None:
+    def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         """Write a scheduler's registration."""
         self._calls.ensure(self._paths.schedulers)
         path = self._paths.scheduler(info.id)
         if self._calls.owner(path) not in (None, self._calls.session_id):
             self._check_other(path, info)
         self._publish(path, records.SCHEDULER.encode(info))
+        return self._calls.written_at(path)
 
     def _check_other(self, path: str, info: SchedulerInfo) -> None:
         """Raise SchedulerIdInUseError if the registration of another session is of a live process.
