@@ -16,6 +16,7 @@
             progress.json, result.json, checkpoint.json, done
             parts/                 records of objects that the task itself has put into the bucket
             spark-local/, tmp/     scratch, emptied by the runner at the end
+        short           a link whose target is the name of the short path of `work`, see `short_path`
         output/         the task's output, if outputs are stored in a bucket; removed at the end
 
 Nothing below `work` is trusted: links there are not followed, and reads have a size limit.
@@ -29,6 +30,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,7 @@ from nimbus.worker.files import (
 )
 from nimbus.worker.process_lock import ProcessLock
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.short_path import drop, new_name
 from nimbus.worker.task_user import TaskUser
 
 _MODE = 0o700
@@ -84,6 +87,7 @@ class AttemptFolder:
         self.scratch = self.work / "tmp"
         self.noted = self.work / "parts"
         self.output = path / "output"
+        self._short = path / "short"
 
     @classmethod
     def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
@@ -135,6 +139,29 @@ class AttemptFolder:
             os.chown(folder, user.uid, user.gid)
         os.chown(self.path, -1, user.gid)
         self.path.chmod(0o710)
+
+    def short_scratch(self, user: TaskUser | None) -> Path:
+        """A short path of `scratch`, for Unix sockets; `scratch` itself if no link can be created.
+
+        Args:
+            user: The driver's user, if it is another one: a kernel may refuse a link of somebody else.
+        """
+        try:
+            if not self._short.is_symlink():
+                self._short.symlink_to(new_name())  # first, so that the link is always found again
+            link = self._short.readlink()
+            if not link.is_symlink():
+                link.symlink_to(self.work)
+                if user is not None:
+                    os.chown(link, user.uid, user.gid, follow_symlinks=False)
+            return link / self.scratch.name if link.readlink() == self.work else self.scratch
+        except OSError:
+            return self.scratch
+
+    def _drop_short(self) -> None:
+        with suppress(OSError):
+            drop(self._short.readlink(), self.work)
+            self._short.unlink()
 
     @property
     def exists(self) -> bool:
@@ -271,11 +298,13 @@ class AttemptFolder:
 
     def empty_scratch(self) -> None:
         """Remove Spark's local files, temporary files, and a local copy of an output for a bucket."""
+        self._drop_short()
         for folder in (self.spark_local, self.scratch, self.output):
             remove_tree(folder)
 
     def discard(self) -> None:
         """Remove the folder: with a few calls if the task added no files, else by a walk."""
+        self._drop_short()
         try:
             for file in (self.done_file, self.log, self.driver_file, self.context_file):
                 file.unlink()
@@ -286,6 +315,7 @@ class AttemptFolder:
 
     def remove(self) -> None:
         """Remove the folder, the order last, so that an interrupted removal is finished later."""
+        self._drop_short()
         for path in self.path.iterdir():
             if path.is_dir():
                 remove_tree(path)

@@ -106,6 +106,6 @@ def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, st
         **({} if plan.connect is None else driver_variables(plan.connect)),
         ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
         "NIMBUS_CONTEXT": str(folder.context_file),
-        "TMPDIR": str(folder.scratch),
+        "TMPDIR": str(folder.short_scratch(plan.user)),
         "SPARK_LOCAL_DIRS": str(folder.spark_local),
     }

@@ -20,6 +20,7 @@ from nimbus.worker.launcher import Launcher, LaunchFailedError
 from nimbus.worker.leftover_logs import LeftoverLogs
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan, RunnerStartup
+from nimbus.worker.short_path import drop_dangling
 from nimbus.worker.tags import attempt_tag
 
 _log = structlog.get_logger(__name__)
@@ -44,6 +45,7 @@ class ProcessExecutor:
 
     def sweep(self) -> None:
         """See `Executor.sweep`."""
+        drop_dangling()
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
             try:
                 left = not folder.is_delivered and (

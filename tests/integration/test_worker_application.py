@@ -103,6 +103,23 @@ print("attempt", context().attempt, "of", context().task)
     eventually(lambda: not records(cluster), "the submission is forgotten")
 
 
+def test_folder_for_temporary_files_is_short_in_the_cluster(cluster: ClusterBench) -> None:
+    cluster.worker()
+    text = """
+import multiprocessing, tempfile
+from pathlib import Path
+if __name__ == "__main__":
+    multiprocessing.Manager().shutdown()  # it listens at a Unix socket in a temporary folder
+    print("link", Path(tempfile.gettempdir()).parent)
+"""
+    cluster.bench.board.assign("w1", order(cluster, text))
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED, log(cluster)
+    link = log(cluster).rpartition("link ")[2].strip()
+    assert link.startswith("/tmp/nimbus-")
+    assert not os.path.lexists(link)
+
+
 def test_failure_of_the_task_is_told_with_its_reason_and_class(cluster: ClusterBench) -> None:
     cluster.worker()
     cluster.bench.board.assign("w1", order(cluster, "raise ValueError('no such day')"))

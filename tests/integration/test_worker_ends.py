@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
+from nimbus.worker import short_path
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
@@ -70,6 +73,17 @@ else:
     done = Path(os.environ["NIMBUS_CONTEXT"]).parent / "work" / "done"
     (context().output / "done").write_text(str(done.exists()))
     os._exit(0)
+"""
+USES_TEMPORARY_FILES = """
+import json, multiprocessing, os, tempfile
+from nimbus.task import context
+
+if __name__ == "__main__":
+    with multiprocessing.Manager() as manager:  # listens at a Unix socket in a temporary folder
+        assert manager.list([1])[0] == 1
+    place = tempfile.gettempdir()
+    told = {"named": place, "real": os.path.realpath(place), "mode": os.stat(place).st_mode & 0o777}
+    (context().output / "told").write_text(json.dumps(told))
 """
 Run = Callable[..., None]
 
@@ -151,6 +165,35 @@ def test_child_that_a_task_has_forked_does_not_end_the_attempt(bench: Bench, run
     assert (bench.data / "bench/run1/task/1/done").read_text() == "False"
     assert (end.outcome, end.exit_code) == (Outcome.FAILED, 0)
     assert "os._exit" in end.reason
+
+
+def test_folder_for_temporary_files_is_short_private_and_gone_at_the_end(bench: Bench, run: Run) -> None:
+    run(USES_TEMPORARY_FILES)
+
+    end = bench.await_end()
+
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
+    told = json.loads((bench.data / str(end.output) / "told").read_text())
+    work = Path(told["real"])
+    assert (work.parts[-3:-1], told["mode"]) == (("run1.task.1", "work"), 0o700)
+    assert work.is_relative_to(bench.root / "w1")
+    eventually(lambda: not os.path.lexists(Path(told["named"]).parent), "its link is removed")
+
+
+def test_links_of_attempts_whose_folders_are_gone_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(short_path, "PLACE", tmp_path)
+    (tmp_path / "work").mkdir()
+    kept = [short_path.new_name(), tmp_path / "nimbus-of-a-user", tmp_path / "nimbus-0123abcd"]
+    kept[0].symlink_to(tmp_path / "work")
+    kept[1].symlink_to(tmp_path / "gone" / "work")
+    kept[2].symlink_to(tmp_path / "gone")
+    short_path.new_name().symlink_to(tmp_path / "gone" / "work")
+
+    short_path.drop_dangling()
+
+    assert {link for link in tmp_path.iterdir() if link.is_symlink()} == set(kept)
 
 
 @pytest.mark.spark

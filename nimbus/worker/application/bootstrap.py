@@ -347,6 +347,7 @@ class Task:
         access: Mapping[str, Any] | None,
         variables: Mapping[str, str],
     ) -> None:
+        self._short = short_path(folder / "work")
         kit = folder / "kit.zip"
         archives = f"{folder / 'release.tar'}#{ARCHIVE},{kit}#{KIT}" if uses_spark else ""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
@@ -354,7 +355,7 @@ class Task:
             **variables,
             "NIMBUS_CONTEXT": str(folder / "context.json"),
             **({} if access is None else {DATA_ACCESS: json.dumps({"door": access})}),
-            "TMPDIR": str(folder / "work" / "tmp"),
+            "TMPDIR": str(self._short / "tmp"),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
         with (folder / "log").open("ab") as log:
@@ -373,10 +374,25 @@ class Task:
         """Like `Popen.returncode`; None while it runs."""
         return self._process.poll()
 
+    def forget(self) -> None:
+        """Remove its short path, after its end."""
+        if self._short.is_symlink():
+            self._short.unlink()
+
     def signal(self, number: int) -> None:
         """Send a signal to it and its process group."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def short_path(folder: Path) -> Path:
+    """A link to a folder, for Unix sockets, as of `nimbus.worker.short_path`; or the folder itself."""
+    link = Path("/tmp", f"nimbus-{secrets.token_hex(4)}")  # noqa: S108 - its name is random, and it is new
+    try:
+        link.symlink_to(folder)
+    except OSError:
+        return folder
+    return link
 
 
 def die_with_parent(parent: int) -> None:
@@ -482,6 +498,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     ordered, came_to_its_end = watch(task, startup, beats, done)
     status = task.poll()
     kill_descendants()
+    task.forget()
     log.finish()
     access = data_access(startup, nonce, door.endpoints)
     kept = keep_output(folder, startup, access) if status == 0 else {}

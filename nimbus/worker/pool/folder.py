@@ -73,7 +73,7 @@ class ExecutorFolder:
         """Create the folder of an attempt."""
         folder = self.task(attempt)
         if folder.path.exists():  # left by a claim that was not ours
-            remove_tree(folder.path)
+            folder.discard()
         for place in (folder.path, folder.work, folder.scratch):
             place.mkdir(mode=_MODE)
         return folder
