@@ -128,10 +128,12 @@ def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str
     expression = _compiled(pattern)
     found = [path for path in candidates if expression.fullmatch(path)]
     # A linked folder is not followed: files below it that match would be left out silently.
+    above = list(_above(pattern))
     found += [
         path
         for path, file in candidates.items()
-        if expression.fullmatch(f"{path}/_") and file.is_symlink() and file.is_dir() and path not in found
+        if (expression.fullmatch(f"{path}/_") or any(folder.fullmatch(path) for folder in above))
+        and (file.is_symlink() and file.is_dir() and path not in found)
     ]
     if not found:
         is_folder = (root / pattern).is_dir()
@@ -199,6 +201,15 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         elif segment != ".":
             parts.append(_segment(segment) + ("" if last else "/"))
     return re.compile("".join(parts), re.DOTALL)
+
+
+def _above(pattern: str) -> Iterator[re.Pattern[str]]:
+    """The folders that a pattern names, from the top to its first `**`."""
+    segments = pattern.split("/")
+    for count in range(1, len(segments)):
+        if segments[count - 1] == "**":
+            return
+        yield _compiled("/".join(segments[:count]))
 
 
 def _wants_hidden(pattern: str) -> bool:

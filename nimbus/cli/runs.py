@@ -214,7 +214,10 @@ def show(api: Api, out: Output, run_id: str) -> None:
             out.line(line)
     if results:
         out.line("")
-        out.table(("task", "result"), [(name, json.dumps(given)) for name, given in results.items()])
+        out.table(
+            ("task", "result"),
+            [(name, json.dumps(given, ensure_ascii=False)) for name, given in results.items()],
+        )
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "history"), applications)

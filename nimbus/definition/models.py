@@ -48,6 +48,8 @@ _LONGEST_VARIABLE_NAME = 128
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
+_PLACEHOLDER = re.compile(r"\{\{[A-Z_]+\}\}")
+"""Spark's own, such as `{{APP_ID}}`."""
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
 """Names that cannot be parameters: in a template, `params.items` is the method of the mapping."""
@@ -149,7 +151,24 @@ def _dataset(value: object) -> str:
 
 
 def _spark_value(value: object) -> str:
-    return scalar_text("a Spark property", value)
+    text = scalar_text("a Spark property", value)
+    _no_template(
+        _PLACEHOLDER.sub("", text),
+        "spark.conf takes no templates; write the value here, or set a property of the session in the task's "
+        "code",
+    )
+    return text
+
+
+def _no_template(value: object, message: str) -> object:
+    """Refuse a text that its author expects to be rendered."""
+    if isinstance(value, str) and ("{{" in value or "{%" in value):
+        raise SuggestingError(message)
+    return value
+
+
+def _parameter_value(value: object) -> object:
+    return _no_template(clear(value), "a parameter takes no templates; write one in the argument of a task")
 
 
 def _task_variable(value: object) -> str:
@@ -166,8 +185,7 @@ def _plain_text(value: object) -> str:
     text = scalar_text("a variable", value)
     if len(text.encode(errors="replace")) > _LARGEST_VARIABLE:
         raise SuggestingError(f"a variable has {_LARGEST_VARIABLE} bytes at most; write it into a file")
-    if "{{" in text or "{%" in text:
-        raise SuggestingError("env takes no templates; give it to the task as an argument")
+    _no_template(text, "env takes no templates; give it to the task as an argument")
     if any(ord(one) < ord(" ") and one not in "\t\n\r" for one in text):
         # JSON needs six bytes for each, and all variables go to a worker's executor in one message.
         raise SuggestingError("a variable has no control characters but tabs and line breaks")
@@ -208,8 +226,7 @@ def _lists(value: object) -> object:
         for one in values:
             if not isinstance(one, str | int | float | bool):
                 raise SuggestingError(f"{described(one)} must be a text, a number or a boolean")
-            if isinstance(one, str) and "{{" in one:
-                raise SuggestingError("a value is no template; `params` can be templates, and use `item`")
+            _no_template(one, "a value is no template; `params` can be templates, and use `item`")
     return lists
 
 
@@ -249,6 +266,7 @@ Name = Annotated[
     BeforeValidator(plain_name),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN.pattern}$"}),
 ]
+ParameterValue = Annotated[Any, BeforeValidator(_parameter_value)]
 Argument = Annotated[str, BeforeValidator(_argument, json_schema_input_type=_Scalar)]
 SparkConf = dict[
     Annotated[str, BeforeValidator(spark_key)],
@@ -328,7 +346,7 @@ class ParameterModel(Strict):
 
     type: Literal["string", "integer", "number", "boolean"]
     """Type of the value."""
-    default: AnyValue = None
+    default: ParameterValue = None
     """Value of a run that gives none; not together with `required: true`."""
     required: Flag = False
     """True: a run must give a value."""
@@ -336,7 +354,7 @@ class ParameterModel(Strict):
     """Least value of a number; none: any."""
     maximum: Number | None = None
     """Greatest value of a number; none: any."""
-    choices: Annotated[list[AnyValue], Field(min_length=1)] | None = None
+    choices: Annotated[list[ParameterValue], Field(min_length=1)] | None = None
     """Allowed values; none: any."""
     description: Description = ""
     """Description for people."""

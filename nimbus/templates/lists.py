@@ -47,5 +47,7 @@ def _list(name: str, text: str, results: Mapping[TaskName, Mapping[str, Any]]) -
         raise TemplateError(f"{where}: task {task} gave no list {key}")
     for value in values:
         if not isinstance(value, str | int | float | bool):
-            raise TemplateError(f"{where}: {json.dumps(value)[:80]} is no text, number or boolean")
+            raise TemplateError(
+                f"{where}: {json.dumps(value, ensure_ascii=False)[:80]} is no text, number or boolean"
+            )
     return tuple(values)

@@ -44,7 +44,7 @@ _METHODS = {
 }
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\d{4}|\*)")
 _PLAIN_FILTERS = _words(
-    """abs capitalize count d default first float int last length list lower max min reverse sort string sum
+    """abs capitalize count d default first float int last length list lower max min reverse sort sum
     title trim unique upper"""
 )
 
@@ -55,7 +55,7 @@ class Sandbox(SandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%"})
 
     def __init__(self) -> None:
-        super().__init__(undefined=StrictUndefined, keep_trailing_newline=True)
+        super().__init__(undefined=StrictUndefined, keep_trailing_newline=True, finalize=shown)
         ranges = self.globals["range"]
         self.globals.clear()
         self.globals["range"] = ranges
@@ -96,6 +96,11 @@ class Sandbox(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+def shown(value: Any) -> Any:
+    """A value as templates write it: booleans as in JSON, and as in the environment of tasks."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 def _check_product(sequence: Any, times: Any) -> None:
     if (
         isinstance(sequence, str | list | tuple)
@@ -119,7 +124,7 @@ def _format(text: str, *values: Any, **names: Any) -> str:
 
 
 def _join(values: Iterable[Any], separator: str = "") -> str:
-    parts = [str(value) for value in values]
+    parts = [str(shown(value)) for value in values]
     if sum(map(len, parts)) + len(separator) * len(parts) > LONGEST:
         raise SecurityError("the joined text is too long")
     return separator.join(parts)
@@ -146,6 +151,7 @@ _BOUNDED_FILTERS: dict[str, Callable[..., Any]] = {
     "format": _format,
     "join": _join,
     "replace": _replace,
+    "string": lambda value: str(shown(value)),
     "round": _round,
     "tojson": _tojson,
 }

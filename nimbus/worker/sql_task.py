@@ -18,6 +18,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from nimbus.domain.errors import NimbusError
 from nimbus.task import TaskContext, context
 from nimbus.templates.dates import date_values
+from nimbus.templates.sandbox import shown
 from nimbus.worker.sql_split import split_statements
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
         "task": {"name": task.task},
     }
     # No HTML escaping; sandboxed, because the text of a parameter must not execute Python.
-    environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+    environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False, finalize=shown)
     try:
         return environment.from_string(text).render(values)
     except (TemplateError, ArithmeticError, TypeError, ValueError) as exc:

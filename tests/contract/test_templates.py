@@ -97,6 +97,11 @@ def quiet(load: TaskSpec) -> TaskSpec:
         ("{{ 2.345 | round(1) }} {{ [1, 2] | join('+') }} {{ params.who | tojson }}", '2.3 1+2 "ann"'),
         ("{{ 7 * 6 }} {{ 2 ** 10 }} {{ 'ab' * 2 }} {{ 7 % 4 }}", "42 1024 abab 3"),
         ("line\n", "line\n"),
+        (
+            "{{ true }} {{ params.month > 9 }} {{ true | string }} {{ [1, true] | join }}",
+            "true false true 1true",
+        ),
+        ("{% if 1 == 1 %}{{ true | tojson }}{% endif %} {{ none }}", "true None"),
         ("<&>", "<&>"),
     ],
 )

@@ -502,6 +502,13 @@ def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: I
     assert "queued as cmd-0000000000" in stopped.stderr
 
 
+def test_results_are_shown_in_the_letters_that_they_have(world: Any, nimbus: Invoke) -> None:
+    run = world.opened(world.new_run("r1"), "extract")
+    world.ended(run, "extract", Outcome.SUCCEEDED, result={"city": "Köln"})
+
+    assert '{"city": "Köln"}' in nimbus("run", "show", "r1").stdout
+
+
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "[" * 100_000], ids=lambda value: value[:9])
 def test_parameter_that_is_no_json_is_text(world: Any, nimbus: Invoke, value: str) -> None:
     world.deciding, world.health.leading = False, None

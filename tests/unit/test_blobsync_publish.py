@@ -119,6 +119,18 @@ def test_link_to_a_folder_or_to_nothing_is_refused(root: Path, target: str) -> N
         collect(root, include=["**"])
 
 
+@pytest.mark.parametrize("pattern", ["linked/*.py", "linked/**/*.py", "l*/x/y.py", "linked/main.py"])
+def test_pattern_below_a_linked_folder_is_refused_with_the_link(
+    root: Path, tmp_path: Path, pattern: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (root / "linked").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(UnsafeSourceError, match="linked is a link to"):
+        collect(root, include=[pattern])
+    assert collect(root, include=["**/main.py"]), "a link that is not named does not matter"
+
+
 def test_pipe_is_refused(root: Path) -> None:
     os.mkfifo(root / "pipe")
 

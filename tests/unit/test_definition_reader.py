@@ -80,6 +80,9 @@ BAD: list[tuple[str, str, str]] = [
     ("no name", "schema: 1\n" + TASKS, "name: is missing"),
     ("bad name", "schema: 1\nname: My Flights\n" + TASKS, '2: name: \'My Flights\' is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter (did you mean "my_flights"?)'),
     ("name is a number", "schema: 1\nname: 010\n" + TASKS, "2: name: '010' is not a name"),
+    ("template in a property", task("spark: {conf: {spark.driver.memory: '{{ params.mem }}'}}"), "5: tasks.b.spark.conf.spark.driver.memory: spark.conf takes no templates; write the value here"),
+    ("template in a default property", top("defaults: {spark: {conf: {spark.a: '{% if x %}{% endif %}'}}}"), "3: defaults.spark.conf.spark.a: spark.conf takes no templates"),
+    ("template in a default", parameter("type: string, default: '{{ ds }}'"), "4: parameters.p.default: a parameter takes no templates; write one in the argument of a task"),
     ("unclear default", parameter("type: string, default: 1.10"), "4: parameters.p.default: YAML reads 1.10 as 1.1; put it in quotes, or write 1.1"),
     ("unclear choice", parameter("type: string, default: a, choices: [a, 12:30]"), "4: parameters.p.choices[1]: YAML reads 12:30 as 750; put it in quotes, or write 750"),
     ("unclear value", fan("pipeline: p, params: {x: [1, 1_000]}"), "4: tasks.a.params.x[1]: YAML reads 1_000 as 1000; put it in quotes"),
@@ -286,6 +289,16 @@ def test_text_without_quotes_stays_as_it_is_written() -> None:
     assert b.env == {"A": "1.10", "B": "+10:30"}
     assert b.spark_conf == {"spark.a": "1_000", "spark.b": "on"}
     assert spec.description == "0x10"
+
+
+def test_placeholder_of_spark_is_no_template() -> None:
+    text = task(
+        "spark: {conf: {spark.executor.extraJavaOptions: '-Xlog:gc:/tmp/{{APP_ID}}-{{EXECUTOR_ID}}.log'}}"
+    )
+
+    spec = parse_definition(text.encode(), "x", TEMPLATES)
+
+    assert list(spec.tasks[1].spark_conf.values()) == ["-Xlog:gc:/tmp/{{APP_ID}}-{{EXECUTOR_ID}}.log"]
 
 
 def test_number_with_a_fraction_and_a_boolean_may_be_written_in_other_ways() -> None:

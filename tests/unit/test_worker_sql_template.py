@@ -48,6 +48,13 @@ def test_dates_in_a_sql_file_are_the_local_day_of_the_logical_date(logical_date:
     assert rendered == f"{day} {day.replace('-', '')} {int(day[-2:])}"
 
 
+def test_sql_file_writes_booleans_as_the_environment_does() -> None:
+    task = replace(TASK, parameters={"full": True})
+
+    assert render_sql("{{ params.full }} {{ not params.full }}", task, "t.sql") == "true false"
+    assert variables(task)["NIMBUS_PARAM_full"] == "true"
+
+
 def test_sql_file_sees_the_interval_and_functions_on_dates() -> None:
     text = "{{ data_interval_start }} {{ data_interval_end }} {{ tz }} {{ days(logical_date, -1) }}"
 
