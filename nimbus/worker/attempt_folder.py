@@ -6,6 +6,7 @@
         session.json    the Spark Connect session of a task in `mode: connect`; no secrets
         claim.json      the CLAIM that this folder's runner won
         exit.json       the exit record, first writer wins; the content of END
+        room            reserved disk space, freed when the attempt ends, for the files that are written then
         delivered       END is in ZooKeeper and the log is stored (or neither is needed any more)
         log             standard output and error of the driver
         log.stored      how many bytes of the log are stored
@@ -47,6 +48,7 @@ from nimbus.worker.files import (
     read_if_there,
     read_untrusted,
     remove_tree,
+    reserve,
     sync_folder,
     write_atomic,
     write_once,
@@ -57,6 +59,8 @@ from nimbus.worker.short_path import drop, new_name
 from nimbus.worker.task_user import TaskUser
 
 _MODE = 0o700
+_ROOM_BYTES = 64 << 10
+"""Enough for an exit record with the largest result, and the small files after it."""
 _LARGEST_PROGRESS_BYTES = 64 << 10
 
 
@@ -72,6 +76,7 @@ class AttemptFolder:
         self.session_file = path / "session.json"
         self.claim_file = path / "claim.json"
         self.exit_file = path / "exit.json"
+        self.room_file = path / "room"
         self.delivered_file = path / "delivered"
         self.log = path / "log"
         self.log_stored_file = path / "log.stored"
@@ -121,6 +126,7 @@ class AttemptFolder:
         """
         for folder in (self.path, self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        reserve(self.room_file, _ROOM_BYTES)
         write_atomic(self.order_file, ASSIGNMENT.encode(order))
 
     def give_to(self, user: TaskUser) -> None:
@@ -207,13 +213,25 @@ class AttemptFolder:
         return CLAIM.decode(data, str(self.claim_file)) if data is not None else None
 
     def record_exit(self, end: End) -> End:
-        """Fill the exit record, once.
+        """Fill the exit record, once. The attempt may have filled the disk.
 
         Returns:
-            The record in the folder: ours, or that of a faster process.
+            The record in the folder: ours, or that of a faster process. Ours also if it cannot be written:
+            then END is the only record.
         """
-        write_once(self.exit_file, END.encode(end))
+        self.room_file.unlink(missing_ok=True)
+        try:
+            self._write_exit(end)
+        except OSError:
+            self.empty_scratch()
+            try:
+                self._write_exit(end)
+            except OSError:
+                return end
         return END.decode(self.exit_file.read_bytes(), str(self.exit_file))
+
+    def _write_exit(self, end: End) -> None:
+        write_once(self.exit_file, END.encode(end))
 
     def exit_record(self) -> End | None:
         """The exit record, if there is one."""

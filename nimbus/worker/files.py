@@ -35,6 +35,15 @@ def write_new(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
+def reserve(path: Path, size_bytes: int) -> None:
+    """Create a file that occupies disk space, to be removed when the space is needed. OSError: the disk is full."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size_bytes)
+    finally:
+        os.close(fd)
+
+
 def write_once(path: Path, data: bytes) -> bool:
     """Create a file with its content, durably, unless it exists.
 

@@ -53,8 +53,12 @@ def store_some(folder: AttemptFolder, archive: LogArchive, log: LimitedLog, *, c
 def store_rest(folder: AttemptFolder, archive: LogArchive) -> None:
     """Store the rest of an ended attempt's log. Raises the archive's errors."""
     log = LimitedLog.of(folder)
-    while store_some(folder, archive, log, complete=True):
-        pass
+    try:
+        while store_some(folder, archive, log, complete=True):
+            pass
+    except OSError:  # the attempt itself may have filled the disk
+        folder.empty_scratch()
+        raise
     store_event_log(folder, archive)
 
 

@@ -9,7 +9,9 @@ Guarantees, whichever process dies at whichever time:
     ends without running user code (PDEATHSIG, and EOF on the pipe).
   * An outage of ZooKeeper or S3 does not affect a running driver.
   * The output of a successful attempt is on disk, or in its bucket, before its exit record.
-  * The exit record is on disk before it is delivered, and stays there until it is delivered.
+  * The exit record is on disk before it is delivered, unless the disk is full even without the attempt's
+    scratch, and stays there until it is delivered.
+  * An exception in any thread ends the process.
 
 Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-mask` of a
 task with secrets, `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the
@@ -32,6 +34,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
@@ -64,6 +67,7 @@ from nimbus.worker.limit_thread import LimitThread
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import LogUploader, log_tail
+from nimbus.worker.process_log import configure_log, end_with_any_thread, leave
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
 from nimbus.worker.verdict import Ordered, Verdict, judge
@@ -369,19 +373,6 @@ def take_lock(folder: AttemptFolder) -> int | None:
     return lock
 
 
-def configure_log() -> None:
-    """Write log lines as JSON to standard error."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-
-
 def run_attempt(folder: AttemptFolder, startup: int) -> int:
     """Run an attempt in this process, which must have one thread.
 
@@ -410,6 +401,7 @@ def run_locked(
     plan, order = read_plan(source), folder.order()
     # The driver is forked first, while there is one thread and no secret in memory.
     driver = start_driver(folder, plan, order) if folder.exit_record() is None else None
+    end_with_any_thread()
     connections = read_connections(source)
     source.close()
     enter_environment(connections)
@@ -418,11 +410,9 @@ def run_locked(
     return runner.run(driver)
 
 
-def run_and_exit(folder: AttemptFolder, startup: int) -> int:
-    """Like `run_attempt`, but exits without the interpreter's shutdown, which costs more than a run."""
-    status = run_attempt(folder, startup)
-    sys.stderr.flush()
-    os._exit(status)
+def run_and_exit(folder: AttemptFolder, startup: int) -> NoReturn:
+    """Like `run_attempt`, but ends the process."""
+    leave(run_attempt(folder, startup))
 
 
 def main(arguments: list[str]) -> int:

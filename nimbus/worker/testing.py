@@ -227,8 +227,17 @@ class FileBoard:
             os.close(fd)
 
     def _reach(self) -> None:
-        if self._down.exists():
-            raise StoreUnavailableError(f"the board is cut off; remove {self._down} to mend it")
+        try:
+            fd = os.open(self._down, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            return
+        os.write(fd, b".")  # one for each refused call
+        os.close(fd)
+        raise StoreUnavailableError(f"the board is cut off; remove {self._down} to mend it")
+
+    def refused_calls(self) -> int:
+        """How many calls failed since the board was cut off."""
+        return self._down.stat().st_size
 
     def _known(self, attempt: str) -> Path:
         self._reach()

@@ -114,9 +114,10 @@ The cluster may have PySpark in PYTHONPATH, which `-I` ignores; packages of the 
 
 
 def say(text: str) -> None:
-    """Write a line to the driver's own output, which the cluster stores."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """Write a line to the driver's own output, which the cluster stores, unless its disk is full."""
+    with suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 class RefusedError(Exception):
@@ -733,5 +734,12 @@ def tail_of(log: Path) -> str:
     return tail
 
 
+def end_process(args: threading.ExceptHookArgs) -> None:
+    """End this process, and with it the task, when an exception ends a thread: the attempt is lost."""
+    say(f"nimbus: thread {args.thread.name if args.thread else ''} failed: {args.exc_value!r}")
+    os._exit(EXIT_NOT_STARTED)
+
+
 if __name__ == "__main__":
+    threading.excepthook = end_process
     sys.exit(main())

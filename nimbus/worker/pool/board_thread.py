@@ -5,7 +5,6 @@ Thread `executor-board`. During an outage requests wait; nothing else happens.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -30,7 +29,6 @@ first try, since boot."""
 
 MOST_TOGETHER = 64
 """Slots in one transaction: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
-EXIT_FAILED = 70
 
 _log = structlog.get_logger(__name__)
 
@@ -82,14 +80,7 @@ class BoardThread:
         self._wake.set()
         self._thread.join(deadline_s)
 
-    def _run(self) -> None:
-        try:
-            self._serve()
-        except Exception:  # noqa: BLE001 - top of the thread: the executor cannot work without it
-            _log.exception("executor_board_failed")
-            os._exit(EXIT_FAILED)  # the worker reports its attempts as lost, after the drivers are dead
-
-    def _serve(self) -> None:
+    def _run(self) -> None:  # an error ends the executor, and its worker reports the attempts as lost
         waits = pauses()
         while not self._closing:
             self._take()

@@ -18,7 +18,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -48,13 +47,14 @@ from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import log_tail
 from nimbus.worker.loop import Loop
-from nimbus.worker.pool.board_thread import EXIT_FAILED, BoardThread
+from nimbus.worker.pool.board_thread import BoardThread
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, PooledOrder, Unstored, receive_order
 from nimbus.worker.pool.outbox import Outbox
+from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import read_connections
 from nimbus.worker.tags import attempt_tag
 from nimbus.worker.verdict import Ordered, Verdict, judge
@@ -485,15 +485,8 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
         startup: Descriptor of the connections, as JSON; it is closed.
         worker: Socket of the worker, which sends orders.
     """
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    configure_log()
+    end_with_any_thread()
     if not _has_lock(folder):
         os._exit(0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -507,8 +500,7 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
     except Exception:  # noqa: BLE001 - the top of the program
         _log.exception("executor_failed")
         status = EXIT_FAILED
-    sys.stderr.flush()
-    os._exit(status)  # at once: a thread that hangs must not keep the lock
+    leave(status)  # at once: a thread that hangs must not keep the lock
 
 
 def _has_lock(folder: ExecutorFolder) -> bool:

@@ -13,7 +13,6 @@ import os
 import select
 import shutil
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,7 +25,8 @@ from nimbus.worker import forked
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.proc_area import ROOM, show_as
-from nimbus.worker.runner import configure_log, run_locked, take_lock
+from nimbus.worker.process_log import configure_log, leave
+from nimbus.worker.runner import run_locked, take_lock
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.tags import RUNNER_VARIABLE
 from nimbus.worker.warm.plan import WarmPlan
@@ -61,8 +61,7 @@ def begin(place: Path, control: int, command: Sequence[str]) -> int:
     status = _run(*taken, driver) if taken is not None else 0
     driver.end_all()
     driver.forget()
-    sys.stderr.flush()
-    os._exit(status)
+    leave(status)
 
 
 def _wait(worker: socket.socket, driver: WarmDriver) -> tuple[AttemptFolder, int] | None:
