@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nimbus.domain.ids import pipeline_name, run_id
 from nimbus.domain.purge import Purged
 from nimbus.scheduler.deleting import delete_with_uploads
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.files import remove_tree
 
 
 class OutputsNotHereError(NimbusError):
@@ -51,9 +53,22 @@ class FolderOutputs:
             )
         # The names are checked again, because they become a path that is deleted.
         place = self._folder / pipeline_name(purged.pipeline) / run_id(purged.run)
-        files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
-        size_bytes = sum(path.lstat().st_size for path in files)
+        sizes = list(_sizes(place))
         if place.is_dir():
-            shutil.rmtree(place)  # follows no link
-        self._metrics.deleted("outputs", len(files), size_bytes)
+            remove_tree(place)
+        if os.path.lexists(place):
+            raise OSError(f"{place} cannot be deleted: check that the scheduler's user may")
+        self._metrics.deleted("outputs", len(sizes), sum(sizes))
         return True
+
+
+def _sizes(place: Path) -> Iterator[int]:
+    """The sizes of the files below a folder, at any depth that a path can name. Links are not followed."""
+    folders = [str(place)]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.stat(follow_symlinks=False).st_size

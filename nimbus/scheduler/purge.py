@@ -54,6 +54,8 @@ from nimbus.telemetry.artifacts import GarbageMetrics, Outcome
 
 ORDERS_EVERY = timedelta(minutes=1)
 """Pause between two looks for purge orders."""
+MAX_WAIT = timedelta(hours=1)
+"""Longest pause of an order that fails again and again."""
 AT_ONCE = 500
 """Limit of runs in one step. Each step reads the state in ZooKeeper twice."""
 LONGEST = timedelta(minutes=5)
@@ -120,14 +122,26 @@ class RunPurge:
         self._retention, self._clock, self._metrics = retention, clock, metrics
         self._begun: dict[str, _Tally] = {}
         """Purges that took too long for one pass, by command or part. A successor starts them again."""
+        self._retries: dict[str, tuple[float, float]] = {}
+        """When a failed order is tried again, and its wait, in seconds."""
 
     def carry_out_orders(self, stopping: threading.Event) -> None:
         """Carry out purge orders. An order is kept until it is completed."""
         with _ended():
             for command, order in list(self._purges.orders()):
+                now_s, (due_s, wait_s) = self._clock.elapsed_s(), self._retries.get(command, (0.0, 0.0))
+                if now_s < due_s:
+                    continue
+                wait_s = min(max(2 * wait_s, ORDERS_EVERY.total_seconds()), MAX_WAIT.total_seconds())
+                self._retries[command] = now_s + wait_s, wait_s  # unless it succeeds
                 with _ended():  # an order that fails does not block others
-                    if self._carry_out(order, command, stopping, command=command):
+                    done = self._carry_out(order, command, stopping, command=command)
+                    if done:
                         self._purges.drop_order(command)
+                    if done or command in self._begun:
+                        del self._retries[command]
+                    else:
+                        _log.warning("purge_is_retried", command=command, in_s=wait_s)
 
     def apply_retention(self, stopping: threading.Event) -> None:
         """Delete parts that are older than the settings allow."""
@@ -265,9 +279,13 @@ def _of_one(run: Run, tally: _Tally) -> Iterator[None]:
     """Let a purge go on when one run fails for a reason of its own, such as its folder or its record."""
     try:
         yield
-    except (UnreadableRecordError, OSError) as exc:
+    except Exception as exc:
+        if isinstance(exc, _NotLeadingError | BlobSyncError | NimbusError) and not isinstance(
+            exc, UnreadableRecordError
+        ):
+            raise  # it concerns all runs
         tally.failed += 1
-        _log.warning("purge_failed", run=run.id, error=str(exc))
+        _log.warning("purge_failed", run=run.id, error=str(exc) or type(exc).__name__)
 
 
 @contextmanager
@@ -281,6 +299,8 @@ def _ended(metrics: GarbageMetrics | None = None) -> Iterator[None]:
         outcome = "stopped"
     except (BlobSyncError, NimbusError) as exc:
         _log.warning("collection_failed", where="history", error=str(exc))
+    except Exception:  # noqa: BLE001 - one order must not keep others from being carried out
+        _log.exception("collection_failed", where="history")
     finally:
         if metrics is not None:
             metrics.ended("history", outcome)

@@ -36,7 +36,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def reserve(path: Path, size_bytes: int) -> None:
-    """Create a file that occupies disk space, to be removed when the space is needed. OSError: the disk is full."""
+    """Create a file that occupies disk space, to be removed when the space is needed. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, size_bytes)

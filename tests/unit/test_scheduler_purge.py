@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs, OutputsNotHereError
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.files import remove_tree
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 P, LOAD = PipelineName("sums"), TaskName("load")
@@ -396,6 +398,7 @@ def test_failure_in_an_earlier_look_keeps_the_order(
         purge.carry_out_orders(threading.Event())
     assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
     failing.clear()
+    monkeypatch.setattr(HeldClock, "elapsed_s", lambda _: 60.0)
     for _ in range(2):
         purge.carry_out_orders(threading.Event())
 
@@ -424,19 +427,71 @@ def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
     for run in ("old", "older"):
         (tmp_path / "sums" / run).mkdir(parents=True)
     stage.outputs = FolderOutputs(tmp_path, stage.garbage)
-    rmtree = shutil.rmtree
 
     def guarded(path: Path) -> None:
-        if path.name == "old":
-            raise PermissionError(path)
-        rmtree(path)
+        if path.name != "old":
+            remove_tree(path)
 
-    monkeypatch.setattr("nimbus.scheduler.output_places.shutil.rmtree", guarded)
+    monkeypatch.setattr("nimbus.scheduler.output_places.remove_tree", guarded)
 
     stage.order(*ALL, pipeline=P, before=NOW)
 
     assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
     assert stage.keys("purge-orders") == [f"history/purge-orders/{COMMAND}.json"]
+
+
+def test_output_nested_deeper_than_pythons_recursion_is_purged(stage: Stage, tmp_path: Path) -> None:
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+    for run, depth in (("old", 1), ("older", 1500)):
+        place = os.open(tmp_path, os.O_RDONLY)
+        for name in ("sums", run, *["d"] * depth):
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=place)
+            below = os.open(name, os.O_RDONLY, dir_fd=place)
+            os.close(place)
+            place = below
+        os.close(place)
+    stage.outputs = FolderOutputs(tmp_path, stage.garbage)
+
+    stage.retain(outputs=MONTH)
+
+    assert list((tmp_path / "sums").iterdir()) == []
+
+
+def test_run_harms_no_other_purge_whatever_its_own_raises(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+    delete = stage.outputs.delete
+
+    def raises(purged: Purged) -> bool:
+        if purged.run == "older":
+            raise RecursionError
+        return delete(purged)
+
+    monkeypatch.setattr(stage.outputs, "delete", raises)
+
+    stage.retain(outputs=MONTH)
+
+    assert (stage.has_outputs("old"), stage.has_outputs("older")) == (False, True)
+
+
+def test_order_that_always_fails_is_tried_more_and_more_rarely(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.keep(a_run("old", OLD))
+    stage.outputs = FolderOutputs(tmp_path / "away", stage.garbage)
+    minutes, tried, delete = 0, list[int](), stage.outputs.delete
+    monkeypatch.setattr(HeldClock, "elapsed_s", lambda _: minutes * 60.0)
+    monkeypatch.setattr(stage.outputs, "delete", lambda purged: tried.append(minutes) or delete(purged))
+    order = PurgeOrder(what=PurgeRuns(parts=ALL, reason="space", run_id=RunId("old")), at=NOW, by="ann")
+    stage.history.order_purge(COMMAND, order)
+    purge = stage.purge()
+
+    for minutes in range(200):  # noqa: B007 - the clock reads it
+        purge.carry_out_orders(threading.Event())
+
+    assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183]
 
 
 def test_order_stays_while_outputs_cannot_be_reached(stage: Stage, tmp_path: Path) -> None:

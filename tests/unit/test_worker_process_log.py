@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from nimbus.worker.process_log import EXIT_FAILED
 
@@ -20,7 +21,7 @@ time.sleep(600)
 
 
 def test_process_logs_to_a_full_disk_and_ends_with_any_of_its_threads() -> None:
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=full, timeout=60, check=False
         )

@@ -61,7 +61,7 @@ def begin(place: Path, control: int, command: Sequence[str]) -> int:
     status = _run(*taken, driver) if taken is not None else 0
     driver.end_all()
     driver.forget()
-    leave(status)
+    return leave(status)
 
 
 def _wait(worker: socket.socket, driver: WarmDriver) -> tuple[AttemptFolder, int] | None:
