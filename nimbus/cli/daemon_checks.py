@@ -24,6 +24,7 @@ def daemon_of(settings: Settings) -> Iterator[Finding]:
     yield from tokens_of(settings)
     yield from users_of(settings)
     yield from data_of(settings)
+    yield from room_of(settings)
     yield advertised(settings)
 
 
@@ -96,6 +97,15 @@ def data_of(settings: Settings) -> Iterator[Finding]:
         yield Finding(name, Verdict.FAIL, "cannot be written", "let this user write there")
     else:
         yield Finding(name, Verdict.OK, "can be written")
+
+
+def room_of(settings: Settings) -> Iterator[Finding]:
+    """Is the worker's disk full, so that it gets no attempts?"""
+    from nimbus.worker.free_room import MinFree, lacking
+
+    folder = settings.worker.work_dir
+    if folder.is_dir() and (lacks := lacking(MinFree(), folder)):
+        yield Finding("worker.work_dir", Verdict.FAIL, lacks, "make room, or lower worker.keep_attempts")
 
 
 def advertised(settings: Settings) -> Finding:

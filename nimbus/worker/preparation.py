@@ -26,13 +26,12 @@ from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
+from nimbus.worker.free_room import MIN_FREE_BYTES
 from nimbus.worker.identity import host_id
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
-
-MIN_FREE_BYTES = 64 << 20
 
 _OF_PYSPARK = (TaskKind.PYSPARK, TaskKind.SQL, TaskKind.SPARK_PIPELINE)
 

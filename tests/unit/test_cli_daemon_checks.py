@@ -102,6 +102,20 @@ def test_folder_of_outputs_that_is_missing_fails(configure: Configure, tmp_path:
     assert "mount it" in missing.advice
 
 
+def test_disk_that_is_too_full_for_an_attempt_fails(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = configure()
+    settings.worker.work_dir.mkdir(parents=True, exist_ok=True)
+    assert list(daemon_checks.room_of(settings)) == []
+
+    monkeypatch.setattr("nimbus.worker.free_room.MIN_FREE_BYTES", 1 << 62)
+    (found,) = daemon_checks.room_of(settings)
+
+    assert found.verdict is Verdict.FAIL
+    assert str(settings.worker.work_dir) in found.detail
+
+
 def _advertised(configure: Configure, **keys: Any) -> Finding:
     return daemon_checks.advertised(configure(scheduler=keys))
 

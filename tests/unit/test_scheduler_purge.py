@@ -453,9 +453,12 @@ def test_output_nested_deeper_than_pythons_recursion_is_purged(stage: Stage, tmp
         os.close(place)
     stage.outputs = FolderOutputs(tmp_path, stage.garbage)
 
-    stage.retain(outputs=MONTH)
+    try:
+        stage.retain(outputs=MONTH)
 
-    assert list((tmp_path / "sums").iterdir()) == []
+        assert list((tmp_path / "sums").iterdir()) == []
+    finally:
+        remove_tree(tmp_path / "sums")  # pytest cannot
 
 
 def test_run_harms_no_other_purge_whatever_its_own_raises(

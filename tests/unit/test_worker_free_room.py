@@ -32,6 +32,17 @@ def test_worker_says_what_it_has_too_little_of(
     assert bool(lacking(least, tmp_path)) == bool(said)
 
 
+def test_worker_with_a_full_or_missing_disk_says_so_without_a_limit_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        lacking(MinFree(), tmp_path / "no") == f"worker.work_dir {tmp_path / 'no'}: No such file or directory"
+    )
+    monkeypatch.setattr(free_room, "MIN_FREE_BYTES", 1 << 62)
+
+    assert lacking(MinFree(), tmp_path).endswith(f"an attempt needs {1 << 42} MiB")
+
+
 def test_idle_file_cache_of_a_control_group_counts_as_free(tmp_path: Path) -> None:
     group = tmp_path / "box"
     group.mkdir()
