@@ -30,6 +30,7 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.engine.agenda import about_children
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules.archive import retire_run
 from nimbus.engine.rules.children import is_awaited
@@ -142,6 +143,26 @@ def test_retry_repeats_only_child_runs_that_did_not_succeed() -> None:
     assert again.id != first[1].id
     stage.end(again)
     assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+
+
+def test_task_that_will_not_run_again_keeps_no_timer_of_a_clock_that_went_back() -> None:
+    stage = Stage(LOAD, parent(THREE, retries=RetryPolicy(limit=1, delay=timedelta(seconds=10))))
+    stage.start()
+    for child in stage.children():
+        stage.end(child, Outcome.FAILED)
+    stage.now += timedelta(seconds=10)
+    stage.state.wake(stage.instant())
+    stage.now -= timedelta(hours=1)
+    stage.decide()
+    assert stage.state.agenda.is_timed(about_children(RunId("r"), FAN))
+
+    stage.ask(PauseRun(run_id=RunId("r")))
+
+    assert not stage.state.agenda.is_timed(about_children(RunId("r"), FAN))
+    stage.ask(ResumeRun(run_id=RunId("r")))
+    stage.now += timedelta(hours=1)
+    stage.decide()
+    assert stage.fan() == "ooo"
 
 
 def test_child_runs_are_of_the_release_that_was_active_when_the_parent_was_created() -> None:

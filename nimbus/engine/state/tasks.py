@@ -37,6 +37,8 @@ class WaitingTasks(Facts):
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
+            if task.state is not TaskState.RUNNING:
+                self.agenda.forget(about_children(run.id, task.spec.name))
             self._put_queue_timeout(run.id, task, None)
             self._forget_rendering(run.id, task)
         else:
