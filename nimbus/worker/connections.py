@@ -66,9 +66,13 @@ def storage_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment for the processes that store logs and outputs.
 
     Whole, because a `credential_process` may need any variable; without our own variables, whose values come
-    in the other fields, or are secrets of tasks.
+    in the other fields, or are secrets of tasks; and without what is not UTF-8, which JSON cannot have.
     """
-    return {name: value for name, value in environment.items() if not name.startswith("NIMBUS")}
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("NIMBUS") and (name + value).encode(errors="ignore").decode() == name + value
+    }
 
 
 def enter_environment(connections: Connections) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import yaml
 from nimbus.bootstrap.foundation import data_access, data_connection
 from nimbus.bootstrap.worker import connections_of
 from nimbus.config import Settings, load_settings
+from nimbus.worker.settings import encode_connections, read_connections
 
 STORAGE = {
     "endpoint_url": "http://s3:9000",
@@ -88,9 +91,11 @@ def test_runners_get_the_environment_of_the_worker_without_our_own_variables(tmp
         "VAULT_ADDR": "for a credential_process",
         "NIMBUS__ZOOKEEPER__PASSWORD": "in `board`",
         "NIMBUS_SECRET_db": "of a task",
+        "LEGACY": os.fsdecode(b"caf\xe9"),
     }
 
     made = connections_of(settings(tmp_path, "s3://data"), environment)
 
     assert sorted(made.environment) == ["AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "HTTPS_PROXY", "VAULT_ADDR"]
     assert "of the chain" not in repr(made)
+    assert read_connections(io.BytesIO(encode_connections(made))) == made
