@@ -80,8 +80,8 @@ _LOOK_AT_FOLLOWED_AGAIN_S = 30.0
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 _REFILL_S = 0.5
-_LONGEST_ERROR = 300
 """Pause between a Spark task's start and the start of a warm driver for the next one."""
+_LONGEST_ERROR = 300
 
 _log = structlog.get_logger(__name__)
 
