@@ -1,7 +1,8 @@
 """Finds runs that wait for each other in a circle, which only a person or a timeout ends. Pure.
 
-A run that has begun and now waits keeps its place in `concurrency.limit`. A queued run that waits for this
-place, and that the first one waits for, closes a circle.
+A run that has begun and now waits keeps its place in `concurrency.limit`, and one whose child runs wait keeps
+all its places. A queued run that waits for this place, and that the first one or its child run waits for,
+closes a circle.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nimbus.api.explain_queue import LiveRun, holders_of
+from nimbus.api.explain_queue import cluster_holders_of, holders_of
+from nimbus.domain.child_runs import child_of, is_under_way
+from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
 from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.places import can_begin
 from nimbus.domain.run import Places, Run, RunHeader, RunState
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.upstream import awaits, upstream_of
@@ -43,7 +47,7 @@ def _told(seen: _Seen) -> str:
     names = sorted(run for run, in_circle in seen.items() if in_circle)
     return (
         f"; this is a circle: {' and '.join(names)} wait for each other. "
-        "Stop one of them, mark the task that waits, or raise concurrency.limit"
+        "Stop one of them, mark the task that waits, or raise the limit"
     )
 
 
@@ -53,14 +57,20 @@ def _is_stuck(queued: RunHeader, around: Surroundings, seen: _Seen) -> bool:
     run = around.run(queued.id)
     if run is None or around.queue is None:
         return False
-    holders = holders_of(run, around.queue(run))
-    return bool(holders) and all(_waits(holder, around, seen) for holder in holders)
+    view = around.queue(run)
+    holders = holders_of(run, view) or cluster_holders_of(run, view)
+    return bool(holders) and all(_waits(around.run(holder.id), around, seen) for holder in holders)
 
 
-def _waits(holder: LiveRun, around: Surroundings, seen: _Seen) -> bool:
-    held = None if holder.holds is Places.ALL else around.run(holder.id)
+def _waits(held: Run | None, around: Surroundings, seen: _Seen) -> bool:
     if held is None:
         return False
+    if held.state is RunState.QUEUED and held.holds is Places.NONE:
+        return held.id in seen or _is_stuck(held, around, seen)
+    if held.holds is Places.ALL:
+        below = _child_runs(held)
+        seen[held.id] = bool(below) and all(_waits(around.run(child), around, seen) for child in below)
+        return seen[held.id]
     seen[held.id] = True
     for task in held.tasks.in_order():
         for one in _awaited(held, task, around):
@@ -68,6 +78,19 @@ def _waits(holder: LiveRun, around: Surroundings, seen: _Seen) -> bool:
                 seen[one.id] = True
                 return True
     return False
+
+
+def _child_runs(run: Run) -> list[RunId]:
+    """The child runs that a run waits for; empty: it has work of its own, too."""
+    if run.open_attempts() or any(can_begin(run, task) for task in run.tasks.in_order()):
+        return []
+    return [
+        child
+        for task in run.tasks.in_order()
+        if task.children is not None and is_under_way(task)
+        for index in task.children.having(ItemState.OPEN)
+        if (child := child_of(run, task.spec.name, index)) is not None
+    ]
 
 
 def _awaited(run: Run, task: TaskRun, around: Surroundings) -> Iterator[RunHeader]:

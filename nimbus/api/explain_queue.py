@@ -45,10 +45,10 @@ def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") 
     if holders := holders_of(run, view):
         of = f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}{circle}"
         return _sentence(run, own, holders, of)
-    counted = [other for other in view.live if other.parent is None]  # child runs need no room of their own
-    under_way = [other for other in counted if in_cluster(other)]
-    if run.parent is None and view.max_running is not None and len(under_way) >= view.max_running:
-        return _sentence(run, counted, under_way, f"of the cluster: runs.max_running is {view.max_running}")
+    if holders := cluster_holders_of(run, view):
+        counted = [other for other in view.live if other.parent is None]  # child runs are not in this queue
+        of = f"of the cluster: runs.max_running is {view.max_running}{circle}"
+        return _sentence(run, counted, holders, of)
     return "there is room: the leader starts it next"
 
 
@@ -56,6 +56,13 @@ def holders_of(run: Run, view: QueueView) -> list[LiveRun]:
     """The runs that fill `concurrency.limit`, if a queued run waits for one of their places."""
     held = [other for other in view.live if other.pipeline == run.pipeline and in_pipeline(other)]
     return [] if in_pipeline(run) or view.limit is None or len(held) < view.limit else held
+
+
+def cluster_holders_of(run: Run, view: QueueView) -> list[LiveRun]:
+    """The same for `runs.max_running`."""
+    held = [other for other in view.live if in_cluster(other)]
+    is_full = run.parent is None and view.max_running is not None and len(held) >= view.max_running
+    return held if is_full else []
 
 
 def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], limit: str) -> str:

@@ -16,7 +16,7 @@ def needed(run: Run) -> Places:
     """The places that a run needs to go on."""
     if run.state.is_ending or run.tasks.count(TaskState.RUNNING) or not run.tasks.has_waits:
         return Places.ALL
-    if any(_can_begin(run, task) for task in run.tasks.in_order()):
+    if any(can_begin(run, task) for task in run.tasks.in_order()):
         return Places.ALL
     return Places.PIPELINE if any(map(_has_run, run.tasks.in_order())) else Places.NONE
 
@@ -31,7 +31,7 @@ def in_cluster(run: Ranked) -> bool:
     return run.holds is Places.ALL and run.parent is None
 
 
-def _can_begin(run: Run, task: TaskRun) -> bool:
+def can_begin(run: Run, task: TaskRun) -> bool:
     """True when a task needs only a worker, room, or the end of a pause."""
     return (
         task.state is TaskState.WAITING

@@ -95,8 +95,8 @@ def fail_all_attempts(state: State) -> None:
     decide_all(state)
 
 
-def around(state: State, limit: int) -> Surroundings:
-    view = QueueView(live=tuple(state.runs.values()), limit=limit, max_running=None)
+def around(state: State, limit: int | None = None, max_running: int | None = None) -> Surroundings:
+    view = QueueView(live=tuple(state.runs.values()), limit=limit, max_running=max_running)
     return Surroundings(
         now=NOW,
         leader="s1",
@@ -294,7 +294,7 @@ def test_explanations_name_a_circle_of_a_place_and_a_wait_as_a_circle() -> None:
     assert states(state) == {"m1-again": "queued", "m2": "running", "m3": "queued"}
     circle = (
         "; this is a circle: m1-again and m2 wait for each other. "
-        "Stop one of them, mark the task that waits, or raise concurrency.limit"
+        "Stop one of them, mark the task that waits, or raise the limit"
     )
     again, waiting, later = (state.runs[RunId(name)] for name in ("m1-again", "m2", "m3"))
 
@@ -302,3 +302,37 @@ def test_explanations_name_a_circle_of_a_place_and_a_wait_as_a_circle() -> None:
     assert (why(waiting, waiting.tasks[TaskName("w")], None, around(state, 1)) or "").endswith(circle)
     assert (why_run(later, around(state, 1)) or "").endswith(circle), "it waits behind the circle"
     assert (why_run(again, around(state, 2)) or "").count("circle") == 0
+
+
+def test_explanations_name_a_circle_through_the_place_of_a_parent() -> None:
+    child = replace(python("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=MART))
+    mart = spec_of(MART, wait("w", pipeline=ODS), python("b", "w"))
+    top = spec_of(PipelineName("top"), child)
+    state = cluster(top, mart, spec_of(ODS, python("a")), max_running=1)
+    submit(state, day_of("t", top.name), day_of("o1", ODS))
+    decide_all(state)
+    (below,) = (run for run in state.runs.values() if run.parent is not None)
+    assert states(state) == {"t": "running", below.id: "running", "o1": "queued"}
+    circle = (
+        f"; this is a circle: {below.id} and o1 and t wait for each other. "
+        "Stop one of them, mark the task that waits, or raise the limit"
+    )
+
+    assert (why_run(state.runs[RunId("o1")], around(state, max_running=1)) or "").endswith(circle)
+    told = why(below, below.tasks[TaskName("w")], None, around(state, max_running=1))
+    assert (told or "").endswith(circle)
+    assert "circle" not in (why_run(state.runs[RunId("o1")], around(state, max_running=2)) or "")
+
+
+def test_parent_whose_child_run_works_is_in_no_circle() -> None:
+    child = replace(python("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=MART))
+    mart = spec_of(MART, wait("w", pipeline=ODS), python("b"))
+    top = spec_of(PipelineName("top"), child)
+    state = cluster(top, mart, spec_of(ODS, python("a")), max_running=1)
+    submit(state, day_of("t", top.name), day_of("o1", ODS))
+    decide_all(state)
+
+    told = why_run(state.runs[RunId("o1")], around(state, max_running=1)) or ""
+
+    assert "runs.max_running is 1" in told
+    assert "circle" not in told
