@@ -104,6 +104,8 @@ class Backfill:
     """Number of started runs."""
     succeeded: int = 0
     failed: int = 0
+    refused: int = 0
+    """How many of `failed` are dates whose run could not be made."""
     stopped: int = 0
     created_at: datetime
     created_by: str = ""

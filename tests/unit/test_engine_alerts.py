@@ -18,12 +18,14 @@ from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import PipelineWait
-from nimbus.engine.decision import SendAlert
-from nimbus.engine.news import AlertTried
+from nimbus.engine.decision import BuildRun, Effect, SendAlert
+from nimbus.engine.news import AlertTried, RunBuilt
 from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import AlertPolicy, Policy
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules.raised import MOST_WAITING
+from nimbus.engine.state import Built
 from tests.definitions import active
 from tests.engine_bench import NAME, NOW, SPEC, Bench
 from tests.unit.test_engine_backfills import ask, end_one
@@ -409,6 +411,25 @@ def test_backfill_of_mixed_outcomes_is_one_episode_beside_that_of_its_pipeline()
     assert bench.cluster.world.health == {}
     bench.play(1, Outcome.FAILED)
     assert len(bench.alerts()) == 2, "the episode of the pipeline is another one"
+
+
+def test_date_whose_run_cannot_be_made_hides_no_failure_of_its_backfill() -> None:
+    class FirstDateRefused(AlertBench):
+        def _start(self, effect: Effect) -> None:
+            if isinstance(effect, BuildRun) and effect.draft.logical_date == NOW - HOUR:
+                self.reign.hear((RunBuilt(effect.subject, Built(effect.draft, Refusal("bad", "no"))),))
+            else:
+                super()._start(effect)
+
+    policy = Policy(alerts=AlertPolicy(targets=frozenset({"oncall"})))
+    bench = FirstDateRefused(replace(TOLD, notify=(NotifyRule(on=ENDINGS, to="oncall"),)), policy)
+    dates = BackfillRequest(first=NOW - HOUR, last=NOW, every=HOUR, on_failure=OnFailure.CONTINUE)
+    ask(bench, CreateBackfill(pipeline=NAME, backfill=BackfillId("b"), request=dates))
+
+    end_one(bench, Outcome.FAILED)
+
+    assert list(bench.alerts()) == ["failed.b-20260301t120000z.oncall"]
+    assert bench.cluster.world.backfills[BackfillId("b")].failed == 2
 
 
 def test_fan_out_of_mixed_outcomes_is_one_episode_of_its_parent() -> None:

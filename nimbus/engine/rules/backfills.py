@@ -133,7 +133,8 @@ def _refused(moved: Backfill, before: Backfill, date: datetime, why: str) -> Dec
     if before.request.on_failure is OnFailure.PAUSE:
         return _put("backfill_refused", moved.paused(f"no run for {date:%Y-%m-%d %H:%M}Z: {why}"), before)
     counted = replace(moved, position=date, started=moved.started + 1, failed=moved.failed + 1)
-    return _put("backfill_refused", replace(counted, reason=f"no run for {date:%Y-%m-%d %H:%M}Z"), before)
+    told = replace(counted, refused=moved.refused + 1, reason=f"no run for {date:%Y-%m-%d %H:%M}Z")
+    return _put("backfill_refused", told, before)
 
 
 def _finish(state: State, record: PipelineRecord, backfill: Backfill, now: datetime) -> Decision:

@@ -46,7 +46,7 @@ class _Raised:
         self._late(rules, before, run)
         if run.state.is_final and (before is None or not before.state.is_final):
             backfill = None if run.backfill is None else self.state.backfills.get(run.backfill)
-            failed_before = backfill is not None and backfill.failed > 0
+            failed_before = backfill is not None and backfill.failed > backfill.refused
             health, events = after_run(self._health_of(run.pipeline), run, has_failed_before=failed_before)
             if run.expect is not None or self._has_deadline(run.pipeline):
                 health = with_duration(health, run)
