@@ -24,8 +24,8 @@ from nimbus.domain.waits import PipelineWait
 if TYPE_CHECKING:
     from nimbus.api.explain import Surroundings
 
-_Seen = dict[RunId, bool]
-"""Runs that were looked at; True: it waits for another one, or another one for it."""
+_Seen = dict[RunId, bool | None]
+"""Runs that were looked at; True: it waits for another one, or another one for it. None: it will go on."""
 
 
 def circle_of(run: Run, around: Surroundings) -> str:
@@ -53,28 +53,32 @@ def _told(seen: _Seen) -> str:
 
 def _is_stuck(queued: RunHeader, around: Surroundings, seen: _Seen) -> bool:
     """True when all runs whose places it waits for wait themselves, for runs in `seen` or stuck runs."""
-    seen.setdefault(queued.id, False)
+    if queued.id in seen:
+        return seen[queued.id] is not None
+    seen[queued.id] = False
     run = around.run(queued.id)
-    if run is None or around.queue is None:
-        return False
-    view = around.queue(run)
-    holders = holders_of(run, view) or cluster_holders_of(run, view)
-    return bool(holders) and all(_waits(around.run(holder.id), around, seen) for holder in holders)
+    view = None if run is None or around.queue is None else around.queue(run)
+    holders = [] if run is None or view is None else holders_of(run, view) or cluster_holders_of(run, view)
+    if holders and all(_waits(around.run(holder.id), around, seen) for holder in holders):
+        return True
+    seen[queued.id] = None
+    return False
 
 
 def _waits(held: Run | None, around: Surroundings, seen: _Seen) -> bool:
     if held is None:
         return False
     if held.state is RunState.QUEUED and held.holds is Places.NONE:
-        return held.id in seen or _is_stuck(held, around, seen)
+        return _is_stuck(held, around, seen)
     if held.holds is Places.ALL:
         below = _child_runs(held)
-        seen[held.id] = bool(below) and all(_waits(around.run(child), around, seen) for child in below)
-        return seen[held.id]
+        is_stuck = bool(below) and all(_waits(around.run(child), around, seen) for child in below)
+        seen[held.id] = is_stuck
+        return is_stuck
     seen[held.id] = True
     for task in held.tasks.in_order():
         for one in _awaited(held, task, around):
-            if one.id in seen or _is_stuck(one, around, seen):
+            if _is_stuck(one, around, seen):
                 seen[one.id] = True
                 return True
     return False

@@ -336,3 +336,21 @@ def test_parent_whose_child_run_works_is_in_no_circle() -> None:
 
     assert "runs.max_running is 1" in told
     assert "circle" not in told
+
+
+def test_run_that_waits_beside_a_circle_for_a_run_that_starts_later_is_in_none() -> None:
+    top = PipelineName("top")
+    begun = python("a")
+    mart = spec_of(MART, begun, wait("w", "a", pipeline=ODS), python("b", "w"), limit=1)
+    both = wait("w", "a", pipeline=ODS), wait("x", "a", pipeline=MART)
+    state = cluster(
+        spec_of(top, begun, *both, python("b", "w", "x"), limit=1), mart, spec_of(ODS, begun, limit=1)
+    )
+    submit(state, day_of("m1", MART, 1), day_of("t1", top, 1))
+    decide_all(state)
+    end_all_attempts(state)
+    submit(state, day_of("o1", ODS), day_of("o2", ODS, 1), day_of("m2", MART, 1), day_of("t2", top, 1))
+    decide_all(state)
+    assert {name for name, one in states(state).items() if one == "queued"} == {"o2", "m2", "t2"}
+
+    assert "circle" not in (why_run(state.runs[RunId("t2")], around(state, 1)) or ""), "o2 starts after o1"
