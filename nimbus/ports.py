@@ -451,6 +451,14 @@ class Registrations(Protocol):
         """
         ...
 
+    def data_mark(self, mark: str) -> str:
+        """Record the mark of the cluster's folder of outputs, unless one is recorded; "" only asks.
+
+        Returns:
+            The recorded mark; "": there is none.
+        """
+        ...
+
     def withdraw(self) -> None:
         """Remove what this process has registered."""
         ...

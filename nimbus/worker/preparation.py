@@ -24,6 +24,7 @@ from nimbus.worker.class_archive import find_archive
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.mark import MARK, is_marked
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.free_room import MIN_FREE_BYTES
@@ -105,7 +106,8 @@ def prepare(
         environment: Default: that of this process.
 
     Raises:
-        CannotRunHereError: the release lacks the task's file, or the disk is full.
+        CannotRunHereError: the release lacks the task's file, the disk is full, or the folder of outputs is
+            not there.
         MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
@@ -115,7 +117,10 @@ def prepare(
     if (denied := settings.secret_rules.denied(order.pipeline, order.task.secrets.values())) is not None:
         raise SecretDeniedError(denied)
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if settings.data is not None:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    elif not is_marked(settings.data_dir):
+        raise CannotRunHereError(f"{settings.data_dir} has no {MARK} of the cluster's outputs: mount it")
     user, java_home = settings.users.of(order.pipeline), None
     target = target_of(order, settings)
     connect = _connect_plan(order, settings, target) if _wants_connect(order) else None

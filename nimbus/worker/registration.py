@@ -11,6 +11,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
+from nimbus.worker.data.mark import why_not_ours
 from nimbus.worker.free_room import lacking
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings
@@ -43,6 +44,8 @@ class Registration:
         """See `WorkerInfo.executor`."""
         self.unstored_logs = ""
         """See `WorkerInfo.unstored_logs`."""
+        self._mark = ""
+        """That of the cluster's folder of outputs; empty: not known yet."""
         self.stands = False
         """True if it was written in this session; false while another worker has our id."""
 
@@ -67,6 +70,16 @@ class Registration:
         except WorkerIdInUseError:
             return
 
+    def _foreign_data(self) -> str:
+        if self._settings.data is not None:
+            return ""
+        return why_not_ours(self._settings.data_dir, self._recorded)
+
+    def _recorded(self, mark: str) -> str:
+        if not self._mark:
+            self._mark = self._registrations.data_mark(mark)
+        return self._mark
+
     def _info(self) -> WorkerInfo:
         return WorkerInfo(
             id=self._settings.id,
@@ -86,7 +99,7 @@ class Registration:
             submits=self._submits,
             orders_in_clusters=self.orders_in_clusters,
             labels=self._settings.labels,
-            lacks=lacking(self._settings.min_free, self._settings.work_dir),
+            lacks=lacking(self._settings.min_free, self._settings.work_dir) or self._foreign_data(),
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,

@@ -309,6 +309,7 @@ class RecordingRegistrations:
     def __init__(self) -> None:
         self.workers: list[WorkerInfo] = []
         self.schedulers: list[SchedulerInfo] = []
+        self._mark = ""
 
     def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         """See `nimbus.ports.Registrations`."""
@@ -318,6 +319,11 @@ class RecordingRegistrations:
     def publish_worker(self, info: WorkerInfo) -> None:
         """See `nimbus.ports.Registrations`."""
         self.workers.append(info)
+
+    def data_mark(self, mark: str) -> str:
+        """See `nimbus.ports.Registrations`."""
+        self._mark = self._mark or mark
+        return self._mark
 
     def withdraw(self) -> None:
         """See `nimbus.ports.Registrations`."""

@@ -25,6 +25,7 @@ from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connections import MEMORY_FILE, Connections, open_data
 from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.data.mark import MARK
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.launcher import Launcher, launch
@@ -69,6 +70,8 @@ class Bench:
         self.missing: dict[ReleaseDigest, threading.Event] = {}
         """Releases that are not on the disk; each arrives when its event is set."""
         self.release.mkdir(parents=True)
+        self.data.mkdir()
+        (self.data / MARK).write_text("bench")
         self.connections = Connections(
             board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
         )

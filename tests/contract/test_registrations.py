@@ -147,6 +147,13 @@ def test_what_was_published_last_stands_until_it_is_withdrawn(bench: Bench) -> N
     assert bench.workers() == (WORKER,)
 
 
+def test_the_first_mark_of_the_folder_of_outputs_stands(bench: Bench) -> None:
+    assert bench.registrations.data_mark("") == ""
+    assert bench.registrations.data_mark("first") == "first"
+    assert bench.registrations.data_mark("second") == "first"
+    assert bench.registrations.data_mark("") == "first"
+
+
 def test_a_registration_goes_with_its_session_and_comes_again_on_a_new_one(
     sessions: Sessions, zk_root: str, eventually: Eventually
 ) -> None:

@@ -588,7 +588,7 @@ def test_attempt_whose_driver_cannot_begin_is_not_claimed(bench: Bench) -> None:
 def test_output_folder_that_cannot_be_made_refuses_the_attempt_before_user_code(
     bench: Bench, tmp_path: Path
 ) -> None:
-    bench.data.write_text("a file where the folder should be")
+    (bench.data / "bench").write_text("a file where the folder should be")
     folder = _start(bench, COUNTS, str(tmp_path / "ran"))
 
     record = _await_delivered(folder)

@@ -71,6 +71,9 @@ class Board:
     def publish_worker(self, info: WorkerInfo) -> None:
         raise NotImplementedError
 
+    def data_mark(self, mark: str) -> str:
+        raise NotImplementedError
+
     def withdraw(self) -> None:
         self.withdrawn += 1
 

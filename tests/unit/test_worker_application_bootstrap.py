@@ -116,7 +116,8 @@ def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(where)
     door: Any = FakeDoor()
     door.files["release.tar"] = archive
-    context = {"output": str(where / "output"), "inputs": {}}
+    (where / bootstrap.DATA_MARK).touch()
+    context = {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}}
     startup = {"release_sha256": hashlib.sha256(archive).hexdigest(), "driver": {}, "context": context}
     return bootstrap.make_folder(startup, door) / "release"
 
@@ -157,3 +158,22 @@ def test_archive_with_anything_but_files_below_its_folder_is_refused(
         _folder_with(packed.getvalue(), tmp_path, monkeypatch)
 
     assert not (tmp_path / "nimbus" / "outside").exists()
+
+
+def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    door: Any = FakeDoor()
+    door.files["release.tar"] = archive = b"".join(release_archive(tmp_path / "none"))
+    output = tmp_path / "data" / "p" / "r" / "t" / "1"
+    startup = {
+        "release_sha256": hashlib.sha256(archive).hexdigest(),
+        "driver": {},
+        "context": {"output": str(output), "inputs": {}},
+    }
+
+    with pytest.raises(ValueError, match="mount it here"):
+        bootstrap.make_folder(startup, door)
+
+    assert not (tmp_path / "data").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -277,6 +278,16 @@ class ZooKeeperRegistrations:
                 if other.host != info.host:  # on the same host the lock on the work folder decides
                     raise WorkerIdInUseError(info.id, other.hostname)
         self._publish(path, records.WORKER.encode(info))
+
+    def data_mark(self, mark: str) -> str:
+        """Create the node unless it exists, and read it."""
+        standing = self._calls.get(self._paths.data)
+        if standing is None and mark:
+            self._calls.ensure(self._paths.root)
+            with suppress(NodeExistsError):  # another worker was faster
+                self._calls.create(self._paths.data, mark.encode())
+            standing = self._calls.get(self._paths.data)
+        return (standing or b"").decode()
 
     def withdraw(self) -> None:
         """Delete the registrations of this object, if they still belong to our session."""

@@ -94,6 +94,11 @@ class Paths:
         return f"{self.terms}/{epoch:010d}"
 
     @property
+    def data(self) -> str:
+        """The mark of the folder of outputs."""
+        return f"{self.root}/data"
+
+    @property
     def settings(self) -> str:
         """Pools, and cordoned workers; empty before the first."""
         return f"{self.root}/settings"

@@ -78,6 +78,8 @@ _FOLDERS_ABOVE = 4
 _LIBC = ctypes.CDLL(None)
 T = TypeVar("T")
 CHECKPOINT = "checkpoint.json"
+DATA_MARK = ".nimbus-data"
+"""The same as `nimbus.worker.data.mark.MARK`."""
 """The same as `nimbus.checkpoint.FILE`."""
 SCHEDULERS = "nimbus/schedulers.json"
 """File with the last known base URLs of the schedulers, for the task's process."""
@@ -624,6 +626,8 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
         context["output"] = str(folder / "output")
         places = {task: Path(place).name for task, place in context["inputs"].items()}
         context["inputs"] = {task: str(folder / "inputs" / name) for task, name in places.items()}
+    elif not Path(context["output"]).parents[_FOLDERS_ABOVE - 1].joinpath(DATA_MARK).is_file():
+        raise ValueError(f"{context['output']} is not below the cluster's folder of outputs: mount it here")
     Path(context["output"]).mkdir(parents=True, exist_ok=True)
     (folder / "driver.json").write_text(json.dumps(driver))
     (folder / "context.json").write_text(json.dumps(context))
