@@ -61,12 +61,17 @@ def up(
     Runs until Ctrl-C; data stay. Needs Java 17 or newer (check with `nimbus doctor`); with
     --single only tasks that use Spark need it. All ports are on loopback.
     """
+    from nimbus.config.values import spark_folder
     from nimbus.localstack.errors import StackLockedError
     from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
 
     if single and (spark or context.get_parameter_source("schedulers") is ParameterSource.COMMANDLINE):
         raise click.UsageError("--single starts one scheduler and no Spark cluster: leave that option out.")
+    try:
+        spark_folder(folder.absolute())
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint="--dir") from exc
     out = Output()
     folder.mkdir(parents=True, exist_ok=True)
     with terminated_like_interrupted():

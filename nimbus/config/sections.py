@@ -22,6 +22,7 @@ from nimbus.config.values import (
     AbsolutePath,
     Duration,
     PositiveDuration,
+    SparkFolder,
     at_least,
     size_at_least,
 )
@@ -164,7 +165,7 @@ class Worker(Strict):
     labels: list[Annotated[str, BeforeValidator(texts.plain_name)]] = Field(default_factory=list)
     """Labels that tasks can require with `runs_on`."""
     min_free: MinFree = Field(default_factory=MinFree)
-    work_dir: AbsolutePath
+    work_dir: SparkFolder
     """Derived: the folder `worker` in scheduler.state_dir."""
     data: Annotated[str, BeforeValidator(texts.data_place)] | None = None
     """A folder that all workers share, or `s3://bucket/prefix`. None: `data_dir` is used."""
@@ -178,7 +179,7 @@ class Worker(Strict):
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
     class_archive: Flag = True
-    class_archive_dir: AbsolutePath | None = None
+    class_archive_dir: SparkFolder | None = None
     """None: work_dir."""
     warm_drivers: Annotated[int, Field(ge=0, le=64)] = 1
     run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None

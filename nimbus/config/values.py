@@ -17,6 +17,7 @@ from nimbus.domain.spelling import closest
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([a-zA-Z]+)")
+_SPLIT_AT = re.compile(r"""[\s,:'"\\]""")
 _BARE = re.compile(r"[+-]?[\d.]+")
 _DurationText = Annotated[
     str, WithJsonSchema({"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"})
@@ -165,6 +166,17 @@ def folder_path(value: object) -> Path:
     return _path_of(value, "folder")
 
 
+def spark_folder(value: object) -> Path:
+    """An absolute path of a folder for Spark's and Java's own files."""
+    path = folder_path(value)
+    if found := _SPLIT_AT.search(str(path)):
+        raise SuggestingError(
+            f"{str(path)!r} must not contain {found[0]!r}: Spark or Java would use other folders; choose "
+            "a path without spaces, commas, colons, quotes and backslashes"
+        )
+    return path
+
+
 def _file_path(value: object) -> Path:
     return _path_of(value, "file")
 
@@ -215,4 +227,5 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_inpu
 PositiveDuration = Annotated[timedelta, BeforeValidator(_positive, json_schema_input_type=_DurationText)]
 AbsolutePath = Annotated[Path, BeforeValidator(folder_path)]
 """The absolute path of a folder."""
+SparkFolder = Annotated[Path, BeforeValidator(spark_folder)]
 AbsoluteFile = Annotated[Path, BeforeValidator(_file_path)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shlex
 import shutil
 import stat
 import subprocess
@@ -42,7 +41,7 @@ def has_own_archive(options: str) -> bool:
 
 def java_options(archive: Path) -> str:
     """The options with which a JVM uses an archive."""
-    return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} -Xshare:auto -XX:+VerifySharedSpaces {QUIET}"
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto -XX:+VerifySharedSpaces {QUIET}"
 
 
 def find_archive(home: Path, environment: Mapping[str, str]) -> Path | None:

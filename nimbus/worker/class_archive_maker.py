@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -78,9 +77,7 @@ def _run_spark(scratch: Path, archive: Path) -> None:
     conf = spark_settings(
         application="nimbus-class-archive",
         master="local[2]",
-        worker_conf={
-            "spark.driver.extraJavaOptions": f"{shlex.quote(f'-XX:ArchiveClassesAtExit={archive}')} {QUIET}"
-        },
+        worker_conf={"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={archive} {QUIET}"},
         task_conf={},
         temporary=scratch,
     )

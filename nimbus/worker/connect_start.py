@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import socket
 import subprocess
@@ -89,8 +88,7 @@ def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str
     conf = {**_CONF, **settings.spark_conf}
     if "spark.eventLog.dir" not in conf:  # it would grow for days, with all sessions
         conf["spark.eventLog.enabled"] = "false"
-    temporary = shlex.quote(f"-Djava.io.tmpdir={folder / 'tmp'}")
-    options = f"{temporary} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    options = f"-Djava.io.tmpdir={folder / 'tmp'} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
     if settings.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {

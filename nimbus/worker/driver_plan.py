@@ -99,7 +99,6 @@ def measured(folder: AttemptFolder, output: Path) -> tuple[Path, ...]:
 
 def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:
     """The complete environment of an attempt's driver."""
-    scratch = folder.short_scratch(plan.user)
     return {
         **plan.telemetry.variables(plan.cluster, folder.attempt),
         **plan.environment,
@@ -107,6 +106,6 @@ def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, st
         **({} if plan.connect is None else driver_variables(plan.connect)),
         ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
         "NIMBUS_CONTEXT": str(folder.context_file),
-        "TMPDIR": str(scratch),
-        "SPARK_LOCAL_DIRS": str(scratch.parent / folder.spark_local.name),  # a list: no comma may be in it
+        "TMPDIR": str(folder.short_scratch(plan.user)),
+        "SPARK_LOCAL_DIRS": str(folder.spark_local),
     }

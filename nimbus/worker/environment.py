@@ -94,7 +94,7 @@ def spark_settings(
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {**worker_conf, **task_conf}
     conf.pop("spark.local.dir", None)  # it has no effect beside SPARK_LOCAL_DIRS, and Spark warns
-    options = [shlex.quote(f"-Djava.io.tmpdir={temporary}")]
+    options = [f"-Djava.io.tmpdir={temporary}"]
     own = conf.get(_APPENDED_CONF, "")
     if class_archive is not None and not has_own_archive(f"{own} {conf.get(_DEFAULT_CONF, '')}"):
         options.append(java_options(class_archive))

@@ -229,25 +229,3 @@ atexit.register(write, "handler")
     assert end.outcome is Outcome.SUCCEEDED, end.reason
     output = bench.data / str(end.output)
     assert all((output / name / "_SUCCESS").exists() for name in ("pool", "thread", "handler"))
-
-
-@pytest.mark.spark
-@pytest.mark.usefixtures("java_home")
-@pytest.mark.timeout(300)
-def test_spark_runs_in_folders_whose_names_have_spaces_and_commas(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "my files, all")
-    text = """
-from pyspark.sql import SparkSession
-from nimbus.task import context
-spark = SparkSession.builder.getOrCreate()
-spark.range(3).repartition(2).write.parquet(str(context().output / "data"))
-"""
-    order = bench.order(bench.script("task.py", text), task_kind=TaskKind.PYSPARK)
-    bench.folder().create(order)
-    archive = tmp_path / "my files, all" / "none.jsa"
-    bench.launch(bench.folder(), bench.startup(class_archive=archive))
-
-    end = bench.await_end(deadline_s=100)
-
-    bench.close()
-    assert end.outcome is Outcome.SUCCEEDED, end.reason

@@ -1,4 +1,4 @@
-"""`nimbus up` gets a signal at a bad moment."""
+"""`nimbus up` gets a signal at a bad moment, or a folder that Spark cannot use."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nimbus.cli import up as module
+from nimbus.cli.exits import Exit
 from nimbus.cli.main import cli
 
 
@@ -52,3 +53,16 @@ def test_ending_while_it_still_says_hello_is_no_failure(
 
     assert (result.exit_code, PlayedStack.stopped) == (0, 1)
     assert not (tmp_path / "client.json").exists()
+
+
+@pytest.mark.parametrize("name", ["my files", "a,b"])
+def test_folder_in_which_spark_fails_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("nimbus.localstack.stack.LocalStack", None)
+
+    result = CliRunner().invoke(cli, ["up", "--dir", str(tmp_path / name)])
+
+    assert result.exit_code == Exit.USAGE
+    assert f"{name}' must not contain" in result.output
+    assert not list(tmp_path.iterdir())

@@ -66,21 +66,6 @@ def test_task_cannot_move_sparks_files_out_of_its_folder_and_keeps_its_java_opti
     assert conf["spark.app.name"] == "r.t.1"
 
 
-def test_java_option_with_a_space_in_its_path_is_one_word() -> None:
-    place = Path("/my files/tmp")
-    conf = spark_settings(
-        application="r.t.1",
-        master="local",
-        worker_conf={},
-        task_conf={},
-        temporary=place,
-        class_archive=Path("/my files/a.jsa"),
-    )
-
-    words = shlex.split(conf["spark.driver.extraJavaOptions"])
-    assert words[:2] == [f"-Djava.io.tmpdir={place}", "-XX:SharedArchiveFile=/my files/a.jsa"]
-
-
 def test_driver_binds_to_loopback_only_when_spark_is_local() -> None:
     assert _conf("local[4]")["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.bindAddress" not in _conf("spark://host:7077")
