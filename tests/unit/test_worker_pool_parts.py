@@ -22,7 +22,7 @@ from nimbus.worker.own_interpreter import counts_at_start
 from nimbus.worker.pool.board_thread import BoardThread
 from nimbus.worker.pool.exits import Exits, exit_of, read_exits
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Unstored
+from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench, eventually
 
@@ -229,6 +229,15 @@ def test_what_is_no_small_file_of_user_code_reads_as_nothing(tmp_path: Path, mad
 def test_variables_that_count_at_a_start_are_known() -> None:
     assert counts_at_start("LD_LIBRARY_PATH")
     assert not counts_at_start("TZ")
+
+
+@pytest.mark.parametrize("told", [Answer(ATTEMPT, "\U0001f600" * 5000), Unstored(1, "\U0001f600" * 5000)])
+def test_long_reason_in_any_script_reaches_the_worker(told: Answer | Unstored) -> None:
+    worker, executor = connected()
+    with worker, executor:
+        executor.send(told.encode())
+
+        assert "\U0001f600" * 1000 in repr(receive_answer(worker))
 
 
 def test_logs_that_are_not_stored_are_told_once_and_once_that_they_are(bench: Bench) -> None:

@@ -23,8 +23,9 @@ from nimbus.worker.launcher import memory_file
 from nimbus.worker.settings import RunnerPlan
 
 _PLAN = TypeAdapter(RunnerPlan)
-_LONGEST_ANSWER = 4096
 _LONGEST_WHY = 1000
+_LONGEST_ANSWER = 16 << 10
+"""A character of a reason is up to 12 bytes in JSON."""
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
