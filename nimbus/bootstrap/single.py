@@ -42,8 +42,9 @@ def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
             if highest and tree.stat(root) is None:
                 raise StateLostError(
                     f"{session.file} has nothing below {root}, but {file} says that epoch {highest} was "
-                    f"reached here: the database was removed or replaced. Restore it from a backup or import "
-                    f"an exported state with `nimbus cluster import`. To begin a new cluster, remove {file}"
+                    f"reached here: the database was removed or replaced, or cluster.root was changed. "
+                    f"Restore the database from a backup, or import an exported state with "
+                    f"`nimbus cluster import`. To begin a new cluster, remove {file}"
                 )
             tree.ensure(root)
         of_store = last_term(session, ElectionPaths(root).epoch)
