@@ -134,6 +134,12 @@ class ReadyTasks:
         for other in closed.gates:
             self.open(other)
 
+    def open_pools_of(self, run: RunId) -> None:
+        """Open the pools that tasks of a run hold: the run is at its limit, so they wait for that first."""
+        for pool in tuple(self._at_pools):
+            if (first := self.first_at_pool(pool)) is not None and first[0] == run:
+                self.open(Gate("pool", pool))
+
     def first_at_pool(self, pool: str) -> Key | None:
         """The first task that waits for a pool, which no other overtakes; None: there is none."""
         closed = self._behind.get(Gate("pool", pool))

@@ -178,8 +178,8 @@ def _check_silence(state: State) -> None:
         found = state.open_attempt(attempt)
         assert found is not None
         alive = found[1].worker in state.workers.registered if slots.claim is None else slots.beating
-        hold(Law.INDEXES, alive != (attempt in state.silent_since), attempt, "silence", alive)
-    hold(Law.INDEXES, state.silent_since.keys() <= state.slots.keys(), "silent, and not open")
+        hold(Law.INDEXES, alive != (attempt in state.silent), attempt, "silence", alive)
+    hold(Law.INDEXES, state.silent.keys() <= state.slots.keys(), "silent, and not open")
 
 
 def _check_lines(state: State) -> None:
@@ -229,7 +229,8 @@ def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
         for run in state.runs.values()
         if about_run(run.id) not in state.set_aside
         for task in run.tasks.values()
-        if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall
+        if (run.id, task.spec.name) in state.ready  # also if the clock stepped back since its pause ended
+        or (lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall)
     ]
     run = state.runs[subject.run]
     capacity = replace(state.capacity(), holder=pool_holders(ready, state.capacity()))

@@ -26,7 +26,7 @@ from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import End, Slots
+from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
@@ -34,6 +34,7 @@ from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
+from nimbus.engine.state.facts import Silence
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WORKER = WorkerInfo(
@@ -182,6 +183,13 @@ def test_pool_is_held_no_longer_when_the_task_that_holds_it_is_stopped() -> None
     state.put_run(lifecycle.stop(state.runs[RunId("r")], verdict=RunState.STOPPED, reason="", now=NOW), at())
 
     assert open_all(state) == ["s.a.1"]
+
+
+def test_pool_is_held_no_longer_when_the_run_of_the_task_that_holds_it_is_at_its_limit() -> None:
+    full = a_run("full", a_task("x", pools=TEN), a_task("y"), most=1, priority=Priority.HIGHEST)
+    state = pooled(full, a_run("other", a_task("a", pools=ONE)), db=5)
+
+    assert open_all(state) == ["full.y.1", "other.a.1"]
 
 
 def test_task_that_takes_of_two_pools_waits_for_both() -> None:
@@ -373,3 +381,16 @@ def test_definition_that_takes_a_variable_that_is_not_there_is_refused() -> None
     refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
 
     assert (refused.code, "vars.dwh" in refused.message) == ("unknown_variable", True)
+
+
+def test_silence_of_a_runner_begins_when_its_claim_is_seen_not_when_its_worker_fell_silent() -> None:
+    state = known(a_run("r", a_task("a")))
+    assert open_all(state) == ["r.a.1"]
+    (attempt,) = state.slots
+    state.put_workers([], at(NOW + timedelta(seconds=1)))
+    assert state.silent == {attempt: Silence(is_claimed=False, since_s=1.0)}
+    claim = Claim(attempt=str(attempt), worker=WORKER.id, host=HostId("h"), pid=1, claimed_at=NOW)
+
+    state.put_slots(attempt, Slots(claim=claim), at(NOW + timedelta(seconds=29)))
+
+    assert state.silent == {attempt: Silence(is_claimed=True, since_s=29.0)}

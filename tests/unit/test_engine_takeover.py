@@ -119,14 +119,14 @@ def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(benc
 def test_silence_counts_on_when_reading_everything_again_is_broken_off(bench: Bench) -> None:
     bench.claim(attempt(SECOND), beating=False)
     recover(bench.reign)
-    since_s = bench.reign.state.silent_since[attempt(SECOND)]
+    since_s = bench.reign.state.silent[attempt(SECOND)]
 
     bench.clocks.pass_s(5)
     bench.reign.recover()
     read_on(bench.reign, parts=2)  # not as far as the second run
     recover(bench.reign)
 
-    assert bench.reign.state.silent_since == {attempt(SECOND): since_s}
+    assert bench.reign.state.silent == {attempt(SECOND): since_s}
 
 
 def test_refusals_are_those_of_all_runs_when_an_end_was_taken_in_before_all_were_read(bench: Bench) -> None:

@@ -47,11 +47,11 @@ def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now
     slots = state.slots[attempt_id]
     if lifecycle.must_stop(run, attempt_id.task) and slots.claim is None and slots.end is None:
         return FenceClaim(f"its run is being stopped: {run.reason}")
-    since_s = state.silent_since.get(attempt_id)
+    silent = state.silent.get(attempt_id)
     return supervise(
         attempt,
         slots,
-        silent_for=None if since_s is None else timedelta(seconds=now.elapsed_s - since_s),
+        silent_for=None if silent is None else timedelta(seconds=now.elapsed_s - silent.since_s),
         workers=state.workers.registered.values(),
         timings=state.policy.timings,
         now=now.wall,

@@ -125,7 +125,7 @@ class State(Runs, Alerts, Terms):
         self.rendered = dict(before.rendered)
         self.finished = dict(before.finished)
         self.last_success = dict(before.last_success)
-        self.silent_since = dict(before.silent_since)
+        self.silent = dict(before.silent)
         self.outbox.keep_from(before.outbox)
 
     def take_census(self) -> None:
@@ -149,9 +149,7 @@ class State(Runs, Alerts, Terms):
             if run_id in runs and runs[run_id].state.is_final
         }
         self.last_success = {name: at for name, at in self.last_success.items() if name in self.pipelines}
-        self.silent_since = {
-            attempt: since_s for attempt, since_s in self.silent_since.items() if attempt in self.slots
-        }
+        self.silent = {attempt: found for attempt, found in self.silent.items() if attempt in self.slots}
 
     def _waits(self, subject: Subject) -> bool:
         if subject.kind == "children":

@@ -15,7 +15,7 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import ABOUT_SCHEMA, Instant, about_attempt, about_worker
-from nimbus.engine.state.facts import Facts
+from nimbus.engine.state.facts import Facts, Silence
 
 
 class OpenAttempts(Facts):
@@ -47,7 +47,7 @@ class OpenAttempts(Facts):
             for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
         if changed:  # the possible reapers of silent attempts have changed
-            for attempt in self.silent_since:
+            for attempt in self.silent:
                 self.agenda.add(about_attempt(attempt))
         self.ready.reopen()
 
@@ -69,7 +69,7 @@ class OpenAttempts(Facts):
     def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
         self.workers.closed(attempt, worker)
         self.slots.pop(attempt, None)
-        self.silent_since.pop(attempt, None)
+        self.silent.pop(attempt, None)
         self.agenda.forget(about_attempt(attempt))
         self.ready.reopen()
         self.ready.open(Gate("run", attempt.run))
@@ -87,10 +87,11 @@ class OpenAttempts(Facts):
         seen = self.slots[attempt_id]
         held = seen.claim is not None or seen.submitted is not None
         alive = seen.beating if held else found[1].worker in self.workers.registered
+        silent = self.silent.get(attempt_id)
         if alive:
-            self.silent_since.pop(attempt_id, None)
-        else:
-            self.silent_since.setdefault(attempt_id, now.elapsed_s)
+            self.silent.pop(attempt_id, None)
+        elif silent is None or silent.is_claimed is not held:
+            self.silent[attempt_id] = Silence(held, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
 
     def _note_refusals(self, before: Run, run: Run) -> None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from nimbus.domain.admission import Capacity
 from nimbus.domain.backfill import Backfill
@@ -47,6 +48,15 @@ class Built:
     draft: Draft
     result: Run | Refusal | None
     """None: it could not be built yet. It is tried again, with the same fire time."""
+
+
+class Silence(NamedTuple):
+    """No sign of life of an open attempt."""
+
+    is_claimed: bool
+    """False: its worker is silent; True: its runner, or its driver in a cluster."""
+    since_s: float
+    """When this leader noticed it, in elapsed seconds."""
 
 
 class Facts:
@@ -127,8 +137,8 @@ class Facts:
         self.pools = PoolUse()
         self.slots: dict[AttemptId, Slots] = {}
         """Slots of every open attempt."""
-        self.silent_since: dict[AttemptId, float] = {}
-        """Silent open attempts, with the time when this leader noticed it, in elapsed seconds."""
+        self.silent: dict[AttemptId, Silence] = {}
+        """Silent open attempts."""
 
         self.outbox = Outbox()
         self.health: dict[PipelineName, PipelineHealth] = {}

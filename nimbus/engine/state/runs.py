@@ -112,6 +112,9 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+            most = run.max_parallel_tasks
+            if most is not None and run.tasks.count(TaskState.RUNNING) >= most:
+                self.ready.open_pools_of(run.id)
         if task.spec.warn_after is not None:
             self.agenda.add(about_late(run.id, task.spec.name))
         if task.children is not None and is_under_way(task):
