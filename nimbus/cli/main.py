@@ -87,9 +87,14 @@ class RootGroup(LazyGroup):
 
 
 def _reader_left() -> Exit:
-    """Handle a closed output pipe (`| head`): Python must not fail on it again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Handle a closed output pipe (`| head`)."""
+    _drop_output()
     return Exit.OK
+
+
+def _drop_output() -> None:
+    """Discard what could not be written to standard output: Python must not fail on it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(exc: Exception, *, debug: bool) -> Exit:
@@ -103,6 +108,8 @@ def _explain(exc: Exception, *, debug: bool) -> Exit:
         return code
     if isinstance(exc, OSError) and exc.errno in _OF_THE_HOST:
         click.echo(f"error: {exc.filename or 'standard output, or a file'}: {exc.strerror}", err=True)
+        if exc.filename is None:
+            _drop_output()
         return Exit.INTERNAL
     click.echo(f"internal error: {type(exc).__name__}: {harmless(str(exc))}", err=True)
     if not debug:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -172,11 +173,13 @@ def test_each_http_refusal_has_an_exit_code(status: int, code: int) -> None:
     assert of_status(status) == code
 
 
-def test_full_disk_of_standard_output_is_told_and_is_no_defect() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_full_disk_of_standard_output_is_told_and_is_no_defect(unbuffered: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "nimbus.cli.main", "version"],
             check=False, stdout=full, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
 
     assert done.returncode == Exit.INTERNAL
