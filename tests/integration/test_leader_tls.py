@@ -76,8 +76,21 @@ class Authority:
             .not_valid_after(now + timedelta(hours=ends_in_h))
             .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            # Python 3.13 verifies strictly: an authority says that it signs, and all name their keys.
+            .add_extension(_use(ca=ca), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
             .sign(self._key, hashes.SHA256())
         )
+
+
+def _use(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=ca, crl_sign=ca, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
