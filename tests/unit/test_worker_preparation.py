@@ -15,6 +15,7 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.connect_session import MissingPackagesError
+from nimbus.worker.data.mark import MARK
 from nimbus.worker.preparation import CannotRunHereError, prepare, prepare_if_here
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.testing_bench import Bench
@@ -69,6 +70,15 @@ class StartingServer(RemoteServer):
 
     def is_up(self) -> bool:
         return False
+
+
+def test_folder_of_outputs_that_is_gone_is_not_made_again(bench: Bench) -> None:
+    shutil.rmtree(bench.data)
+
+    with pytest.raises(CannotRunHereError, match=MARK):
+        prepared(bench, bench.script("task.py", ""))
+
+    assert not bench.data.exists()
 
 
 def _no_java() -> Path:
