@@ -30,13 +30,13 @@ demo: examples ## Start three schedulers, run a real pipeline, kill the leader, 
 	@$(PY) -m nimbus.demo $(if $(KEEP),--keep)
 
 screenshots: examples ## Take the README's pictures of a demonstration, into docs/images; needs chromium-headless-shell
-	@$(PY) -m tests.screenshots
+	@$(PY) -m tests.nimbus.screenshots
 
 test: examples ## Run all tests, three files at a time; NIMBUS_TEST_JOBS=0 runs one after the other
 	$(PYTEST) $(SIDE_BY_SIDE)
 
 check: lint ## Static checks, unit tests, a sample of the property tests; under a minute
-	$(PYTEST) $(SIDE_BY_SIDE) tests/unit tests/property
+	$(PYTEST) $(SIDE_BY_SIDE) tests/*/unit tests/*/property
 
 lint: setup ## Static checks: ruff, format, mypy, layers
 	$(PY) -m ruff check .
@@ -49,45 +49,45 @@ format: setup ## Format the code and apply ruff's automatic fixes
 	$(PY) -m ruff format .
 
 simulate: setup ## Ten thousand simulated elections and clusters, built-in bugs that must be found, ten times the random examples
-	$(PY) -m tests.election --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
-	$(PY) -m tests.election --mutants
-	$(PY) -m tests.simulation --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
-	$(PY) -m tests.simulation --mutants --jobs $${NIMBUS_JOBS:-2}
-	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/property
-	$(PYTEST) $(SIDE_BY_SIDE) -m thorough tests/unit
+	$(PY) -m tests.leader.election --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
+	$(PY) -m tests.leader.election --mutants
+	$(PY) -m tests.nimbus.simulation --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
+	$(PY) -m tests.nimbus.simulation --mutants --jobs $${NIMBUS_JOBS:-2}
+	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/*/property
+	$(PYTEST) $(SIDE_BY_SIDE) -m thorough tests/*/unit
 
 chaos: setup ## Ten minutes of faults against five participants on three ZooKeeper servers, with a checker
-	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/chaos/test_election_chaos.py
+	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/leader/chaos/test_election_chaos.py
 
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
-	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
+	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/nimbus/chaos/test_chaos_smoke.py
 
 bench-smoke: setup ## Run each benchmark at a small scale, and check that all figures exist
-	$(PYTEST) -m thorough tests/integration/test_benchmark_*.py tests/integration/test_blobsync_bench_smoke.py
+	$(PYTEST) -m thorough tests/*/integration/test_benchmark*.py
 
 chaos-spark: examples ## The long Spark tests: clusters whose parts are killed, interrupted submissions, the examples with outputs in a bucket
-	$(PYTEST) -m thorough tests/integration tests/chaos
+	$(PYTEST) -m thorough tests/*/integration tests/*/chaos
 
 chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each, without rounds recorded in NIMBUS_POINT_RECORD
 	mkdir -p build
-	NIMBUS_POINT_RECORD=$${NIMBUS_POINT_RECORD:-build/submission-rounds.jsonl} $(PYTEST) -m thorough tests/chaos/test_submission_points.py
+	NIMBUS_POINT_RECORD=$${NIMBUS_POINT_RECORD:-build/submission-rounds.jsonl} $(PYTEST) -m thorough tests/nimbus/chaos/test_submission_points.py
 
 chaos-kills: setup ## Kill leaders at each step of commands and alerts, without kills recorded in NIMBUS_COMMAND_KILLS_RECORD and NIMBUS_ALERT_KILLS_RECORD
 	mkdir -p build
 	NIMBUS_COMMAND_KILLS_RECORD=$${NIMBUS_COMMAND_KILLS_RECORD:-build/command-kills.jsonl} \
 	NIMBUS_ALERT_KILLS_RECORD=$${NIMBUS_ALERT_KILLS_RECORD:-build/alert-kills.jsonl} \
-	$(PYTEST) -m thorough tests/chaos/test_command_step_kills.py tests/chaos/test_alert_step_kills.py
+	$(PYTEST) -m thorough tests/nimbus/chaos/test_command_step_kills.py tests/nimbus/chaos/test_alert_step_kills.py
 
 chaos-api: setup ## Kill leaders during conditional writes and generated requests: NIMBUS_API_KILLS_ROUNDS, NIMBUS_API_KILLS_EXAMPLES
 	NIMBUS_API_KILLS_ROUNDS=$${NIMBUS_API_KILLS_ROUNDS:-100} NIMBUS_API_KILLS_EXAMPLES=$${NIMBUS_API_KILLS_EXAMPLES:-20} \
-	$(PYTEST) -m thorough tests/chaos/test_api_kills.py
+	$(PYTEST) -m thorough tests/nimbus/chaos/test_api_kills.py
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
 	NIMBUS_BLOB_FAULT_RUNS=$${NIMBUS_BLOB_FAULT_RUNS:-20} NIMBUS_BLOB_DISKS=$${NIMBUS_BLOB_DISKS:-60} \
 	NIMBUS_LAW_EXAMPLES=$${NIMBUS_LAW_EXAMPLES:-20000} NIMBUS_BLOB_CUTS=$${NIMBUS_BLOB_CUTS:-1000} \
-	$(PYTEST) tests/chaos/test_blobsync_*.py tests/integration/test_blobsync_sync_processes.py \
-		tests/property/test_blobsync_collection_laws.py
+	$(PYTEST) tests/blobsync/chaos tests/blobsync/integration/test_sync_processes.py \
+		tests/blobsync/property/test_collection_laws.py
 
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)

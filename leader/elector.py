@@ -181,7 +181,7 @@ class Elector(Protocol):
       of one root; in memory, those of one process and root; for a single node, only itself, or the processes
       of one machine that share its `epoch_file`.
 
-    tests/contract runs one suite on all electors of this package.
+    tests/leader/contract runs one suite on all electors of this package.
     """
 
     def add_to_leader_lock_queue(self) -> None:

@@ -22,9 +22,9 @@ from nimbus.java import JavaMissingError, JavaRuntime, find_java
 from nimbus.localstack.process import ManagedProcess
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests import spark_start
+from tests.nimbus import spark_start
 
-pytest_plugins = ("tests.browser", "tests.web_flows")
+pytest_plugins = ("tests.nimbus.browser", "tests.nimbus.web_flows")
 
 Server = TypeVar("Server", bound=ManagedProcess)
 

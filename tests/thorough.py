@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.report import number_from
+from tests.report import number_from
 
 thorough = pytest.mark.thorough
 

@@ -1,6 +1,6 @@
 """What is known of a leader, and how that changes. Pure: no clock, no thread, no ZooKeeper.
 
-The invariants. tests/property checks them with random histories:
+The invariants. tests/leader/property checks them with random histories:
 
 1. The epoch of views that name a leader never falls. Within one epoch, the view of an older node never
    follows the view of a newer one.

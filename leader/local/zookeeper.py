@@ -1,7 +1,7 @@
 """A ZooKeeper in memory: nodes, sessions, watches, transactions.
 
-It answers the requests of `leader.protocol.requests` as a real ZooKeeper does; tests/contract runs the same
-cases on both. Sessions end only when they are closed. Not thread-safe. No call waits.
+It answers the requests of `leader.protocol.requests` as a real ZooKeeper does; tests/leader/contract runs the
+same cases on both. Sessions end only when they are closed. Not thread-safe. No call waits.
 
     zookeeper = MemoryZooKeeper(clock)
     connection = zookeeper.connect(on_watch)

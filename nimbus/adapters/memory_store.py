@@ -1,6 +1,6 @@
 """The leader's store in memory: for tests of the engine and of rules without ZooKeeper.
 
-Passes the same contract suite as the real one (tests/contract/test_leader_store.py).
+Passes the same contract suite as the real one (tests/nimbus/contract/test_leader_store.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The life of a run, from its start through its attempts to its end. Pure functions: Run in, Run out.
 
-Laws, checked by `tests/property/test_domain_lifecycle.py`:
+Laws, checked by `tests/nimbus/property/test_domain_lifecycle.py`:
   * at most one attempt of a task is open, and attempt n+1 opens only when n has an outcome;
   * a task that is final never changes again;
   * a final run has no open attempt and no task that is not final.

@@ -1,6 +1,7 @@
 """Decides whether a task may begin, from how the tasks that it needs have ended. Pure.
 
-Each task is decided once, when all its needs are final. Laws: `tests/property/test_domain_lifecycle.py`.
+Each task is decided once, when all its needs are final. Laws:
+`tests/nimbus/property/test_domain_lifecycle.py`.
 """
 
 from __future__ import annotations

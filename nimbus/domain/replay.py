@@ -6,7 +6,7 @@ attempts that it only counts, pauses that are over, the progress of child runs, 
 was stopped. A clean-up task that never ran is shown as waiting until the run's end, if the record does not
 have the time of that decision.
 
-Laws: `tests/property/test_domain_replay.py`.
+Laws: `tests/nimbus/property/test_domain_replay.py`.
 """
 
 from __future__ import annotations

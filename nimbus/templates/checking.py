@@ -21,8 +21,8 @@ from nimbus.templates.sandbox import Sandbox
 LONGEST_TEMPLATE = 4096
 """Limit of a written argument, in characters."""
 SHORT_TEMPLATE = 100
-"""Templates up to this length, in characters, cannot be nested too deep for Python's compiler: it allows 20 loops,
-100 levels of indentation, 200 parentheses."""
+"""Templates up to this length, in characters, cannot be nested too deep for Python's compiler, which allows
+20 loops, 100 levels of indentation, 200 parentheses."""
 _FIELDS: dict[str, tuple[str, ...]] = {
     "run": ("id", "logical_date"),
     "pipeline": ("name",),
@@ -94,7 +94,8 @@ def _all(parts: _Parts, kind: type[_Node]) -> Iterator[_Node]:
 def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes.Template | Fault:
     """Parse and compile a text. Compiling finds more faults, such as an unknown filter.
 
-    Python's own compiler, a sixth of the time, sees long templates only: there it finds those that are nested too deep.
+    Python's own compiler takes a sixth of the time. It sees only long templates: there it finds those that
+    are nested too deep.
     """
     try:
         tree = environment.parse(text)
@@ -102,7 +103,10 @@ def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes
             if used.name not in environment.filters:
                 near = names.near(used.name, environment.filters)
                 return Fault(f"there is no filter {used.name!r}", near, used.lineno)
-        environment.compile(tree, raw=len(text) <= SHORT_TEMPLATE)
+        if len(text) <= SHORT_TEMPLATE:
+            environment.compile(tree, raw=True)
+        else:
+            environment.compile(tree)
     except TemplateSyntaxError as exc:
         return Fault(f"is not a template: {exc.message}", None, exc.lineno)
     except BROKEN as exc:

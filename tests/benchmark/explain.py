@@ -31,10 +31,10 @@ from nimbus.domain.lifecycle import begin, queued
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.settings import ClusterSettings
-from tests.definitions import active, digest_of
-from tests.engine_bench import NOW, WORKER, Bench
-from tests.leader_writes import commit
-from tests.store_reader import leading, services_over
+from tests.nimbus.definitions import active, digest_of
+from tests.nimbus.engine_bench import NOW, WORKER, Bench
+from tests.nimbus.leader_writes import commit
+from tests.nimbus.store_reader import leading, services_over
 
 RUNS, PIPELINES, ASKED, GOAL_MS = 10_000, 100, 20, 200.0
 

@@ -1,6 +1,6 @@
 """The state machine of a latch. Pure: the same inputs give the same transition.
 
-The invariants; `tests/property/test_leader_latch_laws.py` checks them with random histories:
+The invariants; `tests/leader/property/test_latch_laws.py` checks them with random histories:
 
 1. `Gained` follows only a committed write that checked the latch's node while that node was the oldest, or
    that made it the oldest.

@@ -1,6 +1,6 @@
 """The state machine of a participant, above its latch. Pure.
 
-The invariants; `tests/property/test_leader_participant_laws.py` checks them with random histories:
+The invariants; `tests/leader/property/test_participant_laws.py` checks them with random histories:
 
 1. `Grant` follows only a verdict that is ready, in the same epoch.
 2. Every `Grant` is followed by exactly one `Revoke` of the same leadership, before the next `Grant` and

@@ -23,7 +23,7 @@ from nimbus.domain.slots import Claim, ClusterDriver, Holder
 from nimbus.localstack.settings import ROOT, StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
-from tests.chaos.cluster import moment, until
+from tests.nimbus.chaos.cluster import moment, until
 
 TARGET = "big"
 _WARM_UP_S = 15.0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.chaos.cluster import until
-from tests.chaos.submission_clusters import RealStandalone
-from tests.chaos.submission_stage import Stage, stage
+from tests.nimbus.chaos.cluster import until
+from tests.nimbus.chaos.submission_clusters import RealStandalone
+from tests.nimbus.chaos.submission_stage import Stage, stage
 
 _LONG_S = 180.0
 

@@ -84,6 +84,6 @@ def await_outcome(queue: Any, command: Any, within: timedelta) -> Any:
     """Wait for the outcome of a command. In older revisions the queue itself waits."""
     if hasattr(queue, "await_outcome"):
         return queue.await_outcome(command, within)
-    from tests.outcomes import await_outcome as wait
+    from tests.nimbus.outcomes import await_outcome as wait
 
     return wait(queue, command, within)

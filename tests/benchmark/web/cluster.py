@@ -14,9 +14,9 @@ from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import CreatePipeline, CreateRun, Write
 from nimbus.ports import LeaderStore
-from tests.integration.conftest import World
-from tests.leader_writes import commit
-from tests.web_samples import layered, part_done, pipeline
+from tests.nimbus.integration.conftest import World
+from tests.nimbus.integration.web_samples import layered, part_done, pipeline
+from tests.nimbus.leader_writes import commit
 
 ROOT = "/bench"
 SIZES = (10, 100, 300, 1000)

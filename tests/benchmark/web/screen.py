@@ -13,7 +13,7 @@ from nimbus.domain.writes import PutRun
 from nimbus.ports import LeaderStore
 from tests.benchmark.leader.figures import percentile
 from tests.benchmark.leader.table import aligned
-from tests.leader_writes import commit
+from tests.nimbus.leader_writes import commit
 
 GOAL_MS = 200.0
 CHANGES = 40

@@ -1,8 +1,0 @@
-"""`python -m tests.election`: see `runner`."""
-
-from __future__ import annotations
-
-from tests.election.runner import main
-
-if __name__ == "__main__":  # processes of `--jobs` may import this module, too
-    raise SystemExit(main())

@@ -1,0 +1,107 @@
+"""A process of the cluster is killed or stopped during a run, in every mode of tasks.
+
+NIMBUS_CHAOS_ROUNDS: number of runs; in every third one, the fault hits Spark tasks.
+NIMBUS_CHAOS_SEED: as printed, to draw the same faults at the same moments.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.nimbus.chaos import toolkit
+from tests.nimbus.chaos.checker import check_run
+from tests.nimbus.chaos.cluster import SPARK_NAME, SPARK_PIPELINE, Cluster, NotInTimeError, cluster, until
+from tests.nimbus.chaos.faults import SCALE, Kind
+from tests.nimbus.chaos.spark_faults import SILENT, deck
+from tests.report import Round, append, number_from, say, table
+
+ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 2)
+SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
+RUN_BOUND_S = 240.0
+GONE_BOUND_S = 30.0
+"""Longest time until the last process ends: after the end of a run, and after the end of all workers."""
+_TRIES = 5
+"""If a fault comes after the end of its run, another one is drawn."""
+
+pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(180 + 240 * ROUNDS)]
+
+
+def test_runs_survive_killed_leaders_zombies_and_killed_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(SEED)
+    record = tmp_path / "chaos-rounds.jsonl"
+    say(capsys, [f"chaos: {ROUNDS} rounds, NIMBUS_CHAOS_SEED={SEED}, record in {record}"])
+    rounds: list[Round] = []
+    with cluster(tmp_path / "stack", workers=2) as chaos:
+        chaos.publish(SPARK_PIPELINE)
+        try:
+            for number, kind in enumerate(deck(rng, ROUNDS), 1):
+                rounds.append(_round(chaos, number, kind, rng))
+                append(record, rounds[-1])
+        finally:  # earlier findings count, even if an event did not happen in time
+            say(capsys, _summary(chaos, rounds))
+        ledger, transactions = chaos.ledger(), chaos.log()
+        # The result depends on our reader of the log, so ZooKeeper's own tool must read the same.
+        listed = toolkit.listed(chaos.log_folder)
+        chaos.stop_daemons()
+        until("all processes to end", GONE_BOUND_S, lambda: chaos.stack.leftovers() == [])
+    assert listed[: len(transactions)] == toolkit.entries(transactions)
+    assert ledger.leader_writes > 6 * ROUNDS, "the log shows less than the rounds must have written"
+    assert [str(each) for each in ledger.violations] == []
+    assert {f"{each.number} {each.kind}": each.faults for each in rounds if each.faults} == {}
+
+
+def _summary(chaos: Cluster, rounds: list[Round]) -> list[str]:
+    ledger = chaos.ledger()
+    return [
+        *table(rounds),
+        f"{ledger.leader_writes} writes of leaders in {len(ledger.raised)} epochs",
+        f"zombie writes: {len(ledger.violations)} accepted, {ledger.fenced_off} refused by ZooKeeper",
+        f"reigns that ended by a refused write: {chaos.logged('write_fenced')}",
+        f"attempts given to warm drivers: {chaos.logged('attempt_given_to_warm_driver')}",
+        f"Spark Connect servers started: {chaos.logged('connect_server_started')}",
+    ]
+
+
+def _round(chaos: Cluster, number: int, kind: Kind, rng: random.Random) -> Round:
+    before = len(chaos.ledger().violations)
+    is_spark = kind.pipeline == SPARK_NAME
+    for retry in range(_TRIES):
+        run_id = f"round-{number}-{retry}"
+        if not kind.starts_run:
+            chaos.start_run(run_id, pipeline=kind.pipeline, scale=SCALE)
+        injected = kind.fault(chaos, run_id, rng)
+        run = chaos.finished(run_id, RUN_BOUND_S)
+        chaos.whole()
+        faults = check_run(run, chaos.executions(), chaos.ends(), silent=SILENT if is_spark else ())
+        faults += _left_behind(chaos, run_id)
+        if injected is None and not faults:
+            continue
+        created, finished = (datetime.fromisoformat(run[key]) for key in ("created_at", "finished_at"))
+        return Round(
+            number=number,
+            kind=("Spark: " if is_spark else "") + (injected.kind if injected else "none"),
+            target=injected.target if injected else "",
+            run_id=run_id,
+            run_s=(finished - created).total_seconds(),
+            takeover_s=injected.takeover_s if injected else None,
+            repeats=sum(len(task["attempts"]) - 1 for task in run["tasks"]),
+            faults=faults,
+            zombie_writes_accepted=len(chaos.ledger().violations) - before,
+        )
+    raise AssertionError(f"{kind} came too late {_TRIES} times")
+
+
+def _left_behind(chaos: Cluster, run_id: str) -> list[str]:
+    """Processes that do not end after their run."""
+    try:
+        until("the end of its processes", GONE_BOUND_S, lambda: not chaos.left_behind(run_id))
+    except NotInTimeError:
+        return [f"left behind: {told}" for told in chaos.left_behind(run_id)]
+    return []

@@ -1,0 +1,189 @@
+"""Each type of command, in situations in which it has an effect, and the write with that effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from nimbus.domain import commands as c
+from nimbus.domain import revisions
+from nimbus.domain import writes as w
+from nimbus.domain.access import AccessRole
+from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.task_run import TaskState
+from tests.nimbus.definitions import active, digest_of
+from tests.nimbus.engine_bench import NOW, RUN, WORKER
+
+P = PipelineName("p")
+A, B, ASKED = TaskName("a"), TaskName("b"), TaskName("asked")
+NEW = RunId("new")
+SPEC = PipelineSpec(
+    name=P,
+    tasks=(
+        TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"),
+        TaskSpec(name=B, kind=TaskKind.PYTHON, script="b.py", needs=(A,)),
+        TaskSpec(name=ASKED, kind=TaskKind.APPROVAL, script="", args=("is it good?",)),
+    ),
+)
+NEWER = replace(SPEC, tasks=SPEC.tasks[:1])
+START = c.StartRun(pipeline=P, run_id=RUN)
+BACKFILL = c.CreateBackfill(
+    pipeline=P,
+    backfill=BackfillId("b"),
+    request=BackfillRequest(
+        first=NOW - timedelta(days=3), last=NOW - timedelta(days=1), every=timedelta(days=1)
+    ),
+)
+TOKEN = c.CreateToken(id="0123456789ab", name="bob", role=AccessRole.VIEWER, sha256="0" * 64)
+for spec in (SPEC, NEWER):
+    active(spec)  # so that its definition is on the disk
+FIRST = AttemptId(RUN, A, 1)
+
+Effect = Callable[[w.Write], bool]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, the state before it, and the write that executes it."""
+
+    command: c.Command
+    done: Effect
+    before: tuple[c.Command, ...] = ()
+    """Pipelines in addition to the one whose active release is SPEC."""
+    failed: bool = False
+    """The attempt FIRST has failed."""
+    if_match: tuple[str, ...] = ()
+    """Its condition (`If-Match`)."""
+
+
+def run_put(found: Callable[[Run, Run], bool]) -> Effect:
+    return lambda write: isinstance(write, w.PutRun) and found(write.before, write.run)
+
+
+def created(run: RunId) -> Effect:
+    return lambda write: isinstance(write, w.CreateRun) and write.run.id == run
+
+
+def record_put(found: Callable[[Any], bool]) -> Effect:
+    return lambda write: isinstance(write, w.PutPipeline) and found(write.record)
+
+
+def settings_put(found: Callable[[ClusterSettings], bool]) -> Effect:
+    return lambda write: isinstance(write, w.PutSettings) and found(write.settings)
+
+
+PAUSED = (START, c.PauseRun(run_id=RUN))
+AGAIN = Selection(scope=Scope.FAILED, reuse=RUN, is_rerun=True)
+CASES = {
+    "publish": Case(
+        c.PublishRelease(pipeline=P, digest=digest_of(NEWER)),
+        record_put(lambda record: record.published == digest_of(NEWER)),
+    ),
+    "publish_and_activate": Case(
+        c.PublishRelease(pipeline=P, digest=digest_of(NEWER), activate=True),
+        record_put(lambda record: record.release == digest_of(NEWER)),
+    ),
+    "activate": Case(
+        c.ActivatePipeline(pipeline=P, digest=digest_of(NEWER)),
+        record_put(lambda record: record.release == digest_of(NEWER)),
+    ),
+    "pause_pipeline": Case(
+        c.PausePipeline(pipeline=P), record_put(lambda record: record.state is PipelineState.PAUSED)
+    ),
+    "rewind_schedule": Case(
+        c.RewindSchedule(pipeline=P, reason="clock"),
+        lambda write: isinstance(write, w.ConsumeCommand),  # its schedule is not ahead
+    ),
+    "remove_pipeline": Case(
+        c.RemovePipeline(pipeline=P), lambda write: isinstance(write, w.RemovePipelineRecord)
+    ),
+    "start": Case(START, created(RUN)),
+    "start_selected": Case(replace(START, selection=Selection(scope=Scope.FROM, tasks=(A,))), created(RUN)),
+    "rerun": Case(replace(START, run_id=NEW, selection=AGAIN), created(NEW), (START,), failed=True),
+    "stop": Case(
+        c.StopRun(run_id=RUN, reason="late"),
+        run_put(lambda was, run: was.verdict is None and run.verdict is RunState.STOPPED),
+        (START,),
+    ),
+    "pause": Case(
+        c.PauseRun(run_id=RUN),
+        run_put(lambda was, run: not was.paused and run.paused is not None and run.paused.by == "ann"),
+        (START,),
+    ),
+    "resume": Case(
+        c.ResumeRun(run_id=RUN), run_put(lambda was, run: was.paused is not None and not run.paused), PAUSED
+    ),
+    "mark": Case(
+        c.MarkTask(run_id=RUN, task=B, state="skipped", reason="by hand"),
+        run_put(lambda was, run: was.tasks[B].settled is None and run.tasks[B].settled is not None),
+        (START,),
+    ),
+    "approve": Case(
+        c.DecideApproval(run_id=RUN, task=ASKED, approved=True, reason="good"),
+        run_put(lambda _, run: run.tasks[ASKED].state is TaskState.SUCCEEDED),
+        (START,),
+    ),
+    "set_pool": Case(
+        c.SetPool(pool="db", size=3), settings_put(lambda settings: settings.pools.get("db") == 3)
+    ),
+    "remove_pool": Case(
+        c.RemovePool(pool="db"),
+        settings_put(lambda settings: "db" not in settings.pools),
+        (c.SetPool(pool="db", size=2),),
+    ),
+    "set_variable": Case(
+        c.SetVariable(name="day", value="1"),
+        settings_put(lambda settings: settings.variables == {"day": "1"}),
+    ),
+    "set_variable_if_unchanged": Case(
+        c.SetVariable(name="day", value="2"),
+        settings_put(lambda settings: settings.variables == {"day": "2"}),
+        (c.SetVariable(name="day", value="1"),),
+        if_match=(revisions.of_variable("day", "1"),),
+    ),
+    "remove_variable": Case(
+        c.RemoveVariable(name="day"),
+        settings_put(lambda settings: not settings.variables),
+        (c.SetVariable(name="day", value="1"),),
+    ),
+    "cordon": Case(
+        c.CordonWorker(worker=WORKER.id, reason="disk"),
+        settings_put(lambda settings: WORKER.id in settings.cordoned),
+    ),
+    "uncordon": Case(
+        c.UncordonWorker(worker=WORKER.id),
+        settings_put(lambda settings: WORKER.id not in settings.cordoned),
+        (c.CordonWorker(worker=WORKER.id, reason="disk"),),
+    ),
+    "create_backfill": Case(
+        BACKFILL, lambda write: isinstance(write, w.PutBackfill) and write.before is None
+    ),
+    "pause_backfill": Case(
+        c.SteerBackfill(backfill=BACKFILL.backfill, to=BackfillState.PAUSED, reason="late"),
+        lambda write: (
+            isinstance(write, w.PutBackfill)
+            and write.before is not None
+            and (write.before.state, write.backfill.state) == (BackfillState.ACTIVE, BackfillState.PAUSED)
+        ),
+        (BACKFILL,),
+    ),
+    "create_token": Case(TOKEN, settings_put(lambda settings: set(settings.tokens) == {TOKEN.id})),
+    "revoke_token": Case(
+        c.RevokeToken(id=TOKEN.id), settings_put(lambda settings: not settings.tokens), (TOKEN,)
+    ),
+    "set_owner": Case(c.SetOwner(pipeline=P, owner="ann"), record_put(lambda record: record.owner == "ann")),
+    "purge": Case(
+        c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
+        lambda write: isinstance(write, w.ConsumeCommand),  # requests to storage are written there
+    ),
+    "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
+}

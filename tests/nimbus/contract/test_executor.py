@@ -1,0 +1,177 @@
+"""One suite for every Executor of a worker: a process for each attempt, the pool, and clusters."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.pipeline import Isolation, SparkDeploy, SparkPlace
+from nimbus.domain.slots import Claim, Holder
+from nimbus.domain.task_run import Outcome
+from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.worker import procfs
+from nimbus.worker.executor import Executor, Sight
+from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.testing_bench import eventually
+from nimbus.worker.worker import Worker
+from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
+
+ATTEMPT = "run1.task.1"
+WAITS = """
+import sys, time
+from pathlib import Path
+with open(sys.argv[1], "a") as file:
+    file.write("ran\\n")
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+"""
+
+
+class Case:
+    """A worker, and an attempt that one of its executors runs until the gate opens."""
+
+    def __init__(self, cluster: ClusterBench, holder: Holder) -> None:
+        self.cluster, self.holder = cluster, holder
+        self.bench, self.root = cluster.bench, cluster.bench.root
+        self.start = cluster.worker
+        self.stop_workers = cluster.stop_workers
+
+    def run(self) -> Claim:
+        """Run the attempt. Returns its claim."""
+        self.bench.board.assign("w1", self.order())
+        eventually((self.root / "ran").exists, "the task runs")
+        claim = self.bench.slots().claim
+        assert claim is not None
+        return claim
+
+    def order(self) -> Assignment:
+        script = self.bench.script("main.py", WAITS)
+        args = (str(self.root / "ran"), str(self.root / "gate"))
+        isolation = Isolation.POOLED if self.holder is Holder.POOLED else Isolation.ISOLATED
+        made = self.bench.order(script, attempt=ATTEMPT, args=args, isolation=isolation)
+        if self.holder is not Holder.APPLICATION:
+            return made
+        place = SparkPlace(target=TARGET, deploy=SparkDeploy.CLUSTER)
+        return replace(made, task=replace(made.task, spark_place=place))
+
+    @property
+    def elsewhere(self) -> Executor:
+        """The same kind of executor, of another worker on this host, which has launched no attempt."""
+        return self.bench.worker("w3", clusters=self.cluster.targets).executors[self.holder]
+
+    def out_of_sight(self, claim: Claim) -> Claim:
+        """The claim of a holder that no worker here can see."""
+        if claim.driver is not None:
+            return replace(claim, driver=replace(claim.driver, target="another"))
+        return replace(claim, host=HostId("another"))
+
+    def kill_holder(self) -> None:
+        """Kill the holder of the attempt, so that it cannot write END."""
+        if self.holder is Holder.PROCESS:
+            runner = self.bench.runner()
+            assert runner is not None
+            os.kill(runner.pid, signal.SIGKILL)
+        elif self.holder is Holder.POOLED:
+            procfs.kill_all(self._executor_processes, deadline_s=10.0)
+        else:
+            self.cluster.manager.kill("driver-0001")
+        eventually(lambda: not self.bench.processes(), "the driver ends with its holder")
+
+    def _executor_processes(self) -> list[procfs.ProcessId]:
+        return [
+            found
+            for worker in ("w1", "w2")
+            for found in procfs.with_variable(EXECUTOR_VARIABLE, str(self.root / worker))
+        ]
+
+    def has_launched(self, worker: Worker) -> bool:
+        """True if a worker that finds the attempt claimed has dropped it, or follows its driver."""
+        if self.holder is Holder.APPLICATION:
+            return (self.root / "w2" / "applications" / f"{ATTEMPT}.json").exists()
+        return not worker.unended()
+
+    def close(self) -> None:
+        (self.root / "gate").touch()
+        self.stop_workers()
+        procfs.kill_all(self._executor_processes, deadline_s=10.0)
+
+
+@pytest.fixture(params=list(Holder))
+def case(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Case]:
+    with cluster_bench(tmp_path) as cluster:
+        made = Case(cluster, request.param)
+        yield made
+        made.close()
+
+
+def test_claim_names_the_holder_before_user_code_runs(case: Case) -> None:
+    case.start()
+
+    assert case.run().holder is case.holder
+
+
+def test_attempt_goes_on_without_its_worker_and_any_worker_of_the_host_sees_it(case: Case) -> None:
+    case.start()
+    claim = case.run()
+    case.stop_workers()
+
+    assert case.elsewhere.probe(ATTEMPT, claim) is Sight.ALIVE
+    assert case.elsewhere.probe(ATTEMPT, claim) is Sight.ALIVE
+
+    (case.root / "gate").touch()
+    assert case.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_attempt_whose_holder_was_killed_is_ended_as_lost_by_a_worker_that_is_asked(case: Case) -> None:
+    case.start()
+    claim = case.run()
+    case.stop_workers()
+    case.kill_holder()
+
+    (order,) = case.bench.board.assignments(WorkerId("w1"))
+    case.bench.board.assign("w2", replace(order, kind=AssignmentKind.REAP, claim=claim))
+    case.start("w2")
+
+    end = case.bench.await_end()
+    assert (end.outcome, end.written_by, end.nonce) == (Outcome.LOST, "worker", claim.nonce)
+
+
+def test_reaping_may_be_repeated(case: Case) -> None:
+    case.start()
+    claim = case.run()
+    case.stop_workers()
+    case.kill_holder()
+
+    end = case.elsewhere.reap(ATTEMPT, claim)
+    again = case.elsewhere.reap(ATTEMPT, claim)
+
+    assert (end.outcome, end.nonce) == (Outcome.LOST, claim.nonce)
+    assert replace(again, ended_at=end.ended_at) == end
+
+
+def test_nothing_is_known_of_an_attempt_that_is_held_elsewhere(case: Case) -> None:
+    case.start()
+    claim = case.run()
+
+    assert case.elsewhere.probe(ATTEMPT, case.out_of_sight(claim)) is Sight.ELSEWHERE
+
+
+def test_attempt_that_is_launched_a_second_time_runs_its_code_once(case: Case) -> None:
+    case.start()
+    case.run()
+    (order,) = case.bench.board.assignments(WorkerId("w1"))
+    case.bench.board.assign("w2", order)
+
+    second = case.start("w2")
+
+    eventually(lambda: ATTEMPT in second.attempts(), "the second worker has the order")
+    eventually(lambda: case.has_launched(second), "the second worker has dropped or followed the attempt")
+    (case.root / "gate").touch()
+    assert case.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert (case.root / "ran").read_text() == "ran\n"

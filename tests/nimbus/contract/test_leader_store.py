@@ -1,0 +1,679 @@
+"""One suite for every LeaderStore: the fake, and the real adapter on SQLite and on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
+from leader.protocol.terms import decode_epoch
+from nimbus import records
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession, calls_on
+from nimbus.adapters.zookeeper import leader_store
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert, claimed
+from nimbus.domain.backfill import Backfill, BackfillRequest
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
+from nimbus.domain.idempotency import KeyedCommand
+from nimbus.domain.ids import (
+    AttemptId,
+    BackfillId,
+    CommandId,
+    HostId,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
+from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.lifecycle import open_attempt, stop
+from nimbus.domain.notify import AlertEvent
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.skipped import Skips
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome, TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.terms import Adopted, EndCause, Leader, begun, ended
+from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.ports import (
+    FencedOutError,
+    LeaderStore,
+    SlotTakenError,
+    StaleStateError,
+)
+from tests.nimbus.definitions import active
+from tests.nimbus.leader_writes import commit
+from tests.nimbus.loading import loaded
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
+WORKER = WorkerId("w1")
+SPEC = TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py")
+RUN = Run(
+    id=RunId("r"),
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    parameters={"month": 1},
+    logical_date=NOW,
+    created_at=NOW,
+    cause=RunCause.MANUAL,
+    priority=Priority.LOW,
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=Tasks([TaskRun(spec=SPEC)]),
+)
+OPEN = open_attempt(RUN, SPEC.name, worker=WORKER, epoch=1, now=NOW)
+ORDER = Assignment(
+    attempt=str(ATTEMPT),
+    kind=AssignmentKind.RUN,
+    epoch=1,
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    run=RunId("r"),
+    task=SPEC,
+    logical_date=NOW,
+)
+
+INFO = WorkerInfo(id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW)
+RECORD = active(
+    PipelineSpec(name=PipelineName("p"), tasks=(SPEC,)),
+    published=ReleaseDigest("0" * 64),
+    state=PipelineState.INACTIVE,
+    release=None,
+    updated_at=NOW,
+)
+
+HOURLY = PipelineSpec(
+    name=RECORD.name, schedule=Schedule(cron="0 * * * *", timezone="Europe/Berlin"), tasks=(SPEC,)
+)
+ACTIVE_RECORD = active(HOURLY, schedule_position=NOW, updated_at=NOW)
+
+
+@dataclass
+class Bench:
+    """A store, with the functions that a test needs to act as all other processes."""
+
+    store: LeaderStore
+    depose: Callable[[], None]
+    submit: Callable[[StopRun], CommandId]
+    register: Callable[[WorkerInfo], None]
+    outcome: Callable[[CommandId], CommandOutcome | None]
+    claim: Callable[[Claim], Claim]
+    end: Callable[[End], End]
+    schema: Callable[[], int]
+    put_key: Callable[[str, KeyedCommand], object]
+    keyed: Callable[[str], KeyedCommand | None]
+
+
+def memory_bench() -> Bench:
+    cluster = MemoryCluster()
+
+    def submit(command: StopRun) -> CommandId:
+        key = CommandId(f"cmd-{len(cluster.world.commands) + len(cluster.world.outcomes):010d}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
+        cluster.change(commands={**cluster.world.commands, key: queued})
+        return key
+
+    def fill(**slot: Any) -> Any:
+        (name,) = slot
+        standing = cluster.world.slots[ATTEMPT]
+        if getattr(standing, name) is None:
+            cluster.set_slots(ATTEMPT, replace(standing, **slot))
+        return getattr(cluster.world.slots[ATTEMPT], name)
+
+    return Bench(
+        store=MemoryLeaderStore(cluster, epoch=1),
+        depose=lambda: cluster.change(epoch=2),
+        submit=submit,
+        register=lambda info: cluster.change(workers={**cluster.world.workers, info.id: info}),
+        outcome=lambda command: dict(cluster.world.outcomes).get(command),
+        claim=lambda claim: fill(claim=claim),
+        end=lambda end: fill(end=end),
+        schema=lambda: cluster.world.schema,
+        put_key=lambda name, known: cluster.change(keys={**cluster.world.keys, name: known}),
+        keyed=lambda name: dict(cluster.world.keys).get(name),
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "memory":
+        yield memory_bench()
+    elif request.param == "sqlite":
+        yield from sqlite_bench(tmp_path)
+    else:
+        yield from zookeeper_bench(request)
+
+
+def sqlite_bench(folder: Path) -> Iterator[Bench]:
+    root, token = "/nimbus", FencingToken(path="/nimbus/epoch", version=0, epoch=1)
+    session = SqliteSession(folder / "state.db")
+    session.start()
+    try:
+        fence = begin_term(session, token)
+
+        def schema() -> int:
+            return decode_epoch(calls_on(session).get(token.path) or b"", token.path).schema
+
+        yield _bench(session, root, fence, lambda: begin_term(session, replace(token, epoch=2)), schema)
+    finally:
+        session.close(timedelta(seconds=10))
+
+
+def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    root: str = request.getfixturevalue("zk_root")
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
+    session.start(timedelta(seconds=30))
+    try:
+        session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
+        token = FencingToken(path=f"{root}/epoch", version=0, epoch=1)
+
+        def schema() -> int:
+            found = read_epoch(session, root)
+            assert found is not None
+            return found.schema
+
+        depose = partial(session.call, session.client.set_async, f"{root}/epoch", b"2")
+        yield _bench(session, root, token, depose, schema)
+    finally:
+        session.close(timedelta(seconds=10))
+
+
+def _bench(
+    session: StoreSession,
+    root: str,
+    token: FencingToken,
+    depose: Callable[[], object],
+    schema: Callable[[], int],
+) -> Bench:
+    board, queue = ZooKeeperAttemptBoard(session, root), ZooKeeperCommandQueue(session, root)
+    calls, paths = calls_on(session), Paths(root)
+
+    def put_key(name: str, known: KeyedCommand) -> None:
+        calls.ensure(paths.keys)
+        calls.create(paths.key(name), records.KEY.encode(known))
+
+    return Bench(
+        store=ZooKeeperLeaderStore(session, root, token),
+        depose=lambda: (depose(), None)[1],
+        submit=lambda command: queue.submit(command, submitted_by="test"),
+        register=ZooKeeperRegistrations(session, root).publish_worker,
+        outcome=queue.outcome,
+        claim=board.claim,
+        end=board.end,
+        schema=schema,
+        put_key=put_key,
+        keyed=queue.keyed,
+    )
+
+
+def with_open_attempt(bench: Bench) -> None:
+    bench.register(INFO)
+    loaded(bench.store)
+    commit(bench.store, [w.CreateRun(RUN)])
+    commit(bench.store, [w.PutRun(OPEN, RUN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
+
+
+@pytest.mark.parametrize("size", [1, 150])
+def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> None:
+    specs = [replace(SPEC, name=TaskName(f"t{number}")) for number in range(size)]
+    interval = DataInterval(start=NOW - timedelta(hours=23), end=NOW)
+    run = replace(
+        RUN,
+        data_interval=interval,
+        timezone="Europe/Berlin",
+        tasks=Tasks(TaskRun(spec=spec) for spec in specs),
+    )
+    opened = open_attempt(run, TaskName(f"t{size - 1}"), worker=WORKER, epoch=1, now=NOW)
+    stopped = stop(opened, verdict=RunState.STOPPED, reason="by hand", now=NOW)
+    loaded(bench.store)
+
+    commit(bench.store, [w.CreateRun(run)])
+    assert loaded(bench.store).runs == {RUN.id: run}
+    commit(bench.store, [w.PutRun(opened, run)], [w.PutRun(stopped, opened)])
+    assert loaded(bench.store).runs == {RUN.id: stopped}
+    assert bench.store.read_run(RUN.id) == stopped
+    commit(bench.store, [w.RemoveRun(RUN.id)])
+    assert bench.store.read_run(RUN.id) is None
+
+
+def test_decisions_that_are_written_together_leave_the_last_of_each(bench: Bench) -> None:
+    bench.register(INFO)
+    loaded(bench.store)
+
+    commit(
+        bench.store,
+        [w.CreateRun(RUN)],
+        [w.PutRun(OPEN, RUN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)],
+        [w.Unassign(WORKER, ATTEMPT), w.Assign(WORKER, replace(ORDER, kind=AssignmentKind.REAP))],
+    )
+
+    assert loaded(bench.store).runs == {RUN.id: OPEN}
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateAttempt(ATTEMPT)])
+
+
+def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
+    with_open_attempt(bench)
+    commit(bench.store, [w.CreatePipeline(RECORD)])
+
+    snapshot = loaded(bench.store)
+
+    assert snapshot.runs == {RUN.id: OPEN}
+    assert snapshot.pipelines == {RECORD.name: RECORD}
+    assert snapshot.registered.workers == (INFO,)
+    assert set(snapshot.slots) == {ATTEMPT}
+    assert snapshot.slots[ATTEMPT].claim is None
+
+
+def test_terms_are_loaded_newest_first_and_the_oldest_are_forgotten(bench: Bench) -> None:
+    leader = Leader(id="s1", host="h", boot_id="b", version="1")
+    terms = [
+        replace(begun(leader, epoch, None, NOW), adopted=Adopted(runs=epoch)) for epoch in (8, 9, 10, 11)
+    ]
+    closed = ended(terms[-1], EndCause.HANDED_OVER, NOW + timedelta(hours=1), reason="move", by="ann")
+    loaded(bench.store)
+
+    commit(bench.store, *([w.CreateTerm(term)] for term in terms), [w.PutTerm(closed)])
+
+    assert loaded(bench.store).registered.terms == (closed, terms[2]) == bench.store.read_terms()
+    assert bench.store.old_terms(2) == (terms[0], terms[1])
+    assert bench.store.old_terms(4) == ()
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateTerm(terms[0])])
+    with pytest.raises(StaleStateError):
+        commit(bench.store, [w.PutTerm(begun(leader, 12, None, NOW))])
+    bench.store.forget_terms([8, 7])
+    assert bench.store.old_terms(2) == (terms[0], terms[1]), "one does not exist, so none is deleted"
+    bench.store.forget_terms([8, 9])
+    assert bench.store.old_terms(2) == ()
+    bench.depose()
+    with pytest.raises(FencedOutError):
+        bench.store.forget_terms([10])
+
+
+def test_a_backfill_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
+    loaded(bench.store)
+    backfill = Backfill(
+        id=BackfillId("b"),
+        pipeline=RECORD.name,
+        release=RECORD.published,
+        schedule=HOURLY.schedule,
+        request=BackfillRequest(first=NOW, last=NOW, every=timedelta(days=1), parameters={"a": [1]}),
+        created_at=NOW,
+    )
+    moved = replace(backfill, position=NOW, started=1)
+
+    commit(bench.store, [w.PutBackfill(backfill, None)])
+    assert loaded(bench.store).registered.backfills == (backfill,)
+    commit(bench.store, [w.PutBackfill(moved, backfill)])
+    assert bench.store.read_backfill(backfill.id) == moved
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.PutBackfill(backfill, None)])
+    commit(bench.store, [w.RemoveBackfill(moved)])
+    assert loaded(bench.store).registered.backfills == ()
+    assert bench.store.read_backfill(backfill.id) is None
+
+
+def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
+    loaded(bench.store)
+    before = None
+    for number in range(300):
+        interval = DataInterval(start=NOW, end=NOW + timedelta(hours=1 + number * 7 % 300))
+        run = replace(
+            RUN,
+            state=RunState.SUCCEEDED,
+            started_at=NOW,
+            finished_at=NOW,
+            data_interval=interval,
+        )
+        index = (before or IntervalIndex(begins=NOW)).with_run(run)
+        commit(bench.store, [w.PutIntervals(RECORD.name, index, before)])
+        before = index
+
+    assert before is not None
+    assert len(before.pages) > 3
+    assert loaded(bench.store).registered.intervals == {RECORD.name: before}
+    assert bench.store.read_intervals(RECORD.name) == before
+    commit(bench.store, [w.PutIntervals(RECORD.name, None, before)])
+    assert loaded(bench.store).registered.intervals == {}
+    assert bench.store.read_intervals(RECORD.name) is None
+    commit(bench.store, [w.PutIntervals(RECORD.name, before, None)])
+    assert bench.store.read_intervals(RECORD.name) == before
+
+
+def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(bench: Bench) -> None:
+    first = ACTIVE_RECORD
+    fired = replace(first, schedule_position=NOW + timedelta(hours=1))
+    paused = replace(fired, state=PipelineState.PAUSED)
+    loaded(bench.store)
+
+    commit(bench.store, [w.CreatePipeline(first)])
+    for before, after in pairwise((first, fired, paused, first)):
+        commit(bench.store, [w.PutPipeline(after, before)])
+        assert loaded(bench.store).pipelines == {RECORD.name: after}
+        assert bench.store.read_pipeline(RECORD.name) == after
+    commit(bench.store, [w.RemovePipelineRecord(first)])
+    assert loaded(bench.store).pipelines == {}
+    commit(bench.store, [w.CreatePipeline(first)])
+    assert bench.store.read_pipeline(RECORD.name) == first
+
+
+def test_a_pipeline_keeps_its_position_and_the_fire_times_that_were_skipped(bench: Bench) -> None:
+    loaded(bench.store)
+    fired = replace(ACTIVE_RECORD, schedule_position=NOW + timedelta(hours=1))
+    commit(bench.store, [w.CreatePipeline(ACTIVE_RECORD)], [w.PutPipeline(fired, ACTIVE_RECORD)])
+    assert loaded(bench.store).pipelines == {RECORD.name: fired}
+    skips = Skips().with_fires((NOW + timedelta(hours=2),), "missed", after=fired.schedule_position, now=NOW)
+    again = replace(fired, schedule_position=NOW + timedelta(hours=2), skips=skips)
+    commit(bench.store, [w.PutPipeline(again, fired)])
+    assert bench.store.read_pipeline(RECORD.name) == again
+    commit(bench.store, [w.RemovePipelineRecord(again)], [w.CreatePipeline(again)])
+    assert bench.store.read_pipeline(RECORD.name) == again
+
+
+def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
+    loaded(bench.store)
+    bench.depose()
+
+    with pytest.raises(FencedOutError):
+        commit(bench.store, [w.CreateRun(RUN)])
+
+    assert loaded(bench.store).runs == {}
+
+
+def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> None:
+    loaded(bench.store)
+
+    with pytest.raises(StaleStateError):
+        commit(
+            bench.store,
+            [w.CreateRun(RUN), w.PutPipeline(replace(RECORD, state=PipelineState.PAUSED), RECORD)],
+        )
+
+    assert loaded(bench.store).runs == {}
+
+
+def test_the_last_abdication_is_loaded(bench: Bench) -> None:
+    assert loaded(bench.store).registered.abdication is None
+
+    for epoch in (3, 4):
+        commit(bench.store, [w.PutAbdication(Abdication(epoch=epoch, reason="upgrade"))])
+
+    assert loaded(bench.store).registered.abdication == Abdication(epoch=4, reason="upgrade")
+
+
+def test_last_settings_are_loaded(bench: Bench) -> None:
+    assert loaded(bench.store).registered.settings == ClusterSettings()
+    settings = ClusterSettings(pools={"db": 3}, cordoned={WorkerId("w1"): "new disk"})
+
+    for found in (ClusterSettings(pools={"db": 1}), settings):
+        commit(bench.store, [w.PutSettings(found)])
+
+    assert loaded(bench.store).registered.settings == settings
+
+
+def test_raising_the_schema_is_the_last_write_of_a_term(bench: Bench) -> None:
+    loaded(bench.store)
+    asked = Abdication(epoch=1, reason="the schema was raised")
+
+    commit(bench.store, [w.RaiseSchema(2), w.PutAbdication(asked)])
+
+    assert bench.schema() == 2
+    assert loaded(bench.store).registered.abdication == asked
+    with pytest.raises(FencedOutError):
+        commit(bench.store, [w.CreateRun(RUN)])
+
+
+def test_a_run_cannot_be_created_twice(bench: Bench) -> None:
+    loaded(bench.store)
+    commit(bench.store, [w.CreateRun(RUN)])
+
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateRun(replace(RUN, state=RunState.FAILED))])
+
+    assert loaded(bench.store).runs[RUN.id] == RUN
+
+
+def test_a_command_is_consumed_once(bench: Bench) -> None:
+    loaded(bench.store)
+    command = StopRun(run_id=RUN.id, reason="test")
+    first, second = bench.submit(command), bench.submit(command)
+    assert [queued.id for queued in bench.store.read_commands((), 100)] == [first, second]
+    outcome = CommandOutcome(command=first, accepted=True, code="ok", message="done", decided_at=NOW, epoch=1)
+
+    commit(bench.store, [w.ConsumeCommand(outcome)])
+
+    assert [queued.id for queued in bench.store.read_commands((), 100)] == [second]
+    with pytest.raises(StaleStateError):
+        commit(bench.store, [w.ConsumeCommand(outcome)])
+
+
+def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
+    with_open_attempt(bench)
+    driver = Claim(attempt=str(ATTEMPT), worker=WORKER, host=HostId("h"), pid=7, claimed_at=NOW)
+    fence = replace(driver, fenced_by_epoch=1, worker=None, host=None, pid=None)
+
+    assert bench.claim(driver) == driver
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.WriteClaim(ATTEMPT, fence)])
+
+    lost = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="leader", ended_at=NOW)
+    commit(bench.store, [w.WriteEnd(ATTEMPT, lost)])
+    late = replace(lost, outcome=Outcome.SUCCEEDED, written_by="runner")
+    assert bench.end(late) == lost
+    assert bench.store.read_slots([ATTEMPT])[ATTEMPT].end == lost
+
+
+def test_outcomes_beyond_the_most_are_old_whatever_their_age(bench: Bench) -> None:
+    asked = with_outcomes(bench, 3)
+
+    pruned = bench.store.prune_outcomes(NOW, 2)
+
+    assert [outcome.command for outcome in pruned.old] == asked[:1]
+
+
+def test_old_keys_are_forgotten_in_steps_and_those_of_waiting_commands_never(bench: Bench) -> None:
+    asked = with_outcomes(bench, 3)
+    for number, command in enumerate(asked):
+        bench.put_key(f"k{number}", KeyedCommand(request="r", outcome=bench.outcome(command)))
+    bench.put_key("k9", KeyedCommand(request="r"))
+
+    def left() -> list[str]:
+        return [name for name in ("k0", "k1", "k2", "k9") if bench.keyed(name) is not None]
+
+    bench.store.prune_keys(NOW + timedelta(minutes=2), 1)
+    assert len(left()) == 3
+    for _ in range(6):
+        bench.store.prune_keys(NOW + timedelta(minutes=2), 1)
+    assert left() == ["k2", "k9"]
+
+
+@pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake deletes all in one call
+def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
+    asked = with_outcomes(bench, 3)
+
+    assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
+    bench.store.forget_outcomes(asked[:2])
+    assert not bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
+
+
+def test_old_outcomes_are_returned_and_stay_until_they_are_forgotten(bench: Bench) -> None:
+    asked = with_outcomes(bench, 4, refused=(0, 2, 3))
+
+    pruned = bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100)
+
+    assert [outcome.command for outcome in pruned.old] == asked[:3]
+    assert [bench.outcome(command) is None for command in asked] == [False] * 4
+    assert bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100).old == pruned.old
+
+    bench.store.forget_outcomes(asked[:1])
+    bench.store.forget_outcomes(asked[:1] + asked[2:3])  # one does not exist: nothing is deleted
+    assert [bench.outcome(command) is None for command in asked] == [True, False, False, False]
+
+
+def test_outcomes_beyond_twice_the_most_are_forgotten(bench: Bench) -> None:
+    asked = with_outcomes(bench, 5, refused=range(5))
+
+    pruned = bench.store.prune_outcomes(NOW, 2)
+
+    assert [outcome.command for outcome in pruned.old] == asked[1:3]
+    assert [bench.outcome(command) is None for command in asked] == [True, *[False] * 4]
+
+
+def with_outcomes(bench: Bench, count: int, refused: Collection[int] = ()) -> list[CommandId]:
+    """Decided commands, one for each minute."""
+    loaded(bench.store)
+    asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(count)]
+    for minutes, command in enumerate(asked):
+        outcome = CommandOutcome(
+            command=command,
+            accepted=minutes not in refused,
+            code="ok" if minutes not in refused else "busy",
+            message="",
+            decided_at=NOW + timedelta(minutes=minutes),
+            epoch=1,
+        )
+        commit(bench.store, [w.ConsumeCommand(outcome)])
+    return asked
+
+
+def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
+    loaded(bench.store)
+    command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
+    outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
+    commit(bench.store, [w.ConsumeCommand(outcome)])
+    bench.depose()
+
+    with pytest.raises(FencedOutError):
+        bench.store.forget_outcomes([command])
+
+    assert bench.outcome(command) is not None
+
+
+def test_news_is_told_after_a_change_of_what_was_read(bench: Bench, eventually: Callable[..., None]) -> None:
+    told: set[str] = set()
+    bench.store.subscribe(
+        commands=lambda: told.add("commands"),
+        workers=lambda: told.add("workers"),
+        attempt=lambda attempt: told.add(str(attempt)),
+    )
+    with_open_attempt(bench)
+    loaded(bench.store)
+    told.clear()
+
+    bench.submit(StopRun(run_id=RUN.id, reason="test"))
+    bench.register(replace(INFO, id=WorkerId("w2")))
+    bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
+    eventually(lambda: told >= {"commands", "workers", str(ATTEMPT)})
+
+
+def test_an_end_is_told_to_who_awaits_it_and_a_claim_is_not(
+    bench: Bench, eventually: Callable[..., None]
+) -> None:
+    told: list[AttemptId] = []
+    with_open_attempt(bench)
+    bench.store.subscribe(commands=lambda: None, workers=lambda: None, attempt=told.append)
+    claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
+    end = End(attempt=str(ATTEMPT), outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
+
+    assert list(bench.store.await_ends([ATTEMPT])) == []
+    bench.claim(claim)
+    assert bench.store.read_ends([ATTEMPT]) == {}
+    told.clear()
+    bench.end(end)
+    eventually(lambda: told == [ATTEMPT])
+
+    assert bench.store.read_ends([ATTEMPT]) == {ATTEMPT: Slots(claim=claim, end=end)}
+    assert list(bench.store.await_ends([ATTEMPT])) == [ATTEMPT], "no watch fires for what existed before"
+
+
+def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
+    with_open_attempt(bench)
+    bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
+
+    commit(bench.store, [w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
+    commit(bench.store, [w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
+
+    assert loaded(bench.store).runs == {}
+    assert bench.store.read_slots([ATTEMPT])[ATTEMPT].claim is None
+
+
+def test_an_attempt_that_is_gone_can_be_removed_again(bench: Bench) -> None:
+    with_open_attempt(bench)
+    commit(bench.store, [w.RemoveAttempt(ATTEMPT)])
+
+    commit(bench.store, [w.RemoveAttempt(ATTEMPT)])
+
+    assert set(loaded(bench.store).runs) == {RUN.id}
+
+
+def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
+    data = records.RUN.encode(RUN).replace(b'"schema":1', b'"schema":2')
+
+    with pytest.raises(records.UnreadableRecordError, match=r"/runs/r.*schema 2.*upgrade"):
+        records.RUN.decode(data, "/runs/r")
+
+
+def test_alerts_and_health_are_loaded_as_they_were_written(bench: Bench) -> None:
+    alert = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        run=RUN.id,
+        about="run r failed: t",
+        raised_at=NOW,
+    )
+    later = replace(alert, id="recovered.s.oncall", event=AlertEvent.RECOVERED, raised_at=NOW + timedelta(1))
+    health = PipelineHealth(name=PipelineName("p"), failing_since=RUN.id)
+    loaded(bench.store)
+
+    commit(bench.store, [w.CreateAlert(later), w.CreateAlert(alert), w.PutHealth(health, is_new=True)])
+    assert bench.store.read_alerts() == (alert, later)
+
+    sending = claimed(alert, 1)
+    skips = replace(health, skips=True, durations=(1.5, 2.0), missed=NOW, foretold=NOW + timedelta(days=1))
+    commit(bench.store, [w.PutAlert(sending), w.RemoveAlert(later.id), w.PutHealth(skips, is_new=False)])
+    part = loaded(bench.store).registered
+    assert (part.alerts, part.health) == ((sending,), (skips,))
+
+    commit(bench.store, [w.RemoveHealth(health.name)])
+    assert loaded(bench.store).registered.health == ()
+
+
+def test_alert_that_is_there_is_not_made_again(bench: Bench) -> None:
+    alert = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        raised_at=NOW,
+    )
+    loaded(bench.store)
+    commit(bench.store, [w.CreateAlert(alert)])
+
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateAlert(alert)])
+    with pytest.raises(StaleStateError):
+        commit(bench.store, [w.PutAlert(replace(alert, id="other"))])

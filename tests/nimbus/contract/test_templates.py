@@ -1,0 +1,327 @@
+"""Templates: their variables and their refusals. One suite for the helper and for the fake of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nimbus.domain.children import ChildSpec, Parent
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.templates.answers import Fault, TemplateError
+from nimbus.templates.checking import NAMES
+from nimbus.templates.client import MOST_TEXT, Templates
+from nimbus.templates.dates import date_values
+from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.rendering import LONGEST_ARGUMENT, render_context
+from tests.conftest import LongLived
+from tests.nimbus.in_process_templates import InProcessTemplates
+
+WHEN = datetime(2013, 2, 5, 6, 0, tzinfo=UTC)
+
+Rendered = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[TemplateHelper]:
+    with TemplateHelper() as helper:
+        yield helper
+
+
+@pytest.fixture(params=["in process", "helper"])
+def templates(request: pytest.FixtureRequest, long_lived: LongLived) -> Iterator[Templates]:
+    if request.param == "in process":
+        yield InProcessTemplates()
+        return
+    helper = request.getfixturevalue("helper")
+    yield helper
+    long_lived.pids |= {helper.pid} - {None}  # one process for all tests of this file
+
+
+@pytest.fixture
+def rendered(templates: Templates) -> Rendered:
+    def render(text: str, **parameters: Any) -> str:
+        run = templates.render(draft(text, parameters=parameters))
+        (argument,) = run.tasks[TaskName("load")].spec.args
+        return argument
+
+    return render
+
+
+def draft(*args: str, parameters: dict[str, Any]) -> Run:
+    load = TaskSpec(name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py", args=args)
+    return Run(
+        id=RunId("r1"),
+        pipeline=PipelineName("flights"),
+        release=ReleaseDigest("a" * 64),
+        parameters=parameters,
+        logical_date=WHEN,
+        created_at=WHEN,
+        data_interval=DataInterval(start=WHEN - timedelta(days=1), end=WHEN),
+        timezone="Europe/Berlin",
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        tasks={TaskName("quiet"): TaskRun(spec=quiet(load)), TaskName("load"): TaskRun(spec=load)},
+    )
+
+
+def quiet(load: TaskSpec) -> TaskSpec:
+    return TaskSpec(name=TaskName("quiet"), kind=load.kind, script="quiet.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("plain", "plain"),
+        ("{{ params.month }}", "3"),
+        ("{{ params['month'] + 1 }}", "4"),
+        ("{{ run.id }}/{{ ds }}/{{ ds_nodash }}", "r1/2013-02-05/20130205"),
+        ("{{ run.logical_date }}", "2013-02-05 06:00:00+00:00"),
+        ("{{ data_interval_start }}", "2013-02-04 06:00:00+00:00"),
+        ("{{ fmt(days(data_interval_end, -1), '%d. %H:%M') }} {{ tz }}", "04. 07:00 Europe/Berlin"),
+        ("{{ run.logical_date.strftime('%d.%m.%Y') }}", "05.02.2013"),
+        ("{{ run.logical_date.isoformat() }}", "2013-02-05T06:00:00+00:00"),
+        ("{{ pipeline.name }}.{{ task.name }}", "flights.load"),
+        ("{{ '%02d' % params.month }} {{ '%02d' | format(params.month) }}", "03 03"),
+        ("{% if params.month > 2 %}late{% else %}early{% endif %}", "late"),
+        ("{{ params.who | upper | replace('A', 'xy') }} {{ params.who.title() }}", "xyNN Ann"),
+        ("{{ 2.345 | round(1) }} {{ [1, 2] | join('+') }} {{ params.who | tojson }}", '2.3 1+2 "ann"'),
+        ("{{ 7 * 6 }} {{ 2 ** 10 }} {{ 'ab' * 2 }} {{ 7 % 4 }}", "42 1024 abab 3"),
+        ("line\n", "line\n"),
+        (
+            "{{ true }} {{ params.month > 9 }} {{ true | string }} {{ [1, true] | join }}",
+            "true false true 1true",
+        ),
+        ("{% if 1 == 1 %}{{ true | tojson }}{% endif %} {{ none }}", "true None"),
+        ("<&>", "<&>"),
+    ],
+)
+def test_argument_is_rendered(rendered: Rendered, text: str, result: str) -> None:
+    assert rendered(text, month=3, who="ann") == result
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{{ nothing }}", "'nothing' is undefined"),
+        ("{{ params.nothing }}", "has no attribute 'nothing'"),
+        ("{{ params.month.__class__ }}", "unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ params.who.format(1) }}", "unsafe"),
+        ("{{ params.who.ljust(9) }}", "unsafe"),
+        ("{{ params.who['format'](1) }}", "unsafe"),
+        ("{{ params.who | map('upper') }}", "No filter named 'map'"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{{ params.who + 1 }}", "can only concatenate"),
+        ("{{ '%d' % params.who }}", "number is required"),
+        ("{{ '%(a)s' | format(b=1) }}", "'a'"),
+        ("{{ 'a' | nothing }}", "No filter named 'nothing'"),
+        ("{{ lipsum() }}", "'lipsum' is undefined"),
+        ("{{ ", "unexpected"),
+        ("{% include 'x' %}", "no loader"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "cannot be rendered"),
+        ("{{ 1" + ".real" * 3000 + " }}", "cannot be rendered"),
+    ],
+)
+def test_template_that_cannot_be_rendered_names_task_and_argument(
+    rendered: Rendered, text: str, words: str
+) -> None:
+    with pytest.raises(TemplateError) as refused:
+        rendered(text, month=3, who="ann")
+
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("task load, argument 1: template ")
+    assert (refused.value.code, refused.value.exit_code) == ("template", 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'x' * 10 ** 10 }}",
+        "{{ 10 ** 10 * 'x' }}",
+        "{{ [0] * 10 ** 10 }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{{ 10 ** -(10 ** 10) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%.1000000000f' % 1 }}",
+        "{{ '%*d' % (10 ** 10, 1) }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ range(10 ** 10) | list }}",
+        "{{ range(90000) | join(('x' * 1000000)) }}",
+        "{{ ('x' * 100000) | replace('x', 'y' * 100000) }}",
+        "{{ 5 | round(-(10 ** 9)) }}",
+        "{{ 'x' | center(10 ** 10) }}",
+        "{{ [1] | tojson(indent=10 ** 10) }}",
+        "{{ 'x' | indent(10 ** 10) }}",
+        "{{ 'x' * 70000 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ run.logical_date.strftime('%100000000Y') }}",
+        "{{ ('%s' | string).format_map({}) }}",
+        "{{ run.logical_date.strftime('%Y' * 9000) }}",
+    ],
+)
+def test_costly_operation_is_refused_by_name_before_it_costs_anything(rendered: Rendered, text: str) -> None:
+    with pytest.raises(TemplateError) as refused:
+        rendered(text)
+
+    assert "processor time" not in str(refused.value)
+
+
+def test_argument_and_all_arguments_are_bounded(templates: Templates, rendered: Rendered) -> None:
+    assert len(rendered("{{ params.x }}", x="x" * LONGEST_ARGUMENT)) == LONGEST_ARGUMENT
+    with pytest.raises(TemplateError, match="renders to more than 65536 characters"):
+        rendered("{{ params.x }}", x="x" * (LONGEST_ARGUMENT + 1))
+
+    with pytest.raises(TemplateError, match=r"^the arguments of all tasks render to more than 4194304 char"):
+        templates.render(draft(*["{{ params.x }}"] * 70, parameters={"x": "x" * 60_000}))
+
+
+def test_text_with_loops_is_cut_off_while_it_grows(rendered: Rendered) -> None:
+    text = "{% for a in range(9999) %}{% for b in range(9999) %}xxxxxxxxxx{% endfor %}{% endfor %}"
+
+    with pytest.raises(TemplateError, match="renders to more than 65536 characters"):
+        rendered(text)
+
+
+def test_templates_of_one_question_are_bounded(templates: Templates) -> None:
+    long = "{{ ds }}" * 512
+
+    with pytest.raises(TemplateError, match=f"^the templates have .* characters, {MOST_TEXT} is the most"):
+        templates.render(draft(*[long] * (MOST_TEXT // len(long) + 1), parameters={}))
+
+
+def test_second_argument_is_named_as_such(templates: Templates) -> None:
+    with pytest.raises(TemplateError, match="task load, argument 2: "):
+        templates.render(draft("a", "{{ b }}", parameters={}))
+
+
+def test_a_template_is_rendered_anew_for_each_run(rendered: Rendered) -> None:
+    assert [rendered("{{ params.x }}", x=x) for x in ("ä", "\ud800", 7)] == ["ä", "\ud800", "7"]
+
+
+def test_all_faults_are_found_each_at_its_argument(templates: Templates) -> None:
+    found = templates.argument_faults(["{{ ds }}", "{{ dss }}", "{% for a in b %}{% endfor %}"], ["month"])
+
+    assert found == [
+        [],
+        [Fault("there is no 'dss'", "ds", 1)],
+        [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")],
+    ]
+    assert templates.argument_faults([], []) == []
+
+
+def test_faults_of_a_file_have_lines(templates: Templates) -> None:
+    assert templates.file_faults("SELECT\n{{ params.moth }}", ["month"]) == [
+        Fault("there is no parameter 'moth'", "params.month", 2)
+    ]
+
+
+def test_context_has_the_names_that_the_check_knows() -> None:
+    dates = date_values(WHEN, None, "UTC")
+    context = render_context(
+        pipeline="p", task="t", run_id="r", logical_date=WHEN, parameters={}, dates=dates
+    )
+
+    assert set(context) == set(NAMES)
+
+
+def test_parameters_of_a_child_run_see_its_item_and_the_dates_of_the_parent(templates: Templates) -> None:
+    run = draft(parameters={"mode": "full"})
+    load = run.tasks[TaskName("load")]
+    children = ChildSpec(
+        pipeline=PipelineName("region"),
+        parameters={"region": "{{ item.region }}", "day": "{{ ds }} {{ params.mode }}", "count": 3},
+        for_each={"region": ("eu", "us"), "shard": (1, 2)},
+    )
+    run = replace(run, tasks={load.spec.name: replace(load, spec=replace(load.spec, children=children))})
+    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=2, depth=1)
+
+    given = templates.child_parameters(run, link, {})
+
+    assert given == {"region": "us", "day": "2013-02-05 full", "count": 3}
+
+
+def test_parameters_of_a_child_run_see_the_results_that_their_task_reads(templates: Templates) -> None:
+    run = with_result()
+    load = run.tasks[TaskName("load")]
+    children = ChildSpec(
+        pipeline=PipelineName("region"), parameters={"n": "{{ tasks.quiet.result.rows + 1 }}"}
+    )
+    run = replace(run, tasks=run.tasks.replaced([replace(load, spec=replace(load.spec, children=children))]))
+    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
+
+    assert templates.child_parameters(run, link, {TaskName("quiet"): {"rows": 3}}) == {"n": "4"}
+
+
+def test_bad_parameter_of_a_child_run_is_named(templates: Templates) -> None:
+    run = draft(parameters={})
+    load = run.tasks[TaskName("load")]
+    children = ChildSpec(pipeline=PipelineName("region"), parameters={"n": "{{ 1 / 0 }}"})
+    run = replace(run, tasks={load.spec.name: replace(load, spec=replace(load.spec, children=children))})
+    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
+
+    with pytest.raises(TemplateError, match=r"params\.n: .*division by zero"):
+        templates.child_parameters(run, link, {})
+
+
+def with_result(*args: str, **spec: Any) -> Run:
+    """A run whose task `load` reads the result of `quiet`."""
+    run = draft(*args, parameters={"x": "{{ ds }}"})
+    load = replace(run.tasks[TaskName("load")].spec, reads=(TaskName("quiet"),), **spec)
+    return replace(run, tasks=Tasks([TaskRun(spec=quiet(load)), TaskRun(spec=load)]))
+
+
+def test_task_that_reads_results_is_left_as_it_is_when_its_run_is_rendered(templates: Templates) -> None:
+    run = with_result("{{ tasks.quiet.result.rows }}", "{{ ds }}")
+
+    assert templates.render(run) == run
+
+
+def test_task_that_reads_results_is_rendered_with_them(templates: Templates) -> None:
+    run = with_result("{{ tasks['quiet'].result.rows + 1 }}", "{{ params.x }}", when="{{ ds > '1' }}")
+    found = templates.render_task(run, TaskName("load"), {TaskName("quiet"): {"rows": 3}})
+
+    assert (found.args, found.when, found.reads) == (("4", "{{ ds }}"), "true", ())
+
+
+def test_key_of_a_result_is_no_method_of_a_mapping(templates: Templates) -> None:
+    texts = [f"{{{{ tasks.quiet.result.{key} }}}}" for key in ("items", "values", "copy", "count")]
+    given = {"items": 3, "values": [1], "copy": "c", "count": 4}
+
+    found = templates.render_task(with_result(*texts), TaskName("load"), {TaskName("quiet"): given})
+
+    assert found.args == ("3", "[1]", "c", "4")
+
+
+def test_task_whose_arguments_are_too_large_for_an_order_is_refused(templates: Templates) -> None:
+    large = "{{ tasks.quiet.result.x * 60 }}"
+
+    with pytest.raises(TemplateError, match=r"task load: its arguments are rendered to 120\d+ bytes as JSON"):
+        templates.render_task(
+            with_result(large, large), TaskName("load"), {TaskName("quiet"): {"x": "y" * 1000}}
+        )
+
+
+def test_result_that_was_not_given_is_undefined(templates: Templates) -> None:
+    run = with_result("{{ tasks.quiet.result.rows | default('none') }}", "{{ tasks.quiet.result.rows }}")
+
+    with pytest.raises(TemplateError, match=r"task load, argument 2: .* has no attribute 'rows'"):
+        templates.render_task(run, TaskName("load"), {})
+
+
+def test_run_without_interval_is_refused_when_a_task_that_reads_results_needs_one(
+    templates: Templates,
+) -> None:
+    run = replace(with_result("{{ tasks.quiet.result.rows }}{{ data_interval_start }}"), data_interval=None)
+
+    with pytest.raises(TemplateError, match="task load needs a data interval"):
+        templates.render(run)

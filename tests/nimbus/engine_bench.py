@@ -1,0 +1,159 @@
+"""One reign on a store in memory, with clocks that a test moves separately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.domain.commands import Command, QueuedCommand, StartRun
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    HostId,
+    PipelineName,
+    RunId,
+    TaskName,
+    WorkerId,
+)
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.domain.terms import Leader
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.decision import BuildRun, Effect
+from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
+from nimbus.engine.policy import Policy
+from nimbus.engine.reign import Follow, Reign
+from nimbus.telemetry.engine import EngineMetrics
+from tests.nimbus.definitions import active, built, digest_of
+from tests.nimbus.loading import recover
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+NAME = PipelineName("p")
+SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
+DIGEST = digest_of(SPEC)
+RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
+WORKER = WorkerInfo(
+    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
+)
+
+RUN = RunId("p-1")
+ATTEMPT = AttemptId(RUN, TaskName("a"), 1)
+START = StartRun(pipeline=NAME, run_id=RUN)
+
+
+@dataclass
+class Clocks:
+    """Wall clock and elapsed time, which move separately."""
+
+    wall: datetime = NOW
+    steady_s: float = 1000.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def elapsed_s(self) -> float:
+        return self.steady_s
+
+    def pass_s(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.steady_s += seconds
+
+
+@dataclass
+class Bench:
+    """One leader and its surroundings."""
+
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    clocks: Clocks = field(default_factory=Clocks)
+    effects: list[Effect] = field(default_factory=list)
+    follow: Follow | None = None
+
+    def __post_init__(self) -> None:
+        self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
+        self.reign = self.elect(1)
+
+    def elect(
+        self,
+        epoch: int,
+        store: type[MemoryLeaderStore] = MemoryLeaderStore,
+        policy: Policy | None = None,
+    ) -> Reign:
+        self.cluster.change(epoch=epoch)
+        self.registry = CollectorRegistry()
+        self.reign = Reign(
+            epoch=epoch,
+            schema=self.cluster.world.schema,
+            leader=Leader(id=f"s{epoch}", host="h", boot_id=f"b{epoch}", version="1"),
+            store=store(self.cluster, epoch),
+            inbox=lambda _news: None,
+            start_effect=self._start,
+            policy=policy or Policy(),
+            clock=self.clocks,
+            metrics=EngineMetrics(self.registry),
+            follow=self.follow,
+        )
+        recover(self.reign)
+        return self.reign
+
+    def _start(self, effect: Effect) -> None:
+        """Build runs at once; keep the other effects for the test."""
+        if isinstance(effect, BuildRun):
+            self.reign.hear((built(effect, self.cluster.world.runs),))
+        else:
+            self.effects.append(effect)
+
+    def submit(self, command: Command, by: str = "", if_match: tuple[str, ...] = ()) -> CommandId:
+        world = self.cluster.world
+        key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by, if_match=if_match)
+        self.cluster.change(commands={**world.commands, key: queued})
+        return key
+
+    def decide(self) -> None:
+        """Notify the reign that everything may have changed, and let it decide."""
+        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
+        self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
+        self.reign.decide()
+        while self.reign.has_more() or not self.reign.state.census_taken:
+            self.reign.read_on()
+            self.reign.decide()
+
+    def run(self, run: RunId = RUN) -> Run:
+        return self.cluster.world.runs[run]
+
+    def slots_of(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        return {attempt: self.cluster.world.slots[attempt] for attempt in attempts}
+
+    def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
+        claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)
+        slots = self.cluster.world.slots[attempt]
+        self.cluster.set_slots(attempt, replace(slots, claim=claim, beating=beating))
+
+    def end(
+        self,
+        attempt: AttemptId,
+        outcome: Outcome,
+        started_at: datetime | None = None,
+        *,
+        pipeline_at_fault: bool = False,
+    ) -> None:
+        """Fill END now, like a runner or a worker."""
+        now = self.clocks.now()
+        end = End(
+            attempt=str(attempt),
+            outcome=outcome,
+            written_by="test",
+            started_at=started_at or now,
+            ended_at=now,
+            pipeline_at_fault=pipeline_at_fault,
+        )
+        self.cluster.set_slots(attempt, replace(self.cluster.world.slots[attempt], end=end))
+
+    def outcome(self) -> Outcome | None:
+        return self.run().tasks[TaskName("a")].attempts[0].outcome

@@ -1,0 +1,351 @@
+"""A small cluster in memory behind a real HTTP server, for the tests of API and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+from prometheus_client import CollectorRegistry
+
+from nimbus.access.gate import Gate
+from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
+from nimbus.api import submitting
+from nimbus.api.server import ApiServer
+from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
+from nimbus.api.submitting import await_outcome
+from nimbus.cli.main import cli
+from nimbus.config.shown import Shown
+from nimbus.domain import lifecycle
+from nimbus.domain.backfill import Backfill
+from nimbus.domain.commands import Command, CommandOutcome, CreateBackfill, QueuedCommand, StartRun
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.failures import FailureClass
+from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome, TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import AlertNotSentError, CommandQueue
+from tests.nimbus.definitions import OnDisk, active
+from tests.nimbus.one_application import application
+from tests.nimbus.release_stage import ReleaseStage
+
+T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
+
+
+@dataclass
+class HeldClock:
+    """A clock that does not advance by itself."""
+
+    time: datetime = T0
+
+    def now(self) -> datetime:
+        return self.time
+
+    def elapsed_s(self) -> float:
+        return 0.0
+
+
+@dataclass
+class FakeHealth:
+    """A scheduler whose state the test sets."""
+
+    me: SchedulerInfo
+    queue: list[QueuePlace] = field(default_factory=list)
+    leading: LeaderView | None = None
+    cluster_schema: int | None = 1
+    checks: list[Check] = field(default_factory=list)
+
+    def readiness(self) -> Sequence[Check]:
+        return self.checks
+
+    def info(self) -> SchedulerInfo:
+        return self.me
+
+    def participants(self) -> Sequence[QueuePlace]:
+        return self.queue
+
+    def schema(self) -> int | None:
+        return self.cluster_schema
+
+    def leader(self) -> LeaderView | None:
+        return self.leading
+
+
+def _scheduler(name: str, **changes: object) -> SchedulerInfo:
+    info = SchedulerInfo(
+        id=name,
+        boot_id=f"boot-{name}",
+        host=HostId("h1"),
+        hostname="one",
+        address=f"http://{name}:8700",
+        pid=11,
+        version="0.1.0",
+        started_at=T0,
+        reported_at=T0,
+        role=Role.QUEUED,
+        ready=True,
+    )
+    return replace(info, **changes)  # type: ignore[arg-type]
+
+
+class HookProvider(dict[str, str]):
+    """Secrets of webhooks, with a record of the queries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> str:
+        self.asked.append(name)
+        if name not in self:
+            raise NimbusError(f"there is no {name} in /etc/secrets")
+        return self[name]
+
+
+class World:
+    """Pipeline `sums` (extract, then load), schedulers s1 (leads) and s2 (one file is missing), worker w1."""
+
+    def __init__(self) -> None:
+        self.refuse: tuple[str, str] | None = None
+        self.deciding = True
+        self.accepted: list[Command] = []
+        self.hook_secrets = HookProvider()
+        self.releases = ReleaseStage()
+        self.settings: list[Shown] = []
+        self.gate = Gate()
+        self.gate.know_store({}, b"k" * 32)
+        self.cluster = MemoryCluster(decide=self._decide)
+        self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
+        self.registry = CollectorRegistry()
+        lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
+        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0, has_sentinel=True)
+        two = _scheduler("s2", ready=False, missing=(lacks,), missing_count=1, missing_bytes=9)
+        self.health = FakeHealth(
+            me=one,
+            queue=[
+                QueuePlace(id="s1", boot_id="boot-s1", position=0, is_leader=True),
+                QueuePlace(id="s2", boot_id="boot-s2", position=1, is_leader=False, is_next=True),
+            ],
+            leading=LeaderView(id="s1", address="http://s1:8700", epoch=7),
+            checks=[
+                Check(name="zookeeper", ok=True),
+                Check(name="artifacts", ok=False, detail="1 file missing", required=False),
+            ],
+        )
+        self.spec = PipelineSpec(
+            name=PipelineName("sums"),
+            description="Adds things up",
+            tasks=(
+                TaskSpec(
+                    name=TaskName("load"), kind=TaskKind.SQL, script="l.sql", needs=(TaskName("extract"),)
+                ),
+                TaskSpec(
+                    name=TaskName("extract"),
+                    kind=TaskKind.PYTHON,
+                    script="e.py",
+                    timeout=timedelta(minutes=5),
+                    retries=RetryPolicy(limit=1),
+                ),
+            ),
+        )
+        self.record = active(self.spec, updated_at=T0)
+        self.worker = WorkerInfo(
+            id=WorkerId("w1"),
+            host=HostId("h1"),
+            hostname="one",
+            pid=12,
+            slots=1,
+            version="0.1.0",
+            started_at=T0,
+        )
+        self.cluster.put(one, two, self.record, self.worker)
+
+    def services(self) -> ApiServices:
+        return ApiServices(
+            reader=self.cluster,
+            definitions=OnDisk(),
+            commands=self.cluster,
+            history=self.history,
+            logs=self.logs,
+            health=self.health,
+            metrics=self.registry,
+            clock=self.clock,
+            releases=self.releases,
+            settings=self.settings,
+            session_timeout=timedelta(seconds=10),
+            changes=self.cluster.changes(),
+            hook_secret=self.hook_secrets,
+            alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
+            gate=self.gate,
+        )
+
+    def _send(self, target: str) -> None:
+        if target == "dead":
+            raise AlertNotSentError("nobody listens")
+
+    def _decide(self, queued: QueuedCommand) -> CommandOutcome | None:
+        if not self.deciding:
+            return None
+        code, message = self.refuse or ("ok", "done")
+        command = queued.command
+        if isinstance(command, StartRun) and code == "ok" and self.cluster.run(command.run_id) is None:
+            given = {"parameters": dict(command.parameters), "data_interval": command.data_interval}
+            self.cluster.put(self.new_run(command.run_id, timezone="UTC", **given))
+        if isinstance(command, CreateBackfill) and code == "ok":
+            self.cluster.put(self._backfill(command))
+        if code == "ok":
+            self.accepted.append(command)
+        return CommandOutcome(
+            command=queued.id,
+            accepted=code == "ok",
+            code=code,
+            message=message,
+            decided_at=T0,
+            epoch=7,
+            run_id=command.run_id if isinstance(command, StartRun) else None,
+        )
+
+    def _backfill(self, command: CreateBackfill) -> Backfill:
+        return Backfill(
+            id=command.backfill,
+            pipeline=command.pipeline,
+            release=self.record.published,
+            schedule=None,
+            request=command.request,
+            created_at=T0,
+        )
+
+    def decide(self) -> None:
+        """Let the leader decide: waiting commands now, and later ones at once."""
+        self.deciding = True
+        for queued in self.cluster.commands():
+            outcome = self._decide(queued)
+            assert outcome is not None
+            self.cluster.answer(outcome)
+
+    def new_run(self, run_id: str, **changes: object) -> Run:
+        """A run of `sums` without started tasks."""
+        run = Run(
+            id=RunId(run_id),
+            pipeline=self.spec.name,
+            release=self.record.published,
+            parameters={},
+            logical_date=T0,
+            created_at=T0,
+            started_at=T0,
+            cause=RunCause.MANUAL,
+            priority=Priority.MEDIUM,
+            failure_strategy=FailureStrategy.END,
+            tasks=Tasks(TaskRun(spec=task) for task in self.spec.tasks),
+        )
+        return replace(run, **changes)  # type: ignore[arg-type]
+
+    def opened(self, run: Run, task: str, *, minutes: int = 1) -> Run:
+        """Open the next attempt of a task on w1, and let its driver claim it and report progress."""
+        at = T0 + timedelta(minutes=minutes)
+        name = TaskName(task)
+        run = lifecycle.open_attempt(run, name, worker=self.worker.id, epoch=7, now=at)
+        attempt = AttemptId(run.id, name, run.tasks[name].tried)
+        claim = Claim(attempt=str(attempt), worker=self.worker.id, host=HostId("h1"), pid=99, claimed_at=at)
+        self.cluster.put_slots(attempt, Slots(claim=claim, beating=True, progress={"stages": "3/7"}))
+        self.cluster.put(run)
+        return run
+
+    def ended(
+        self,
+        run: Run,
+        task: str,
+        outcome: Outcome,
+        *,
+        minutes: int = 2,
+        reason: str = "",
+        result: dict[str, Any] | None = None,
+    ) -> Run:
+        """End the open attempt of a task."""
+        at = T0 + timedelta(minutes=minutes)
+        name = TaskName(task)
+        attempt = AttemptId(run.id, name, run.tasks[name].tried)
+        end = End(
+            attempt=str(attempt),
+            outcome=outcome,
+            written_by="runner",
+            started_at=at - timedelta(seconds=30),
+            ended_at=at,
+            exit_code=0 if outcome is Outcome.SUCCEEDED else 1,
+            failure=FailureClass.MISSING_INPUT if outcome is Outcome.FAILED else None,
+            reason=reason,
+            result=result,
+        )
+        self.cluster.put_slots(attempt, Slots(end=end))
+        run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
+        self.cluster.put(run)
+        return run
+
+    def succeeded(self, run_id: str) -> Run:
+        """A run that has succeeded."""
+        run = self.ended(self.opened(self.new_run(run_id), "extract"), "extract", Outcome.SUCCEEDED)
+        return self.ended(self.opened(run, "load", minutes=3), "load", Outcome.SUCCEEDED, minutes=4)
+
+    def failed(self, run_id: str) -> Run:
+        """A run whose first task has failed twice."""
+        run = self.opened(self.new_run(run_id), "extract")
+        run = self.ended(run, "extract", Outcome.FAILED, reason="exit 1")
+        run = self.opened(run, "extract", minutes=4)
+        return self.ended(run, "extract", Outcome.FAILED, minutes=5, reason="exit 1")
+
+
+@pytest.fixture
+def world() -> World:
+    """The cluster. Tests change it."""
+    return World()
+
+
+@pytest.fixture
+def server(world: World, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
+    """A real server for `world`, on a free port."""
+    is_own = request.node.get_closest_marker("own_application") is not None
+    server = ApiServer(application(world.services(), own=is_own))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def api_url(server: ApiServer) -> str:
+    """The server's base URL."""
+    return server.url
+
+
+@pytest.fixture
+def api(api_url: str) -> Iterator[httpx.Client]:
+    """A client of that server."""
+    with httpx.Client(base_url=f"{api_url}/api/v1", timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command in this process, with the server of the test.
+
+    The server does not wait for a decision, because the leader of `world` decides at once, or never.
+    """
+
+    async def outcome_now(queue: CommandQueue, command: CommandId, _wait_s: float) -> CommandOutcome | None:
+        return await await_outcome(queue, command, 0)
+
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+    monkeypatch.setattr(submitting, "await_outcome", outcome_now)
+
+    def invoke(*words: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli, list(words), input=stdin)
+
+    return invoke

@@ -1,0 +1,432 @@
+"""Attacks over HTTP on a real server, as a table. All are refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+from structlog.testing import capture_logs
+
+from nimbus.access.gate import Credentials, Gate
+from nimbus.access.limits import RateLimit
+from nimbus.access.tokens import new_token
+from nimbus.api.app import create_app
+from nimbus.api.event_hub import MOST_OF_ONE
+from nimbus.api.needs import NEEDS
+from nimbus.api.server import ApiServer
+from nimbus.domain.access import AccessRole, PrincipalSource, Token
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.settings import ClusterSettings
+from tests.nimbus.integration.conftest import World
+from tests.nimbus.one_application import application
+
+T0 = datetime(2026, 3, 1, tzinfo=UTC)
+FILLED = {
+    "{alert}": "a",
+    "{backfill}": "b",
+    "{command_id}": "cmd-0000000001",
+    "{name}": "sums",
+    "{pipeline}": "sums",
+    "{run_id}": "r1",
+    "{task}": "extract",
+    "{token_id}": "0" * 12,
+    "{digest}": "a" * 64,
+    "{verb}": "pause",
+    "{worker}": "w1",
+}
+
+
+@dataclass
+class Secured:
+    """A server that requires tokens, and a token for each role."""
+
+    world: World
+    url: str
+    texts: dict[str, str]
+    tokens: dict[str, Token]
+
+    def queued(self) -> tuple[QueuedCommand, ...]:
+        """Commands of this test."""
+        return self.world.cluster.commands()
+
+    def ask(self, method: str, path: str, who: str = "", **request: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.texts[who]}"} if who else {}
+        headers |= request.pop("headers", {})
+        return httpx.request(method, f"{self.url}{path}", headers=headers, timeout=30, **request)
+
+    def know(self, *tokens: Token) -> None:
+        """Add tokens to the cluster."""
+        by_id = {token.id: token for token in tokens}
+        self.world.cluster.put(ClusterSettings(tokens=by_id))
+        self.world.gate.know_store(by_id, b"k" * 32)
+
+
+@pytest.fixture
+def secured(world: World, request: pytest.FixtureRequest) -> Iterator[Secured]:
+    texts, tokens = {}, {}
+    for name in ("viewer", "operator", "author", "admin"):
+        made = new_token()
+        texts[name] = made.text
+        tokens[name] = Token(id=made.id, name=name, role=AccessRole(name), sha256=made.sha256, created_at=T0)
+    world.deciding, world.gate.required = False, True
+    world.gate._failures = RateLimit(1e9, 1e9)
+    is_own = request.node.get_closest_marker("own_application") is not None
+    server = ApiServer(application(world.services(), own=is_own))
+    server.start()
+    secured = Secured(world, server.url, texts, tokens)
+    secured.know(*tokens.values())
+    yield secured
+    server.stop()
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+def filled(route: str) -> tuple[str, str]:
+    method, _, path = route.partition(" ")
+    for name, value in FILLED.items():
+        path = path.replace(name, value)
+    assert "{" not in path, f"say in FILLED what {path} is asked with"
+    return method, path
+
+
+def test_every_route_is_refused_without_a_token_and_queues_nothing(secured: Secured) -> None:
+    answers = {route: code(secured.ask(*filled(route))) for route in NEEDS}
+
+    assert answers == dict.fromkeys(NEEDS, (401, "token_missing"))
+    assert secured.queued() == ()
+
+
+def test_every_route_is_refused_to_the_next_lower_role_and_queues_nothing(secured: Secured) -> None:
+    order = list(AccessRole)
+    lower = {route: order[order.index(role) - 1] for route, role in NEEDS.items() if role != "viewer"}
+    answers = {route: code(secured.ask(*filled(route), role)) for route, role in lower.items()}
+
+    assert answers == dict.fromkeys(lower, (403, "role_too_low"))
+    assert secured.queued() == ()
+
+
+def test_pages_ask_who_sends_and_viewers_change_nothing(secured: Secured) -> None:
+    pages = ["/ui/", "/ui/runs", "/ui/runs/r1", "/ui/runs/r1/tasks/extract/log", "/ui/search?q=r", "/ui/help"]
+    pages += [
+        "/ui/pipelines",
+        "/ui/pipelines/sums",
+        "/ui/pipelines/sums/releases",
+        "/ui/workers",
+        "/ui/election",
+    ]
+    pages += ["/ui/commands", "/ui/about"]
+    forms = [f"/ui/runs/r1/{verb}" for verb in ("stop", "pause", "resume", "rerun", "tasks/extract/approval")]
+    forms += [f"/ui/pipelines/sums/{verb}" for verb in ("start", "pause", "activate")]
+    forms += ["/ui/election/abdicate"]
+    form = {"reason": "x", "scope": "all", "approved": "true"}
+
+    strangers = {code(secured.ask("GET", path)) for path in pages}
+    strangers |= {code(secured.ask("POST", path, data=form)) for path in forms}
+    viewers = {secured.ask("POST", path, "viewer", data=form) for path in forms}
+
+    assert strangers == {(401, "token_missing")}
+    assert {answer.status_code for answer in viewers} == {403}
+    assert all("role_too_low" in answer.text for answer in viewers)
+    assert secured.ask("GET", "/ui/runs", "viewer").status_code == 200
+    assert secured.queued() == ()
+
+
+def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured: Secured) -> None:
+    answer = secured.ask("GET", "/ui/static/any/none")
+
+    assert (answer.status_code, answer.text) == (404, "")
+
+
+@pytest.mark.own_application
+def test_streams_are_counted_by_token_and_not_by_address(secured: Secured) -> None:
+    with ExitStack() as streams:
+        answers = []
+        for who in ["viewer"] * (MOST_OF_ONE + 1) + ["operator"]:
+            client = streams.enter_context(httpx.Client(timeout=60))
+            answer = streams.enter_context(
+                client.stream(
+                    "GET",
+                    f"{secured.url}/api/v1/events?topic=runs",
+                    headers={"Authorization": f"Bearer {secured.texts[who]}"},
+                )
+            )
+            answers.append(answer.status_code)
+
+    assert answers == [200] * MOST_OF_ONE + [429, 200]
+
+
+def test_methods_that_are_none_make_no_series_of_their_own(secured: Secured) -> None:
+    for number in range(3):
+        secured.ask(f"MADEUP{number}", "/api/v1/runs")
+
+    metrics = secured.ask("GET", "/metrics", "viewer").text
+
+    assert "MADEUP" not in metrics
+    assert 'method="other"' in metrics
+
+
+def test_refusals_that_are_too_many_are_not_logged_and_long_paths_are_cut(
+    secured: Secured,
+) -> None:
+    secured.world.gate._failures = RateLimit(1e-9, 2)
+    with capture_logs() as lines:
+        for _ in range(5):
+            secured.ask("GET", "/api/v1/runs/" + "x" * 20_000)
+
+    said = [line["path"] for line in lines if line["event"] == "request_denied"]
+    assert said == [("/api/v1/runs/" + "x" * 200)[:200]] * 2
+
+
+MADE_UP: tuple[tuple[dict[str, str], str], ...] = (
+    ({"Authorization": "Bearer nbs_000000000000_" + "A" * 43}, "token_unknown"),
+    ({"Authorization": "Bearer " + "A" * 5000}, "token_unknown"),
+    ({"Authorization": "Bearer"}, "token_unknown"),
+    ({"Authorization": "Basic YWRtaW46YWRtaW4="}, "bad_scheme"),
+    ({"Authorization": "bearer\tx"}, "bad_scheme"),
+    ({"X-Nimbus-User": "admin"}, "token_missing"),
+    ({"X-Forwarded-For": "127.0.0.1", "X-Forwarded-User": "admin"}, "token_missing"),
+    ({"Forwarded": "for=127.0.0.1"}, "token_missing"),
+    ({"Cookie": "nimbus=admin"}, "token_missing"),
+    ({"Cookie": "nimbus=000000000000.9999999999." + "0" * 64}, "token_missing"),
+    ({"Cookie": "__Host-nimbus=000000000000.9999999999." + "0" * 64}, "token_missing"),
+    ({"Cookie": '="; ;;=nimbus'}, "token_missing"),
+)
+
+
+def test_made_up_credentials_are_refused(secured: Secured) -> None:
+    answers = [
+        code(secured.ask("POST", "/api/v1/pipelines/sums/pause", headers=headers)) for headers, _ in MADE_UP
+    ]
+
+    assert answers == [(401, said) for _, said in MADE_UP]
+    assert secured.queued() == ()
+
+
+def test_revoked_or_expired_token_is_refused(secured: Secured) -> None:
+    past = replace(secured.tokens["operator"], expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    secured.know(past)
+
+    assert code(secured.ask("GET", "/api/v1/runs", "operator")) == (401, "token_expired")
+    assert code(secured.ask("GET", "/api/v1/runs", "admin")) == (401, "token_unknown")
+
+
+def test_token_in_an_address_is_refused_even_with_a_good_header(secured: Secured) -> None:
+    text = secured.texts["admin"]
+    paths = (
+        f"/api/v1/runs?access_token={text}",
+        f"/api/v1/runs?x={text}",
+        f"/api/v1/runs/{text}",
+        "/hooks/sums?token=x",
+    )
+    answers = [code(secured.ask("GET", path, "admin")) for path in paths]
+
+    assert answers == [(400, "token_in_url")] * len(paths)
+
+
+def test_author_is_refused_the_pipeline_of_somebody_else(secured: Secured) -> None:
+    secured.world.cluster.put(replace(secured.world.record, owner="data"))
+    body = {"digest": "a" * 64}
+    theirs = [
+        secured.ask("POST", "/api/v1/pipelines/sums/releases", "author", json=body),
+        secured.ask("DELETE", "/api/v1/pipelines/sums", "author"),
+    ]
+    assert [code(answer) for answer in theirs] == [(403, "not_owner")] * 2
+    assert secured.queued() == ()
+
+    secured.world.cluster.put(replace(secured.world.record, owner="author"))
+
+    assert secured.ask("DELETE", "/api/v1/pipelines/sums", "author").status_code == 202
+
+
+def test_command_carries_who_asked_and_the_header_that_names_another_is_not_looked_at(
+    secured: Secured,
+) -> None:
+    headers = {"X-Nimbus-User": "somebody-else", "X-Nimbus-Reason": "incident 7"}
+    secured.ask("POST", "/api/v1/pipelines/sums/pause", "operator", headers=headers)
+
+    (queued,) = secured.queued()
+    asked_by = queued.asked_by
+    assert (queued.submitted_by, asked_by.name, asked_by.role) == ("operator", "operator", "operator")
+    assert (asked_by.source, asked_by.address, asked_by.reason) == (
+        PrincipalSource.TOKEN,
+        "127.0.0.1",
+        "incident 7",
+    )
+
+
+def test_leaders_refusal_of_a_revoked_token_is_a_403(secured: Secured) -> None:
+    secured.world.deciding, secured.world.refuse = True, ("token_revoked", "too late")
+
+    answer = secured.ask("POST", "/api/v1/pipelines/sums/pause?wait=5", "operator")
+
+    assert code(answer) == (403, "token_revoked")
+
+
+def test_supervisors_and_webhooks_are_answered_without_a_token(secured: Secured) -> None:
+    assert secured.ask("GET", "/healthz").status_code == 200
+    assert secured.ask("GET", "/readyz").status_code == 200
+    assert code(secured.ask("POST", "/hooks/sums"))[1] == "bad_signature"
+
+
+def test_readiness_says_no_details_to_who_has_no_token(secured: Secured) -> None:
+    assert "1 file missing" not in secured.ask("GET", "/readyz").text
+
+
+def test_who_asks_is_told_who_they_are(secured: Secured) -> None:
+    found = secured.ask("GET", "/api/v1/whoami", "author").json()
+
+    assert (found["name"], found["role"], found["source"]) == ("author", "author", "token")
+
+
+def test_tokens_are_listed_without_anything_that_lets_in(secured: Secured) -> None:
+    listed = secured.ask("GET", "/api/v1/tokens", "admin")
+
+    assert {row["name"] for row in listed.json()["tokens"]} == set(secured.texts)
+    assert not any(token.sha256 in listed.text for token in secured.tokens.values())
+
+
+def test_no_token_is_in_the_log_or_an_answer(
+    secured: Secured, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    caplog.set_level(logging.DEBUG)
+    answers = [
+        secured.ask("GET", "/api/v1/runs", who, headers=headers)
+        for who in ("viewer", "admin")
+        for headers in ({}, {"Authorization": f"Basic {secured.texts[who]}"})
+    ]
+    answers.append(secured.ask("GET", f"/api/v1/runs?token={secured.texts['admin']}"))
+    answers.append(secured.ask("POST", "/api/v1/runs", "operator", content=b"{"))
+
+    # Lines of the client, and lines that the server disables (`access_log`) and pytest enables.
+    others = ("httpx", "httpcore", "uvicorn.access")
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith(others)]
+    said = "".join((*capsys.readouterr(), *ours, *(answer.text for answer in answers)))
+    assert [text for text in secured.texts.values() if text.split("_", 2)[2] in said] == []
+
+
+def test_browser_logs_in_with_a_token_and_out_again(secured: Secured) -> None:
+    with httpx.Client(base_url=secured.url, timeout=30) as browser:
+        page = browser.get("/ui/pipelines?state=failed", headers={"Accept": "text/html"})
+        assert (page.status_code, page.headers["location"]) == (
+            303,
+            "/ui/login?next=%2Fui%2Fpipelines%3Fstate%3Dfailed",
+        )
+        form = browser.get(page.headers["location"])
+        assert 'value="/ui/pipelines?state=failed"' in form.text
+        assert "frame-ancestors 'none'" in form.headers["content-security-policy"]
+
+        wrong = browser.post("/ui/login", data={"token": "nbs_x", "next": "/ui"})
+        assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        done = browser.post("/ui/login", data={"token": secured.texts["viewer"], "next": "/ui/pipelines"})
+
+        assert (done.status_code, done.headers["location"]) == (303, "/ui/pipelines")
+        cookie = done.headers["set-cookie"]
+        assert all(
+            word in cookie for word in ("nimbus=", "HttpOnly", "SameSite=lax", "Path=/", "Max-Age=43200")
+        )
+        assert secured.texts["viewer"].split("_", 2)[2] not in cookie
+        assert browser.get("/api/v1/whoami").json()["name"] == "viewer"
+        assert code(browser.post("/api/v1/pipelines/sums/pause"))[0] == 403
+        cross = {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}
+        assert code(browser.post("/api/v1/pipelines/sums/pause", headers=cross)) == (
+            403,
+            "cross_site_request",
+        )
+        assert (
+            code(browser.post("/ui/login", data={"token": secured.texts["admin"]}, headers=cross))[0] == 403
+        )
+
+        secured.know(secured.tokens["admin"])
+        assert code(browser.get("/api/v1/whoami")) == (401, "token_missing"), "revoked with its token"
+        secured.know(*secured.tokens.values())
+        browser.post("/ui/logout")
+        assert code(browser.get("/api/v1/whoami")) == (401, "token_missing")
+
+
+def test_session_is_accepted_by_another_scheduler_with_the_same_key_alone(secured: Secured) -> None:
+    begun = httpx.post(f"{secured.url}/ui/login", json={"token": secured.texts["viewer"]}, timeout=30)
+    session = begun.cookies["nimbus"]
+    known = {token.id: token for token in secured.tokens.values()}
+    same, other = Gate(required=True), Gate(required=True)
+    same.know_store(known, b"k" * 32)
+    other.know_store(known, b"o" * 32)
+
+    found = [gate.admit(Credentials(session=session), datetime.now(UTC), 0.0) for gate in (same, other)]
+
+    assert begun.status_code == 204
+    assert [getattr(one, "name", "refused") for one in found] == ["viewer", "refused"]
+
+
+def test_login_leads_to_pages_of_this_server_alone(secured: Secured) -> None:
+    elsewhere = (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "/ui\\..\\evil",
+        "/ui\r\nX: y",
+        "javascript:x",
+        "",
+    )
+    for after in elsewhere:
+        data = {"token": secured.texts["viewer"], "next": after}
+        done = httpx.post(f"{secured.url}/ui/login", data=data, timeout=30)
+        assert (done.status_code, done.headers["location"]) == (303, "/ui"), after
+
+    page = httpx.get(f"{secured.url}/ui/login", params={"next": '/ui"><script>'}, timeout=30)
+    assert "<script>" not in page.text
+
+
+def test_login_at_a_provider_that_there_is_not_is_not_found(secured: Secured) -> None:
+    answers = [secured.ask("GET", f"/ui/login/{step}") for step in ("provider", "callback?code=x&state=y")]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert "/ui/login/provider" not in secured.ask("GET", "/ui/login").text
+
+
+def test_other_methods_of_open_paths_are_not_found_and_name_nobody(secured: Secured) -> None:
+    for method, path in (("GET", "/ui/logout"), ("PUT", "/ui/login")):
+        answer = secured.ask(method, path)
+
+        assert 400 <= answer.status_code < 500, (method, path, answer.status_code)
+        assert "leader" not in answer.text
+
+
+def test_stranger_who_asks_for_a_file_that_is_not_there_is_told_so_and_nothing_else(secured: Secured) -> None:
+    answers = [secured.ask("GET", f"/ui/static/{place}") for place in ("x/none.js", "none", "a/b/c/d")]
+
+    assert [(answer.status_code, "<html" in answer.text) for answer in answers] == [(404, False)] * 3
+
+
+def test_login_form_that_is_none_is_refused_kindly(secured: Secured) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    for body in (b"", b"token", b"\xff", b"token=" + b"x" * 200_000, b"a=1&" * 50):
+        answer = httpx.post(f"{secured.url}/ui/login", content=body, headers=headers, timeout=30)
+        assert (answer.status_code, "not known" in answer.text) == (401, True)
+
+
+def test_cookie_over_tls_is_for_this_host_and_tls_alone(world: World) -> None:
+    gate = Gate(required=True, secure=True)
+    made = new_token()
+    token = Token(id=made.id, name="ada", role=AccessRole.VIEWER, sha256=made.sha256, created_at=T0)
+    gate.know_store({token.id: token}, b"k" * 32)
+    client = TestClient(create_app(replace(world.services(), gate=gate)), base_url="https://localhost")
+
+    done = client.post("/ui/login", json={"token": made.text})
+
+    assert all(word in done.headers["set-cookie"] for word in ("__Host-nimbus=", "Secure", "HttpOnly"))
+    assert client.get("/api/v1/whoami").json()["name"] == "ada"
+    plain = {"Cookie": f"nimbus={done.cookies['__Host-nimbus']}"}
+    assert (
+        TestClient(client.app, base_url="https://localhost").get("/api/v1/whoami", headers=plain).status_code
+        == 401
+    )

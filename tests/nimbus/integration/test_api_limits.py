@@ -1,0 +1,151 @@
+"""Pools, cordoned workers and queued runs: the API and the command line, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import Result
+
+from nimbus.domain import lifecycle
+from nimbus.domain.commands import (
+    CordonWorker,
+    RemovePool,
+    RemoveVariable,
+    SetPool,
+    SetVariable,
+    UncordonWorker,
+)
+from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.leader_report import LeaderReport, LimitUse
+from nimbus.domain.settings import ClusterSettings
+from tests.nimbus.definitions import active
+
+Invoke = Callable[..., Result]
+
+
+def submitted(world: Any) -> Any:
+    (queued,) = world.cluster.commands()
+    return queued.command
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("pool", "set", "db", "10"), SetPool(pool="db", size=10)),
+        (("pool", "remove", "db"), RemovePool(pool="db")),
+        (("var", "set", "dwh", "jdbc:x"), SetVariable(name="dwh", value="jdbc:x")),
+        (("var", "remove", "dwh"), RemoveVariable(name="dwh")),
+        (
+            ("worker", "cordon", "w1", "--reason", "disk"),
+            CordonWorker(worker=WorkerId("w1"), reason="disk"),
+        ),
+        (("worker", "uncordon", "w1"), UncordonWorker(worker=WorkerId("w1"))),
+    ],
+)
+def test_command_line_submits_the_command_that_it_names(
+    world: Any, nimbus: Invoke, words: tuple[str, ...], command: object
+) -> None:
+    done = nimbus(*words)
+    assert (done.exit_code, done.stdout) == (0, "done\n")
+
+    world.deciding, world.health.leading = False, None
+    assert nimbus(*words).exit_code == 6
+    assert submitted(world) == command
+
+
+def test_pools_are_listed_as_the_leader_says_and_counted_from_runs_while_nobody_leads(
+    world: Any, nimbus: Invoke, api_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster.put(ClusterSettings(pools={"api": 4, "db": 5}))
+    run = world.new_run("r1")
+    taking = [
+        replace(task, spec=replace(task.spec, pools={"db": 2}, needs=())) for task in run.tasks.values()
+    ]
+    world.opened(replace(run, tasks=run.tasks.replaced(taking)), "extract")
+
+    world.cluster.put(replace(world.health.me, epoch=None, recovered_at=None))
+    table = nimbus("pool", "list").stdout.splitlines()
+    assert [line.split() for line in table[-2:]] == [["api", "4", "0", "0"], ["db", "5", "2", "1"]]
+
+    said = LeaderReport(limits=LimitUse(pools={"db": 3}, waiting={"db": 9}))
+    world.cluster.put(replace(world.health.me, epoch=7, recovered_at=world.clock.now(), report=said))
+    monkeypatch.setattr(world.cluster, "runs", None)  # there may be ten thousand, so they must not be read
+    found = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
+    assert found[1] == {"name": "db", "size": 5, "used": 3, "waiting": 9}
+
+
+def test_pools_are_counted_from_runs_while_a_new_leader_reads_the_state(world: Any, api_url: str) -> None:
+    world.cluster.put(ClusterSettings(pools={"db": 5}))
+    run = world.new_run("r1")
+    taking = [replace(task, spec=replace(task.spec, pools={"db": 2})) for task in run.tasks.values()]
+    world.opened(replace(run, tasks=run.tasks.replaced(taking)), "extract")
+    said = LeaderReport(limits=LimitUse(pools={"db": 4}))
+    former = replace(world.health.me, id="s2", epoch=7, recovered_at=world.clock.now(), report=said)
+    world.cluster.put(former, replace(world.health.me, epoch=8, recovered_at=None))
+
+    (found,) = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
+
+    assert found["used"] == 2
+
+
+def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    drain = ("worker", "drain", "w1", "--reason", "disk", "--timeout", "0")
+    late = nimbus(*drain)
+    world.cluster.drop_run("r1")
+
+    done = nimbus(*drain)
+
+    assert late.exit_code == 5
+    assert "still has 1 open attempts and stays cordoned" in late.stderr
+    assert (done.exit_code, done.stdout) == (0, "worker w1 has no open attempt, and gets no new tasks\n")
+
+
+def test_cordoned_worker_is_shown_with_its_reason(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.cluster.put(ClusterSettings(cordoned={WorkerId("w1"): "new disk"}), world.new_run("r1"))
+
+    (worker,) = httpx.get(f"{api_url}/api/v1/workers").json()["workers"]
+    run = httpx.get(f"{api_url}/api/v1/runs/r1").json()
+    waiting = next(task for task in run["tasks"] if task["name"] == "extract")
+
+    assert worker["cordoned"] == "new disk"
+    assert "cordoned: new disk" in nimbus("cluster", "workers").stdout
+    assert waiting["why"].startswith("the only worker is draining or cordoned")
+
+
+def test_queued_run_is_shown_with_its_place(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.cluster.put(active(replace(world.spec, concurrency=Concurrency(limit=1))))
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(lifecycle.queued(world.new_run("r2")))
+
+    found = httpx.get(f"{api_url}/api/v1/runs/r2").json()
+    shown = nimbus("run", "show", "r2").stdout
+    listed = nimbus("run", "list", "--state", "queued").stdout
+
+    said = "1st of 1 in the queue, waits for run r1 to end, of pipeline sums: concurrency.limit is 1"
+    assert (found["state"], found["why"]) == ("queued", said)
+    assert f"waits     {said}" in shown
+    assert "r2" in listed
+    assert "r1" not in listed
+
+
+def test_variables_are_listed_with_their_values(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.cluster.put(ClusterSettings(variables={"dwh": "jdbc:x", "b": "1"}))
+
+    assert httpx.get(f"{api_url}/api/v1/variables").json() == {"variables": {"b": "1", "dwh": "jdbc:x"}}
+    assert [line.split() for line in nimbus("var", "list").stdout.splitlines()[-2:]] == [
+        ["b", "1"],
+        ["dwh", "jdbc:x"],
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), [("a-b", "1"), ("1", "1"), ("items", "1"), ("a", "x" * 1025)])
+def test_variable_of_another_form_is_refused(api_url: str, name: str, value: str) -> None:
+    answer = httpx.put(f"{api_url}/api/v1/variables/{name}", json={"value": value})
+
+    assert answer.status_code == 422

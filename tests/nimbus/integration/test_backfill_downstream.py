@@ -1,0 +1,128 @@
+"""Backfills of the pipelines that wait for another one: planned by the API, created by the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from nimbus.api import backfill_plan
+from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.waits import PipelineWait
+from tests.nimbus.definitions import active
+
+Invoke = Callable[..., Result]
+RANGE = ("--from", "2026-02-01", "--to", "2026-02-03")
+CREATE = ("backfill", "create", "sums", *RANGE, "--downstream", "--id", "b1")
+MORNING = "2026-02-0{}T05:00:00Z"
+
+
+def waiting(name: str, cron: str | None, *upstream: str) -> PipelineSpec:
+    waits = tuple(PipelineWait(pipeline=PipelineName(one)) for one in upstream)
+    return PipelineSpec(
+        name=PipelineName(name),
+        schedule=None if cron is None else Schedule(cron=cron, timezone="Europe/Berlin"),
+        tasks=(TaskSpec(name=TaskName("there"), kind=TaskKind.WAIT, script="", waits_for=waits),),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _catalog(world: Any) -> None:
+    """`mart` waits for `sums`, and `report` for both, each day. `byhand` waits too, but has no schedule."""
+    world.cluster.put(
+        active(replace(world.spec, schedule=Schedule(cron="0 6 * * *", timezone="Europe/Berlin"))),
+        active(waiting("mart", "0 6 * * *", "sums")),
+        active(waiting("report", "0 6 * * *", "mart", "sums", "other")),
+        active(waiting("byhand", None, "sums")),
+        active(waiting("other", "0 6 * * *")),
+        active(waiting("draft", "0 6 * * *", "sums"), release=None),
+    )
+
+
+def test_dry_run_shows_what_would_be_backfilled_too_and_creates_nothing(world: Any, nimbus: Invoke) -> None:
+    answer = json.loads(nimbus(*CREATE, "--dry-run", "-o", "json").stdout)
+
+    rows = {row["pipeline"]: row for row in answer["downstream"]}
+    assert list(rows) == ["byhand", "mart", "report"]
+    assert rows["mart"] == {
+        "pipeline": "mart",
+        "upstream": ["sums"],
+        "first": MORNING.format(1),
+        "last": MORNING.format(3),
+        "total": 3,
+        "runs": 3,
+        "why": None,
+    }
+    assert rows["report"]["upstream"] == ["mart", "sums"]
+    assert (rows["byhand"]["first"], rows["byhand"]["runs"]) == (None, 0)
+    assert "no schedule" in rows["byhand"]["why"]
+    shown = nimbus(*CREATE, "--dry-run").stdout
+    assert "mart, sums" in shown and "no schedule" in shown
+    assert world.cluster.commands() == ()
+
+
+def test_each_pipeline_gets_a_backfill_after_those_it_waits_for(world: Any, nimbus: Invoke) -> None:
+    world.deciding, world.health.leading = False, None
+
+    result = nimbus(*CREATE, "--max-parallel", "2", "--reprocess", "failed", "--param", "x=1")
+
+    assert result.exit_code == 6  # there is no leader, so they stay queued
+    assert "byhand gets no backfill" in result.stderr
+    made = [queued.command for queued in world.cluster.commands()]
+    assert [(one.pipeline, one.backfill) for one in made] == [
+        ("sums", "b1"),
+        ("mart", "b1-3"),
+        ("report", "b1-4"),
+    ]
+    assert {(one.request.max_parallel, one.request.reprocess, one.request.total) for one in made} == {
+        (2, "failed", 3)
+    }
+    assert [dict(one.request.parameters) for one in made] == [{"x": 1}, {}, {}]
+
+
+def test_what_was_created_before_a_refusal_is_told(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, decide = iter([None, ("backfill_overlaps", "wait for its end")]), world.cluster._decide
+
+    def refuse_the_second(queued: Any) -> Any:
+        world.refuse = next(answers)
+        return decide(queued)
+
+    monkeypatch.setattr(world.cluster, "_decide", refuse_the_second)
+
+    result = nimbus(*CREATE)
+
+    assert result.exit_code == 4
+    assert "created up to b1; to continue after backfill_overlaps, repeat it with --id b1" in result.stderr
+
+
+def test_all_of_them_are_told_as_json(nimbus: Invoke) -> None:
+    answer = json.loads(nimbus(*CREATE, "-o", "json").stdout)
+
+    assert [(one["id"], one["status"]) for one in answer["backfills"]] == [
+        ("b1", "accepted"),
+        ("b1-3", "accepted"),
+        ("b1-4", "accepted"),
+    ]
+
+
+def test_dates_that_would_count_before_they_are_run_again_are_refused(nimbus: Invoke) -> None:
+    result = nimbus(*CREATE, "--reprocess", "all")
+
+    assert result.exit_code == 4
+    assert "earlier success" in result.stderr
+
+
+def test_too_many_pipelines_are_refused(nimbus: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_plan, "MOST_DOWNSTREAM", 2)
+
+    result = nimbus(*CREATE)
+
+    assert result.exit_code == 4
+    assert "3 pipelines wait for sums" in result.stderr

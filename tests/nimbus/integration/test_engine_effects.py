@@ -1,0 +1,670 @@
+"""Effects on their own threads: a waiting effect does not block others, and closing ends all waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nimbus.adapters.memory import MemoryHistory
+from nimbus.domain import lifecycle
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.children import ChildSpec, Parent
+from nimbus.domain.commands import CommandOutcome, PurgeRuns
+from nimbus.domain.drafts import Draft
+from nimbus.domain.errors import NimbusError, RefusedError
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.purge import Purged, PurgeOrder
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.slots import End, Slots
+from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import DataSource, Look, Seen
+from nimbus.engine.agenda import Subject
+from nimbus.engine.decision import (
+    ArchiveOutcomes,
+    ArchiveRun,
+    BuildRun,
+    LookAt,
+    PrepareRelease,
+    RenderTask,
+    ResignLeadership,
+    StorePurge,
+)
+from nimbus.engine.earlier_runs import EarlierRuns
+from nimbus.engine.effects import Effects
+from nimbus.engine.news import (
+    BuildingFailed,
+    DataSeen,
+    News,
+    OutcomesArchived,
+    PurgeStored,
+    ReleasePrepared,
+    RenderingFailed,
+    RunArchived,
+    RunBuilt,
+    TaskRendered,
+)
+from nimbus.engine.refusal import Refusal
+from nimbus.engine.sending import AlertSender
+from nimbus.engine.state import Built
+from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
+from nimbus.records import UnreadableRecordError
+from nimbus.templates.answers import TemplateError, TemplateHelperError
+from tests.nimbus.children_stage import parent
+from tests.nimbus.definitions import OnDisk, active
+from tests.nimbus.in_process_templates import InProcessTemplates
+
+Eventually = Callable[..., None]
+NAME = PipelineName("p")
+RELEASE = ReleaseOf(NAME, ReleaseDigest("a" * 64))
+SPEC = PipelineSpec(name=NAME)
+
+
+def finished(run_id: str) -> Run:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    return Run(
+        id=RunId(run_id),
+        pipeline=NAME,
+        release=RELEASE.digest,
+        parameters={},
+        logical_date=now,
+        created_at=now,
+        cause=RunCause.MANUAL,
+        priority=Priority.LOW,
+        failure_strategy=FailureStrategy.END,
+        state=RunState.SUCCEEDED,
+        finished_at=now,
+    )
+
+
+SECOND = TaskName("second")
+
+
+class History(MemoryHistory):
+    """A history that fails for some runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: dict[str, Exception] = {}
+        self.tries: list[str] = []
+
+    def store(self, run: Run) -> None:
+        self.tries.append(run.id)
+        if run.id in self.bad:
+            raise self.bad[run.id]
+        super().store(run)
+
+
+class Preparer:
+    def __init__(self) -> None:
+        self.trouble: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def prepare(self, release: ReleaseOf) -> PipelineSpec:
+        self.gate.wait(60)
+        if self.trouble is not None:
+            raise self.trouble
+        return SPEC
+
+
+class Renderer(InProcessTemplates):
+    """Templates that a test blocks or breaks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trouble: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def render(self, run: Run) -> Run:
+        self.gate.wait(60)
+        if self.trouble is not None:
+            raise self.trouble
+        return super().render(run)
+
+    def close(self) -> None:
+        self.gate.set()
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.history, self.preparer, self.renderer = History(), Preparer(), Renderer()
+        self.told: list[News] = []
+        self.resigned: list[str] = []
+        self.unreadable: set[str] = set()
+        self.read: list[str] = []
+        self.looked: list[Look] = []
+        self.no_definition: Exception | None = None
+        self.no_slots: Exception | None = None
+        self.archived: Run | None = None
+        self.removed: set[AttemptId] = set()
+        self.effects = Effects(
+            read_run=self.read_run,
+            read_slots=self.read_slots,
+            history=self.history,
+            preparer=self.preparer,
+            definitions=self,
+            renderer=self.renderer,
+            look=self.look,
+            sender=AlertSender(
+                {}, cluster="c", public_url="", leads_in=lambda _: True, tell=self.told.append
+            ),
+            resign=lambda reason, _to: self.resigned.append(reason),
+            tell=self.told.append,
+        )
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        if self.no_definition is not None:
+            raise self.no_definition
+        return OnDisk().definition(release)
+
+    def read_slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        if self.no_slots is not None:
+            raise self.no_slots
+        there = [attempt for attempt in attempts if attempt not in self.removed]
+        return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in there}
+
+    def look(self, look: Look) -> Seen:
+        self.looked.append(look)
+        self.renderer.gate.wait(60)
+        if look.address == "/broken":
+            raise ValueError("test")
+        return Seen(True, "")
+
+    def read_run(self, run_id: RunId) -> Run:
+        self.read.append(run_id)
+        if run_id in self.unreadable:
+            raise UnreadableRecordError(f"/runs/{run_id}", "test")
+        return self.archived or finished(run_id)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.preparer.gate.set()
+    bench.effects.close()
+
+
+def test_a_run_that_cannot_be_stored_holds_up_no_other_and_is_tried_again(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.bad["p-1"] = StoreUnavailableError("not now")
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+    assert RunArchived(RunId("p-1")) not in bench.told
+    bench.history.bad.clear()
+    eventually(lambda: RunArchived(RunId("p-1")) in bench.told)
+    assert bench.history.read(RunId("p-1")) == finished("p-1")
+
+
+def test_a_run_that_no_history_can_hold_is_left_and_not_tried_for_ever(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.bad["p-1"] = ValueError("cannot be encoded")
+    for run_id in ("p-1", "p-2", "p-3"):
+        bench.effects.start(ArchiveRun(RunId(run_id)))
+
+    eventually(lambda: RunArchived(RunId("p-3")) in bench.told)
+    assert bench.history.tries == ["p-1", "p-2", "p-3"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [(RefusedError("no_definition", "x"), "no_definition"), (KeyError("x"), "internal")]
+)
+def test_a_release_that_cannot_be_had_is_told_with_its_code(
+    bench: Bench, eventually: Eventually, trouble: Exception, code: str
+) -> None:
+    bench.preparer.trouble = trouble
+    bench.effects.start(PrepareRelease(RELEASE))
+
+    eventually(lambda: bench.told)
+    (news,) = bench.told
+    assert isinstance(news, ReleasePrepared)
+    assert isinstance(news.result, Refusal)
+    assert news.result.code == code
+
+
+def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, eventually: Eventually) -> None:
+    refusal = CommandOutcome(
+        command=CommandId("cmd-1"),
+        accepted=False,
+        code="busy",
+        message="",
+        decided_at=datetime(2026, 3, 1, tzinfo=UTC),
+        epoch=1,
+    )
+    bench.history.set_down(True)
+    bench.effects.start(ArchiveOutcomes((refusal,)))
+    bench.effects.start(ResignLeadership("it goes on"))
+    eventually(lambda: bench.resigned)
+    assert bench.told == []
+
+    bench.history.set_down(False)
+    eventually(lambda: OutcomesArchived((refusal.command,)) in bench.told)
+    assert bench.history.outcomes(None, 9) == (refusal,)
+
+
+def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually) -> None:
+    bench.preparer.gate.clear()
+    bench.effects.start(PrepareRelease(RELEASE))
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: RunArchived(RunId("p-1")) in bench.told)
+    bench.preparer.gate.set()
+    eventually(lambda: ReleasePrepared(RELEASE, SPEC) in bench.told)
+
+
+def test_a_slow_release_holds_up_no_other(bench: Bench, eventually: Eventually) -> None:
+    quick, prepare = ReleaseOf(NAME, ReleaseDigest("b" * 64)), bench.preparer.prepare
+    bench.preparer.gate.clear()
+    bench.preparer.prepare = lambda release: SPEC if release == quick else prepare(release)  # type: ignore[method-assign]
+
+    bench.effects.start(PrepareRelease(RELEASE))
+    bench.effects.start(PrepareRelease(quick))
+
+    eventually(lambda: bench.told == [ReleasePrepared(quick, SPEC)])
+    bench.preparer.gate.set()
+    eventually(lambda: len(bench.told) == 2)
+
+
+def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.bad["p-1"] = StoreUnavailableError("not now")
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+    eventually(lambda: len(bench.history.tries) > 1)
+    bench.effects.close()
+    eventually(lambda: not any(t.name.startswith("nimbus-archive") for t in threading.enumerate()))
+
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+    bench.effects.start(ResignLeadership("late"))
+    assert "p-2" not in bench.history.tries
+    assert bench.resigned == []
+
+
+WAITING = Subject("command", "cmd-0")
+TASK = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ ds }}",))
+RECORD = active(replace(SPEC, name=PipelineName("q"), tasks=(TASK,)))
+DRAFT = Draft(
+    id=RunId("q-9"),
+    pipeline=RECORD.name,
+    release=RECORD.published,
+    parameters={},
+    logical_date=RECORD.updated_at,
+    cause=RunCause.MANUAL,
+    asked_at=RECORD.updated_at,
+)
+
+
+def test_a_run_is_built_and_its_result_told(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(BuildRun(WAITING, DRAFT))
+
+    eventually(lambda: bench.told)
+    (told,) = bench.told
+    assert isinstance(told, RunBuilt)
+    assert isinstance(told.built.result, Run)
+    assert (told.subject, told.built.draft) == (WAITING, DRAFT)
+    assert told.built.result.tasks[TaskName("a")].spec.args == ("2026-03-01",)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (
+            TemplateError("too costly"),
+            RunBuilt(WAITING, Built(DRAFT, Refusal("template", "too costly"))),
+        ),
+        (helper_away := TemplateHelperError("no process"), BuildingFailed(WAITING, DRAFT, helper_away)),
+        (defect := RuntimeError("a defect"), BuildingFailed(WAITING, DRAFT, defect)),
+    ],
+    ids=["its own fault", "no helper", "a defect"],
+)
+def test_a_draft_is_refused_for_its_own_faults_only(
+    bench: Bench, eventually: Eventually, trouble: Exception, told: News
+) -> None:
+    bench.renderer.trouble = trouble
+    bench.effects.start(BuildRun(WAITING, DRAFT))
+
+    eventually(lambda: bench.told)
+    assert bench.told == [told]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (
+            RefusedError("no_definition", "it has none"),
+            RunBuilt(WAITING, Built(DRAFT, Refusal("no_definition", "it has none"))),
+        ),
+        (not_here := DefinitionNotHereError(RELEASE), BuildingFailed(WAITING, DRAFT, not_here)),
+    ],
+    ids=["never", "not now"],
+)
+def test_a_run_of_a_release_that_can_never_be_used_is_refused(
+    bench: Bench, eventually: Eventually, trouble: Exception, told: News
+) -> None:
+    bench.no_definition = trouble
+    bench.effects.start(BuildRun(WAITING, DRAFT))
+
+    eventually(lambda: bench.told)
+    assert bench.told == [told]
+
+
+def test_a_slow_template_holds_up_neither_releases_nor_history(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    bench.effects.start(BuildRun(WAITING, DRAFT))
+    bench.effects.start(PrepareRelease(RELEASE))
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: len(bench.told) == 2)
+    assert not any(isinstance(news, RunBuilt) for news in bench.told)
+    bench.effects.close()  # ends the wait
+
+
+def test_a_run_whose_record_cannot_be_read_is_left_and_not_tried_for_ever(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.unreadable.add("p-1")
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+    assert (bench.history.tries, bench.read) == (["p-2"], ["p-1", "p-2"])
+
+
+def test_release_of_a_child_run_is_fetched_when_it_is_not_on_this_disk(
+    bench: Bench, eventually: Eventually
+) -> None:
+    spec = parent(ChildSpec(pipeline=RECORD.name, parameters={}))
+    run = replace(finished("p-1"), tasks=Tasks(TaskRun(spec=task) for task in spec.tasks))
+    link = Parent(run=run.id, task=spec.tasks[0].name, attempt=1, index=0, depth=1)
+    child = replace(DRAFT, parent=link)
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.gate.clear()
+    bench.effects.start(BuildRun(WAITING, child, run))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+
+    bench.no_definition = None
+    bench.preparer.gate.set()
+
+    eventually(lambda: len(bench.told) == 2)
+    told = bench.told[1]
+    assert isinstance(told, RunBuilt)
+    assert isinstance(told.built.result, Run)
+    assert (told.built.result.parent, told.built.draft) == (link, child)
+
+
+def test_child_run_whose_release_cannot_be_had_is_refused(bench: Bench, eventually: Eventually) -> None:
+    child = replace(DRAFT, parent=Parent(run=RunId("p"), task=TaskName("a"), attempt=1, index=0, depth=1))
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
+    bench.effects.start(BuildRun(WAITING, child, finished("p")))
+
+    eventually(lambda: bench.told)
+    refusal = Refusal("release_absent", "storage does not have it")
+    assert bench.told == [RunBuilt(WAITING, Built(child, refusal))]
+
+
+def end_of(attempt: AttemptId, result: dict[str, Any]) -> End:
+    now = DRAFT.asked_at
+    return End(attempt=str(attempt), outcome=Outcome.SUCCEEDED, written_by="t", ended_at=now, result=result)
+
+
+def reading(argument: str) -> RenderTask:
+    """Render a task that reads the result of a succeeded task."""
+    plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
+    load = TaskSpec(
+        name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py", args=(argument,), reads=(plan.name,)
+    )
+    run = replace(
+        finished("p-1"),
+        state=RunState.RUNNING,
+        tasks=Tasks([TaskRun(spec=plan), TaskRun(spec=load)]),
+    )
+    run = lifecycle.open_attempt(run, plan.name, worker=WorkerId("w"), epoch=1, now=DRAFT.asked_at)
+    attempt = AttemptId(run.id, plan.name, 1)
+    end = end_of(attempt, {"rows": 3})
+    return RenderTask(
+        lifecycle.close_attempt(run, attempt, end, max_mishaps=1, now=DRAFT.asked_at), load.name
+    )
+
+
+def test_task_is_rendered_with_the_results_in_the_ends_of_those_that_it_reads(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.effects.start(reading("{{ tasks.plan.result.rows }} rows"))
+
+    eventually(lambda: bench.told)
+    (news,) = bench.told
+    assert isinstance(news, TaskRendered)
+    assert isinstance(news.result, TaskSpec)
+    assert news.result.args == ("3 rows",)
+
+
+def test_task_whose_template_is_at_fault_is_refused(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(reading("{{ tasks.plan.result.rows.x }}"))
+
+    eventually(lambda: bench.told)
+    (news,) = bench.told
+    assert isinstance(news, TaskRendered)
+    assert isinstance(news.result, Refusal)
+
+
+def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, eventually: Eventually) -> None:
+    bench.no_slots = StoreUnavailableError("no answer")
+    bench.effects.start(reading("{{ tasks.plan.result.rows }}"))
+
+    eventually(lambda: bench.told)
+    assert bench.told == [RenderingFailed(RunId("p-1"), TaskName("load"), bench.no_slots)]
+
+
+FILE, URL = Look(DataSource.FILE, "/there"), Look(DataSource.HTTP, "http://host/there")
+
+
+def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    for _ in range(3):
+        bench.effects.start(LookAt(FILE))
+    bench.renderer.gate.set()
+
+    eventually(lambda: bench.told == [DataSeen(FILE, Seen(True, ""))])
+    bench.effects.start(LookAt(FILE))
+    eventually(lambda: bench.looked == [FILE, FILE])
+
+
+def test_files_that_hang_hold_up_no_other_look(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    for number in range(5):
+        bench.effects.start(LookAt(Look(DataSource.FILE, f"/{number}")))
+    bench.effects.start(LookAt(URL))
+
+    eventually(lambda: URL in bench.looked)
+    bench.renderer.gate.set()
+
+
+def test_a_look_that_fails_for_no_known_reason_is_told_as_not_there(
+    bench: Bench, eventually: Eventually
+) -> None:
+    broken = Look(DataSource.FILE, "/broken")
+    bench.effects.start(LookAt(broken))
+
+    eventually(lambda: bench.told == [DataSeen(broken, Seen(False, "ValueError('test')"))])
+
+
+def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = reading("").run
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: bench.told)
+    assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}
+
+
+def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its_attempts(
+    bench: Bench, eventually: Eventually
+) -> None:
+    run = reading("").run
+    again = replace(run.tasks[TaskName("plan")], spec=replace(run.tasks[TaskName("plan")].spec, name=SECOND))
+    bench.archived = replace(run, tasks=Tasks([*run.tasks.values(), again]))
+    bench.effects.start(ArchiveRun(run.id))
+    eventually(lambda: len(bench.told) == 1)
+
+    bench.removed.add(AttemptId(run.id, SECOND, 1))
+    bench.effects.start(ArchiveRun(run.id))
+    eventually(lambda: len(bench.told) == 2)
+
+    assert bench.history.results(run.id) == {"plan": {"rows": 3}, "second": {"rows": 3}}
+
+
+def a_rerun(of: str = "p-0") -> BuildRun:
+    selection = Selection(scope=Scope.ALL, reuse=RunId(of), is_rerun=True)
+    return BuildRun(Subject("command", "cmd-1"), replace(DRAFT, selection=selection))
+
+
+def built_by(bench: Bench) -> Run | Refusal | None:
+    (told,) = (news for news in bench.told if isinstance(news, RunBuilt))
+    return told.built.result
+
+
+def test_release_of_a_rerun_is_fetched_when_it_is_not_here(bench: Bench, eventually: Eventually) -> None:
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    prepare = bench.preparer.prepare
+
+    def fetched(release: ReleaseOf) -> PipelineSpec:
+        bench.no_definition = None
+        return prepare(release)
+
+    bench.preparer.prepare = fetched  # type: ignore[method-assign]
+    bench.archived = replace(finished("p-0"), pipeline=RECORD.name)
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    run = built_by(bench)
+    assert isinstance(run, Run)
+    assert run.rerun_of == "p-0"
+
+
+def test_rerun_is_refused_when_its_release_cannot_be_had(bench: Bench, eventually: Eventually) -> None:
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    refusal = built_by(bench)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.message) == ("release_absent", "storage does not have it")
+
+
+def test_run_that_uses_a_live_one_is_refused(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = replace(finished("p-0"), pipeline=RECORD.name, state=RunState.RUNNING)
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    refusal = built_by(bench)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "run_live"
+
+
+PURGE = CommandId("cmd-0000000007")
+
+
+def reusing(run_id: str, reused: Reused) -> Run:
+    spec = TaskSpec(name=SECOND, kind=TaskKind.PYTHON, script="s.py")
+    return replace(finished(run_id), tasks=Tasks([TaskRun(spec=spec, reused=reused)]))
+
+
+def an_order(run_id: str, *parts: Part) -> PurgeOrder:
+    what = PurgeRuns(parts=parts, reason="space", run_id=RunId(run_id))
+    return PurgeOrder(what=what, at=datetime(2026, 3, 1, tzinfo=UTC), by="ann")
+
+
+def test_purge_is_stored_before_its_command_is_answered_also_when_storage_is_away_at_first(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.store(finished("p-1"))
+    bench.history.set_down(True)
+    order = an_order("p-1", Part.HISTORY)
+    bench.effects.start(StorePurge(PURGE, order))
+    eventually(lambda: bench.effects._failures > 0)
+    assert bench.told == []
+
+    bench.history.set_down(False)
+
+    eventually(lambda: bench.told == [PurgeStored(PURGE, None)])
+    assert bench.history.orders == {PURGE: order}
+
+
+def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, eventually: Eventually) -> None:
+    later = reusing("p-2", Reused(run=RunId("p-1"), attempt=None))
+    for run in (finished("p-1"), later):
+        bench.history.store(run)
+    for run_id, parts in (("nobody", Part.LOGS), ("p-1", Part.OUTPUTS), ("p-1", Part.LOGS)):
+        bench.effects.start(StorePurge(PURGE, an_order(run_id, parts)))
+
+    eventually(lambda: len(bench.told) == 3)
+
+    answers = [news.answer for news in bench.told if isinstance(news, PurgeStored)]
+    assert [answer.code if answer else None for answer in answers] == ["unknown_run", "run_reused", None]
+
+
+def test_scheduled_run_that_may_exist_is_refused_if_it_does(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(BuildRun(Subject("pipeline", "p"), replace(DRAFT, may_exist=True)))
+
+    eventually(lambda: bool(bench.told))
+
+    assert built_by(bench) == Refusal("run_exists", f"run {DRAFT.id} exists already")
+
+
+def test_run_exists_if_history_has_it_or_its_purge() -> None:
+    history, (known, purged) = History(), (finished("p-1"), finished("p-2"))
+    runs = EarlierRuns(lambda _: None, lambda _: {}, history)
+    history.store(known)
+    note = Purged(run=purged.id, pipeline=NAME, created_at=purged.created_at)
+    history.notes[purged.id] = note.with_parts(Part, an_order("p-2").said)
+
+    runs.check_none(RunId("p-3"))
+    for run in (known.id, purged.id):
+        with pytest.raises(RefusedError, match=f"run {run} exists already"):
+            runs.check_none(run)
+    history.set_down(True)
+    with pytest.raises(NimbusError):
+        runs.check_none(RunId("p-3"))
+
+
+def test_run_does_not_reuse_outputs_that_are_purged() -> None:
+    history = History()
+    attempt = Attempt(
+        number=1, worker=WorkerId("w"), opened_at=finished("p-1").created_at, opened_by_epoch=1, output="o"
+    )
+    reused = Reused(run=RunId("p-1"), attempt=attempt)
+    earlier, run = finished("p-1"), reusing("p-2", reused)
+    runs = EarlierRuns(lambda _: None, lambda _: {}, history)
+    runs.check_outputs(earlier, run)
+    note = Purged(run=earlier.id, pipeline=NAME, created_at=earlier.created_at)
+    said = an_order("p-1").said
+    history.notes[earlier.id] = note.with_parts([Part.LOGS], said)
+    runs.check_outputs(earlier, run)
+
+    history.notes[earlier.id] = note.with_parts([Part.OUTPUTS], said)
+    history.set_down(True)
+    EarlierRuns(lambda _: earlier, lambda _: {}, history).check_outputs(earlier, run)  # it is in ZooKeeper
+    history.set_down(False)
+
+    with pytest.raises(RefusedError, match="purged on 2026-03-01 by ann") as refused:
+        runs.check_outputs(earlier, run)
+    assert refused.value.code == "outputs_purged"
+    history.notes[earlier.id] = note.with_parts(Part, said)
+    with pytest.raises(RefusedError, match="run p-1 was purged on"):
+        runs.find(earlier.id, NAME)

@@ -1,0 +1,56 @@
+"""The leak check fails a test that leaves something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CONFTEST = Path(__file__).parents[1] / "property_settings.py"
+
+SUSPECTS = {
+    "thread": "gate = threading.Event(); threading.Thread(target=gate.wait, args=(5,), name='T').start()",
+    "daemon": "threading.Thread(target=threading.Event().wait, daemon=True, name='D').start()",
+    "child": "subprocess.Popen(['sleep', '321'])",
+    "forked": "os.fork() or os.execvpe('sleep', ['sleep', '322'], {})",
+    "detached": "subprocess.run(['sh', '-c', 'setsid sleep 323 >/dev/null 2>&1 &'], check=True)",
+    # Kept, because Python reaps an ended process when its object is dropped.
+    "unreaped": "request.config.kept = subprocess.Popen(['true'])",
+}
+INNOCENT = {
+    "pool": "with ThreadPoolExecutor(2) as pool: list(pool.map(str, range(4)))",
+    "reaped": "subprocess.run(['true'], check=True)",
+    "scoped": "request.getfixturevalue('wide')",
+}
+WIDE = """
+@pytest.fixture(scope="session")
+def wide(long_lived):
+    process = subprocess.Popen(["sleep", "324"])
+    long_lived.pids.add(process.pid)
+    yield
+    process.kill()
+    process.wait()
+"""
+
+
+def test_leaks_of_every_kind_fail_their_test_and_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "property_settings.py").write_text(
+        CONFTEST.read_text().replace("LEAK_GRACE_S = 15.0", "LEAK_GRACE_S = 0.3")
+    )
+    lines = ["import os, subprocess, threading, pytest"]
+    lines.append("from concurrent.futures import ThreadPoolExecutor")
+    lines.append(WIDE)
+    lines += [f"def test_{name}(request):\n    {body}" for name, body in (SUSPECTS | INNOCENT).items()]
+    (tmp_path / "test_inner.py").write_text("\n".join(lines))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rEf", "-p", "no:cacheprovider", "-c", "/dev/null", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    failed = {line.split("::test_")[1].split()[0] for line in done.stdout.splitlines() if line[:5] == "ERROR"}
+    assert failed == set(SUSPECTS), done.stdout
+    assert f"{len(SUSPECTS | INNOCENT)} passed, {len(SUSPECTS)} errors" in done.stdout

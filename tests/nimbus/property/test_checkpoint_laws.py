@@ -1,0 +1,152 @@
+"""The checkpoint at an attempt's start, in random histories of attempts that are killed or fenced.
+
+The laws: the next attempt gets each checkpoint that the board has accepted; later checkpoints of a fenced
+attempt are never visible; and the checkpoint at an attempt's start equals that of any other read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leader import FencingToken
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.domain import writes as w
+from nimbus.domain.checkpoints import earlier, inherited
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError
+from nimbus.worker.testing import FileBoard
+from tests.nimbus.leader_writes import commit
+from tests.nimbus.loading import loaded
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STEPS = st.one_of(
+    st.sampled_from(["open", "claim", "fence", "fail"]),
+    st.tuples(st.just("keep"), st.integers(1, 4)),
+)
+
+
+@dataclass
+class History:
+    """Attempts of one task, on a board and in a model."""
+
+    board: AttemptBoard
+    leader: _Leader
+    number: int = 0
+    values: int = 0
+    claimed: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    newest: dict[int, str] = field(default_factory=dict)
+    """The last accepted checkpoint by attempt: while it ran, or with its END."""
+    told: dict[int, str | None] = field(default_factory=dict)
+    """The checkpoints with which attempts began."""
+
+    def step(self, name: str, zombie: int) -> None:
+        attempt = self.number
+        if name == "open" and (attempt == 0 or attempt in self.ended):
+            self.number += 1
+            self.leader.open(_id(self.number))
+            self.told[self.number] = self.look(self.number)
+        elif name == "claim" and attempt and attempt not in self.claimed | self.ended:
+            self.board.claim(Claim(attempt=str(_id(attempt)), claimed_at=NOW, nonce=str(attempt)))
+            self.claimed.add(attempt)
+        elif name in ("fence", "fail") and attempt in self.claimed - self.ended:
+            self.end(attempt, brings=name == "fail")
+        elif name == "keep" and zombie in self.claimed:
+            self.keep(zombie)
+
+    def end(self, attempt: int, *, brings: bool) -> None:
+        value = self.value() if brings else None
+        end = End(
+            attempt=str(_id(attempt)),
+            outcome=Outcome.FAILED,
+            written_by="runner",
+            ended_at=NOW,
+            checkpoint=value,
+            nonce=str(attempt) if brings else None,
+        )
+        assert self.board.end(end) == end
+        self.ended.add(attempt)
+        if value is not None:
+            self.newest[attempt] = value
+
+    def keep(self, attempt: int) -> None:
+        value = self.value()
+        try:
+            self.board.keep_checkpoint(_id(attempt), str(attempt), value)
+        except AttemptWithdrawnError:
+            assert attempt in self.ended
+        else:
+            assert attempt not in self.ended, "a fenced attempt's checkpoint was accepted"
+            self.newest[attempt] = value
+
+    def value(self) -> str:
+        self.values += 1
+        return str(self.values)
+
+    def look(self, number: int) -> str | None:
+        return inherited(self.board.read_all(dict.fromkeys(earlier(_id(number)))))
+
+    def check(self) -> None:
+        for number, told in self.told.items():
+            before = [self.newest[one] for one in range(1, number) if one in self.newest]
+            assert told == (before[-1] if before else None) == self.look(number)
+
+
+class _Leader:
+    def __init__(self, board: FileBoard | None, store: ZooKeeperLeaderStore | None) -> None:
+        self._board, self._store = board, store
+
+    def open(self, attempt: AttemptId) -> None:
+        if self._board is not None:
+            self._board.add_attempt(str(attempt))
+        elif self._store is not None:
+            commit(self._store, [w.CreateAttempt(attempt)])
+
+
+def _id(number: int) -> AttemptId:
+    return AttemptId(RunId("r"), TaskName("t"), number)
+
+
+@contextmanager
+def history(kind: str) -> Iterator[History]:
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "file":
+            board = FileBoard(Path(folder))
+            with closing(board):
+                yield History(board, _Leader(board, None))
+            return
+        session = SqliteSession(Path(folder, "state.db"))
+        session.start()
+        try:
+            token = begin_term(session, FencingToken(path="/nimbus/epoch", version=0, epoch=1))
+            store = ZooKeeperLeaderStore(session, "/nimbus", token)
+            loaded(store)
+            yield History(ZooKeeperAttemptBoard(session, "/nimbus"), _Leader(None, store))
+        finally:
+            session.close(timedelta(seconds=10))
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+@given(steps=st.lists(STEPS, min_size=8, max_size=30))
+def test_next_attempt_begins_with_the_last_accepted_checkpoint_and_no_later_one(
+    kind: str, steps: list[str | tuple[str, int]]
+) -> None:
+    with history(kind) as made:
+        for step in ["open", "claim", *steps]:
+            name, zombie = step if isinstance(step, tuple) else (step, 0)
+            made.step(name, zombie)
+            made.check()

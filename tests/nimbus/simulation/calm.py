@@ -1,0 +1,87 @@
+"""The calm after the storm: there are no more faults, and everything must end."""
+
+from __future__ import annotations
+
+from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
+from tests.nimbus.simulation.catalog import POOLS, SPECS
+from tests.nimbus.simulation.laws import Law, hold
+from tests.nimbus.simulation.world import World
+
+CALM_ROUNDS = 250
+
+
+def calm_down(world: World) -> None:
+    """Stop new faults; existing damage may stay. Everything must end.
+
+    Raises:
+        LawBrokenError: it does not.
+    """
+    world.story.note("weather", "is calm now")
+    _mend(world)
+    for spec in SPECS:  # else schedules would never let it end
+        if spec.schedule is not None:
+            world.operators.submit(PausePipeline(pipeline=spec.name))
+    for pool, size in POOLS.items():
+        world.operators.submit(SetPool(pool=pool, size=size))
+    for worker in sorted({one.id for one in world.workers}):
+        world.operators.submit(UncordonWorker(worker=worker))
+    for run in world.ledger.runs.live:
+        world.operators.submit(ResumeRun(run_id=run))
+    for number in range(CALM_ROUNDS):
+        world.story.step += 1
+        _round(world)
+        if _is_over(world):
+            break
+        world.pass_time((0.5, 3.0, 10.0, 40.0)[number % 4])
+    found = world.zookeeper.world
+    hold(Law.COMMAND_ANSWERED, not found.commands, sorted(found.commands))
+    hold(Law.ENDS, not found.runs, {key: run.state.value for key, run in found.runs.items()})
+    hold(Law.ARCHIVED, not found.slots and not found.orders, "left behind:", found.slots, found.orders)
+    hold(Law.ARCHIVED, world.storage.history == world.ledger.runs.all, "history lacks a run")
+    world.ledger.close()
+
+
+def _mend(world: World) -> None:
+    """Restart what is needed for work to end: at least one scheduler and one worker."""
+    rng = world.rng
+    world.dice.storm = False
+    world.storage.available = world.zookeeper.cluster.available = True
+    for number, scheduler in enumerate(world.schedulers):
+        scheduler.paused = scheduler.cut = False
+        if not scheduler.alive and (number == 0 or rng.random() < 0.5):
+            scheduler.start()
+    for host in world.hosts:
+        host.cut = False
+        host.up = host.up or rng.random() < 0.5
+    for runner in world.runners():
+        runner.cut = runner.paused = False
+    for worker in world.workers:
+        worker.paused = False
+        if not worker.alive and worker.host.up and rng.random() < 0.5:
+            worker.start_again()
+    if not any(worker.alive and not worker.draining and worker.host.up for worker in world.workers):
+        worker = rng.choice(world.workers)
+        worker.host.up = True
+        worker.start_again()
+
+
+def _round(world: World) -> None:
+    for scheduler in tuple(world.election.losers):
+        world.election.tell(scheduler)
+    for scheduler in world.schedulers:
+        world.election.elect(scheduler)
+        scheduler.act()
+        for _ in range(4):
+            scheduler.work()
+    for worker in world.workers:
+        worker.read()
+        worker.work()
+    for runner in world.runners():
+        slots = world.zookeeper.world.slots.get(runner.folder.attempt)
+        runner.act(world.dice.outcome(stop_requested=slots is not None and slots.stop_requested))
+
+
+def _is_over(world: World) -> bool:
+    found = world.zookeeper.world
+    told = all(alert.state.is_final for alert in found.alerts.values())
+    return told and not (found.commands or found.runs or found.slots or found.orders)

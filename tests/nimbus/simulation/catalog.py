@@ -1,0 +1,241 @@
+"""The pipelines of the simulated cluster: small, and each with a different rule for how a run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.children import ChildSpec
+from nimbus.domain.concurrency import Concurrency, WhenFull
+from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.notify import AlertEvent, NotifyRule
+from nimbus.domain.pipeline import (
+    CatchUp,
+    FailureStrategy,
+    PipelineSpec,
+    Priority,
+    Requirement,
+    RetryPolicy,
+    Schedule,
+    SparkPlace,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST
+from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
+from tests.nimbus.simulation.clocks import START
+
+FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
+MISSING = ReleaseDigest("f" * 64)
+"""A release that storage does not have."""
+
+
+TARGET, TARGET_SLOTS = "big", 1
+"""A label that all workers have."""
+
+
+def _task(
+    name: str,
+    needs: str = "",
+    *,
+    retries: int = 1,
+    priority: Priority = Priority.MEDIUM,
+    place: SparkPlace | None = None,
+    asks: Requirement = Requirement.SUCCEEDED,
+    allow_failure: bool = False,
+    pools: Mapping[str, int] | None = None,
+    start_after: timedelta | None = None,
+) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.PYTHON,
+        script="x.py",
+        needs=tuple(TaskName(need) for need in needs),
+        requirements={} if asks is Requirement.SUCCEEDED else {TaskName(need): asks for need in needs},
+        allow_failure=allow_failure,
+        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
+        priority=priority,
+        spark_place=place,
+        pools=pools or {},
+        start_after=start_after,
+    )
+
+
+def _reads(task: TaskSpec, *, args: tuple[str, ...] = (), when: str = "") -> TaskSpec:
+    return replace(task, args=args, when=when, reads=task.needs)
+
+
+def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> Schedule:
+    return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
+
+
+TARGETS = ("oncall", "team")
+NOTIFY = (
+    NotifyRule(on=tuple(AlertEvent), to="oncall"),
+    NotifyRule(on=(AlertEvent.FAILED, AlertEvent.TIMED_OUT, AlertEvent.RECOVERED), to="team"),
+)
+"""For all pipelines."""
+_BIG = SparkPlace(target=TARGET)
+DIAMOND = PipelineSpec(
+    name=PipelineName("diamond"),
+    schedule=_every(5, CatchUp.NONE),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        _task("b", "a", place=_BIG),
+        _task("c", "a", priority=Priority.HIGH, place=_BIG),
+        _task("d", "bc", retries=2),
+        _task("e", "d", retries=0, asks=Requirement.NOT_FAILED, allow_failure=True),
+    ),
+)
+CHAIN = PipelineSpec(
+    name=PipelineName("chain"),
+    schedule=_every(3, CatchUp.ALL, timedelta(minutes=4)),
+    failure_strategy=FailureStrategy.END,
+    timeout=timedelta(minutes=15),
+    tasks=(
+        _task("a", retries=0),
+        _task("b", "a", retries=2),
+        _task("c", "b", asks=Requirement.DONE),
+        _task("d", "a", asks=Requirement.FAILED),
+        _task("e", "c"),
+    ),
+)
+SINGLE = PipelineSpec(
+    name=PipelineName("single"),
+    schedule=_every(2, CatchUp.LATEST),
+    priority=Priority.HIGH,
+    tasks=(_task("a"),),
+)
+NARROW_LIMIT = 2
+LEAF_LIMIT, MOST_CHILDREN = 3, 2
+NARROW = PipelineSpec(
+    name=PipelineName("narrow"),
+    schedule=_every(2, CatchUp.ALL),
+    timeout=timedelta(minutes=15),
+    warn_after=timedelta(minutes=2),
+    expect=timedelta(minutes=3),
+    concurrency=Concurrency(limit=NARROW_LIMIT),
+    max_parallel_tasks=2,
+    tasks=(
+        replace(_task("a", pools={"p": 1}), warn_after=timedelta(seconds=20)),
+        _task("b", pools={"p": 2, "q": 1}),
+        _task("c", pools={"q": 1}),
+        replace(_task("d", "a", start_after=timedelta(seconds=5)), queue_timeout=timedelta(seconds=20)),
+    ),
+)
+GIVING = PipelineSpec(
+    name=PipelineName("giving"),
+    schedule=_every(4, CatchUp.LATEST),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
+        _reads(_task("c", "a"), when="{{ tasks.a.result.given.endswith('.1') }}"),
+        _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
+    ),
+)
+
+
+def _waits(name: str, wait: PipelineWait) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.WAIT,
+        script="",
+        waits_for=(wait,),
+        timeout=timedelta(minutes=6),
+        allow_failure=True,
+    )
+
+
+ASKING = PipelineSpec(
+    name=PipelineName("asking"),
+    schedule=_every(4, CatchUp.LATEST),
+    deadline=(START + timedelta(minutes=6)).time(),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        TaskSpec(
+            name=TaskName("b"),
+            kind=TaskKind.APPROVAL,
+            script="",
+            args=("go on?",),
+            needs=(TaskName("a"),),
+            timeout=timedelta(minutes=2),
+            warn_after=timedelta(minutes=1),
+        ),
+        _task("c", "b"),
+        TaskSpec(
+            name=TaskName("d"),
+            kind=TaskKind.WAIT,
+            script="",
+            args=("/d",),
+            waits_for=(DataWait(source=DataSource.FILE),),
+            timeout=timedelta(minutes=1),
+        ),
+    ),
+)
+AFTER = PipelineSpec(
+    name=PipelineName("after"),
+    concurrency=Concurrency(limit=1),
+    schedule=_every(4, CatchUp.ALL, timedelta(minutes=8)),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _waits("a", PipelineWait(pipeline=SINGLE.name)),
+        _waits("b", PipelineWait(pipeline=SELF, on_failed=OnFailed.FAIL)),
+        _waits("c", PipelineWait(pipeline=CHAIN.name, last=timedelta(minutes=3), on_failed=OnFailed.FAIL)),
+        _task("d", "a", retries=0),
+    ),
+)
+FAILING_CHILD = "-1-2"
+"""How the id of a child run ends that fails: the third item, in the first attempt."""
+LEAF = PipelineSpec(
+    name=PipelineName("leaf"),
+    concurrency=Concurrency(limit=LEAF_LIMIT),
+    tasks=(_task("a", retries=0),),
+)
+FANNING = PipelineSpec(
+    name=PipelineName("fanning"),
+    schedule=_every(4, CatchUp.LATEST),
+    tasks=(
+        _task("a"),
+        replace(
+            _task("b", "a"),
+            kind=TaskKind.PIPELINE,
+            script="",
+            children=ChildSpec(
+                pipeline=LEAF.name, for_each={"n": (1, 2, 3, 4, 5)}, max_parallel=MOST_CHILDREN
+            ),
+        ),
+        replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=LEAF.name)),
+        _task("d", "bc", asks=Requirement.DONE),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING, AFTER)
+NAMES = tuple(spec.name for spec in SPECS)
+RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
+for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
+    _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
+    RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
+MAX_RUNNING = 3
+NEWEST_SCHEMA = NEWEST + 1
+"""All processes know the schema after the newest one, to which some clusters are raised."""
+POOLS = {"p": 2, "q": 1}
+
+
+def first_records() -> dict[PipelineName, PipelineRecord]:
+    """All pipelines, active."""
+    return {
+        spec.name: PipelineRecord(
+            name=spec.name,
+            state=PipelineState.ACTIVE,
+            published=FIRST,
+            release=FIRST,
+            profile=profile_of(spec),
+            schedule_position=START,
+            updated_at=START,
+        )
+        for spec in SPECS
+    }

@@ -1,0 +1,272 @@
+"""The laws of a leader's memory: it equals ZooKeeper's content, and no subject is forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nimbus.adapters.memory_store import World as Records
+from nimbus.domain import lifecycle
+from nimbus.domain.admission import by_rank, held_behind
+from nimbus.domain.child_runs import is_under_way
+from nimbus.domain.children import ItemState
+from nimbus.domain.earliest import not_before
+from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import Places, RunState
+from nimbus.domain.slots import Slots
+from nimbus.domain.waits import Look, looks_of
+from nimbus.engine.agenda import (
+    Instant,
+    Subject,
+    about_attempt,
+    about_backfill,
+    about_child,
+    about_children,
+    about_command,
+    about_deadline,
+    about_finished,
+    about_late,
+    about_pipeline,
+    about_queued,
+    about_rendering,
+    about_run,
+    about_task,
+    about_wait,
+)
+from nimbus.engine.decision import Decision, LookAt, Nothing
+from nimbus.engine.rules import ask
+from nimbus.engine.state import State
+from nimbus.ports import DefinitionNotHereError
+from nimbus.templates.answers import TemplateHelperError
+from tests.nimbus.pool_holders import pool_holders
+from tests.nimbus.simulation import explained, places
+from tests.nimbus.simulation.catalog import TARGET
+from tests.nimbus.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.nimbus.simulation.scheduler import Scheduler
+
+
+def check(scheduler: Scheduler) -> None:
+    """Check a leader that has read everything, decided everything, and waits."""
+    reign, ledger = scheduler.engine.reign, scheduler.world.ledger
+    state, now_s = reign.state, scheduler.clock.elapsed_s()
+    young = {attempt for attempt, grown_s in reign._young.items() if grown_s > now_s}
+    hold(
+        Law.ABDICATION_DONE,
+        state.epoch not in ledger.abdicated,
+        scheduler.name,
+        "rests in epoch",
+        state.epoch,
+    )
+    passing = (DefinitionNotHereError.__name__, TemplateHelperError.__name__)
+    aside = {key: why for key, why in state.set_aside.items() if not why.startswith(passing)}
+    hold(Law.NEVER_FAILS, not aside, "set aside:", aside)
+    _knows_all(state, scheduler.world.zookeeper.world, young, told=not scheduler.engine._inbox.empty())
+    begun = {
+        name
+        for name in state.pipelines
+        if (subject := about_pipeline(name)) in state.building or subject in state.set_aside
+    }
+    ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
+    check_indexes(state)
+    _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
+    if scheduler.engine._inbox.empty():
+        _looks_go_on(state, {job.look for job, _ in scheduler.jobs if isinstance(job, LookAt)})
+    explained.check(scheduler)
+
+
+def _looks_go_on(state: State, under_way: Set[Look]) -> None:
+    """Check that the leader has planned checks of everything that a task waits for."""
+    for run in state.runs.values():
+        for name, task in run.tasks.items():
+            if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
+                continue
+            missing = state.looks._missing[about_wait(run.id, name)]
+            idle = {look for look in missing if state.looks._watched[look].due_s is None}
+            hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
+            hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "no check is planned of", idle - under_way)
+
+
+def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: bool) -> None:
+    """Its own records must be exact; records of others, too, unless the change is still in the inbox.
+
+    Args:
+        state: The leader's state.
+        found: The content of ZooKeeper.
+        young: Attempts of which the leader only has to know END.
+        told: Whether its inbox has news.
+    """
+    live = {key: run for key, run in found.runs.items() if not run.state.is_final}
+    hold(Law.KNOWS_ALL, state.runs == live, "runs:", list(state.runs), list(live))
+    hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
+    hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
+    hold(Law.KNOWS_ALL, state.intervals == found.intervals, "intervals")
+    hold(Law.KNOWS_ALL, state.backfills == found.backfills, "backfills")
+    if not told:
+        hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
+        hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
+        seen = {attempt: found.slots.get(attempt) for attempt in state.slots}
+        unread = {attempt for attempt in young & seen.keys() if (slots := seen[attempt]) and not slots.end}
+        seen |= dict.fromkeys(unread, Slots())
+        hold(Law.KNOWS_ALL, state.slots == seen, "slots:", state.slots, "are", seen)
+
+
+def check_indexes(state: State) -> None:
+    """Incrementally updated indexes equal a full computation."""
+    opened: dict[AttemptId, str] = {}
+    for run in state.runs.values():
+        hold(Law.INDEXES, not run.state.is_final, run.id)
+        for name, task in run.tasks.items():
+            if task.open_attempt is not None:
+                opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].worker
+            met = all(run.tasks[need].state.is_final for need in task.spec.needs)
+            hold(Law.INDEXES, state._needs[run.id].met(name) == met, run.id, name, "needs")
+            subject = run.id, name
+            if about_run(run.id) in state.set_aside:
+                continue
+            queued = subject in state.ready or about_rendering(*subject) in state.rendering
+            timed = state.agenda.is_timed(about_task(*subject))
+            if task.spec.children is not None:
+                queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.set_aside
+                timed |= state.agenda.is_timed(about_children(*subject))  # the clock went back
+            ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
+            hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
+    hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
+    at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
+    hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
+    busy = state.workers.busy()
+    hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
+    free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)
+    hold(Law.INDEXES, list(state.workers.free) == free, "free:", free)
+    _check_silence(state)
+    states = Counter(run.state for run in state.runs.values())
+    tasks = Counter(task.state for run in state.runs.values() for task in run.tasks.values())
+    hold(Law.INDEXES, (+state.live.runs, +state.live.tasks) == (states, tasks), "live:", states, tasks)
+    lines = list(state.ready.lines())
+    hold(Law.INDEXES, sum(line.size for line in lines) == len(state.ready), "ready:", lines)
+    hold(Law.INDEXES, all(key in state.ready for line in lines for key in line[:2]), "lines:", lines)
+    alerts = Counter(alert.state for alert in state.outbox._alerts.values())
+    hold(Law.INDEXES, +state.outbox.counts == alerts, "alerts:", alerts)
+    runs_of = defaultdict(set)
+    for run in state.runs.values():
+        runs_of[run.pipeline].add(run.id)
+    hold(Law.INDEXES, {name: ids for name, ids in state._runs_of.items() if ids} == runs_of, "runs of")
+    _check_lines(state)
+    used = Counter[str]()
+    for attempt in opened:
+        used.update(state.runs[attempt.run].tasks[attempt.task].spec.pools)
+    hold(Law.INDEXES, +state.pools._used == +used, "pools:", used)
+    queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
+    waiting = {key for key in queued if state.runs[key].paused is None}
+    hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
+    for run in state.runs.values():
+        if about_run(run.id) in state.set_aside:
+            continue
+        held = (run.holds is not Places.NONE, run.holds is Places.ALL and run.parent is None)
+        hold(Law.INDEXES, held == (places.in_pipeline(run), places.in_cluster(run)), run.id, run.holds)
+        hold(Law.INDEXES, held[0] == (run.id in state.queue._holds), run.id, "in its pipeline")
+        hold(Law.INDEXES, held[1] == (run.id in state.queue._in_cluster), run.id, "in the cluster")
+        late = places.is_overdue(run, state.runs.values(), state.pipelines)
+        hold(Law.RUNS_WHEN_IT_CAN, not late, run.id, "is queued")
+
+
+def _check_silence(state: State) -> None:
+    for attempt, slots in state.slots.items():
+        found = state.open_attempt(attempt)
+        assert found is not None
+        alive = found[1].worker in state.workers.registered if slots.claim is None else slots.beating
+        hold(Law.INDEXES, alive != (attempt in state.silent), attempt, "silence", alive)
+    hold(Law.INDEXES, state.silent.keys() <= state.slots.keys(), "silent, and not open")
+
+
+def _check_lines(state: State) -> None:
+    """A command whose run could not be built at first is behind later commands."""
+    lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
+    for key, queued in state.commands.items():
+        if about_command(key) in state.set_aside:
+            continue
+        waits = getattr(queued.command, "rerun_of", None)
+        if (pipeline := getattr(queued.command, "pipeline", "")) and not waits:
+            lines[pipeline][key] = None
+        if run := getattr(queued.command, "run_id", ""):
+            lines[f"run {run}"][key] = None
+    listed = state.lines.listed()
+    hold(Law.INDEXES, {key: set(line) for key, line in lines.items()} == _sets(listed), "lines")
+    late = {key.command for key, found in state.built.items() if found.result is None}
+    for key, line in lines.items():
+        if late.isdisjoint(line):
+            hold(Law.INDEXES, list(line) == listed[key], "line", key)
+
+
+def _sets(listed: dict[str, list[CommandId]]) -> dict[str, set[CommandId]]:
+    return {key: set(line) for key, line in listed.items()}
+
+
+def _nothing_forgotten(state: State, now: Instant) -> None:
+    for subject in _subjects(state, now):
+        if subject.owner in state.set_aside:
+            continue
+        answer = ask(state, subject, now)
+        if subject.kind == "attempt" and state.agenda.is_timed(subject):
+            continue  # a grace that began before the wall clock stepped ends by elapsed time
+        if subject.kind == "task" and _all_back_off(state, now):
+            continue  # because the wall clock stepped back: the next check of the workers computes it again
+        decided = isinstance(answer, Decision)
+        if decided and subject.kind == "task" and _is_held_behind(state, subject, now):
+            continue
+        hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
+        if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
+            hold(Law.NOTHING_FORGOTTEN, state.agenda.is_timed(subject), subject, "has no timer for", answer)
+
+
+def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
+    """True if a more urgent task waits at a pool of a task."""
+    ready = [
+        (run, task)
+        for run in state.runs.values()
+        if about_run(run.id) not in state.set_aside
+        for task in run.tasks.values()
+        if (run.id, task.spec.name) in state.ready  # also if the clock stepped back since its pause ended
+        or (lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall)
+    ]
+    run = state.runs[subject.run]
+    capacity = replace(state.capacity(), holder=pool_holders(ready, state.capacity()))
+    return held_behind(run, run.tasks[subject.task], capacity) is not None
+
+
+def _all_back_off(state: State, now: Instant) -> bool:
+    known = (
+        state.workers.refusals.get(worker.id)
+        for worker in state.workers.registered.values()
+        if not worker.draining
+    )
+    return all(found is not None and found.until > now.wall for found in known)
+
+
+def _subjects(state: State, now: Instant) -> Iterator[Subject]:
+    yield from map(about_attempt, state.slots)
+    yield from map(about_run, state.runs)
+    yield from (about_queued(key) for key in state.queue._ranks)
+    yield from map(about_command, state.commands)
+    yield from map(about_pipeline, state.pipelines)
+    yield from map(about_backfill, state.backfills)
+    yield from map(about_finished, state.finished)
+    yield from map(about_deadline, state.pipelines)
+    for run in state.runs.values():
+        if run.expect is None:  # computed from the data that are known when the run is examined
+            yield about_late(run.id)
+        for name, task in run.tasks.items():
+            if task.spec.warn_after is not None:
+                yield about_late(run.id, name)
+            if task.children is not None and is_under_way(task):
+                yield about_children(run.id, name)
+                yield from (about_child(run.id, name, n) for n in task.children.having(ItemState.OPEN))
+            if not task.spec.kind.uses_worker:
+                yield about_wait(run.id, name)
+            elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
+                rendered = not task.spec.reads or about_rendering(run.id, name) in state.rendered
+                about = about_task if task.spec.children is None else about_children
+                yield about(run.id, name) if rendered else about_rendering(run.id, name)

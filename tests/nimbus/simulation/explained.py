@@ -1,0 +1,79 @@
+"""The law of explanations: while a leader rests, everything that waits has its true reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nimbus.api.explain import Surroundings
+from nimbus.api.explain_pipeline import explain_pipeline
+from nimbus.api.explain_run import explain_run, explain_task
+from nimbus.api.finding import surroundings
+from nimbus.api.routes_explanations import explained_run, pipeline_view
+from nimbus.domain.commands import StartRun
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Run
+from nimbus.engine.decision import BuildRun, PrepareRelease, RenderTask
+from tests.nimbus.simulation.catalog import MAX_RUNNING
+from tests.nimbus.simulation.laws import Law, hold
+from tests.nimbus.store_reader import leading, services_over
+
+if TYPE_CHECKING:
+    from tests.nimbus.simulation.scheduler import Scheduler
+
+PROMISES = (
+    "gives it to a worker next",
+    "the leader starts",
+    "more to start",
+    "has not applied that yet",
+    "renders its templates",
+    "it ends next",
+    "to see that all is there",
+    "deals with them next",
+    "starts as soon as the leader has",
+    "for the leader, which may have to fetch",
+)
+"""Explanations that a resting leader must not give, because they explain nothing."""
+
+
+def check(scheduler: Scheduler) -> None:
+    """Compare explanations with a leader that has decided everything and starts no run or task."""
+    state, world = scheduler.engine.reign.state, scheduler.world
+    under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
+    if under_way or not scheduler.engine._inbox.empty():
+        return
+    registration = leading(state, scheduler.clock)
+    services = services_over(world.zookeeper.cluster, scheduler.clock, lambda: registration, MAX_RUNNING)
+    around, found = surroundings(services), world.zookeeper.world
+    for run in state.runs.values():
+        _check_run(scheduler, run, around)
+    for queued in found.commands.values():
+        if isinstance(queued.command, StartRun) and queued.command.run_id not in found.runs:
+            (reason,) = explained_run(services, queued.command.run_id).reasons
+            _check_words(reason.why, queued.id)
+    for record in found.pipelines.values():
+        for reason in explain_pipeline(record, pipeline_view(services, record)):
+            _check_words(reason.why, record.name, reason.about)
+
+
+def _check_run(scheduler: Scheduler, run: Run, around: Surroundings) -> None:
+    """The whole run, subjects that could proceed, and each task that has not ended."""
+    slots = scheduler.world.zookeeper.world.slots
+    reasons = explain_run(run, slots, around)
+    hold(Law.EXPLAINED, reasons, run.id, run.state, "has no explanation")
+    lasting = [task for task in run.tasks.in_order() if not task.state.is_final]
+    for reason in (*reasons, *(explain_task(run, task, slots, around) for task in lasting)):
+        _check_words(reason.why, run.id, reason.about)
+        if reason.why.startswith("it computes"):
+            _check_computes(scheduler, run, reason.about.removeprefix("task "))
+
+
+def _check_words(why: str, *about: str) -> None:
+    hold(Law.EXPLAINED, why not in ("", "waiting", "running"), *about, "is not explained:", why)
+    broken = [promise for promise in PROMISES if promise in why]
+    hold(Law.EXPLAINED, not broken, *about, "is promised what a leader at rest does not do:", why)
+
+
+def _check_computes(scheduler: Scheduler, run: Run, name: str) -> None:
+    task = next(task for task in run.tasks.in_order() if task.spec.name == name)
+    slots = scheduler.world.zookeeper.world.slots[AttemptId(run.id, task.spec.name, task.tried)]
+    hold(Law.EXPLAINED, slots.claim is not None and slots.beating and slots.end is None, run.id, name, slots)

@@ -1,0 +1,215 @@
+"""Records every commit independently of the engine, and checks the laws of each write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nimbus.adapters.memory_store import World as Records
+from nimbus.domain import commands as c
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.ids import AttemptId, CommandId, RunId
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskState
+from tests.nimbus.simulation.laws import Law, hold
+from tests.nimbus.simulation.ledger_alerts import AlertLaws
+from tests.nimbus.simulation.ledger_attempts import AttemptLaws
+from tests.nimbus.simulation.ledger_backfills import BackfillLaws
+from tests.nimbus.simulation.ledger_children import ChildLaws
+from tests.nimbus.simulation.ledger_intervals import IntervalLaws
+from tests.nimbus.simulation.ledger_late import LateLaws
+from tests.nimbus.simulation.ledger_runs import RunLaws
+from tests.nimbus.simulation.ledger_schedules import ScheduleLaws
+from tests.nimbus.simulation.ledger_terms import TermLaws
+
+if TYPE_CHECKING:
+    from tests.nimbus.simulation.store import FaultyStore
+    from tests.nimbus.simulation.world import World
+
+
+class Ledger:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.runs = RunLaws(world)
+        self.children = ChildLaws(self.runs)
+        self.attempts = AttemptLaws(world, self.runs)
+        self.schedules = ScheduleLaws(world, self.runs)
+        self.alerts = AlertLaws()
+        self.terms = TermLaws()
+        self.late = LateLaws()
+        self.intervals = IntervalLaws(world)
+        self.backfills = BackfillLaws(self.runs)
+        self.submitted: dict[CommandId, c.Command] = {}
+        self.outcomes: dict[CommandId, c.CommandOutcome] = {}
+        self.executions: set[AttemptId] = set()
+        self.settings = world.zookeeper.world.settings
+        self.abdicated: set[int] = set()
+        """Epochs whose leaders have accepted to resign."""
+
+    # -- from the workers' side
+
+    def executed(self, attempt: AttemptId) -> None:
+        """User code of an attempt begins."""
+        hold(Law.CODE_ONCE, attempt not in self.executions, attempt)
+        self.executions.add(attempt)
+        ended = self.attempts.ends.get(attempt)
+        hold(Law.ONE_AT_A_TIME, ended is None, attempt, "starts though its END says", ended)
+        for runner in self._world.runners():
+            other = runner.folder.attempt
+            same_task = (other.run, other.task) == (attempt.run, attempt.task)
+            if runner.computing and same_task and other < attempt:
+                end = self.attempts.ends.get(other)
+                cut_off = end is not None and end.written_by == "leader"  # its host seemed to be lost
+                hold(Law.ONE_AT_A_TIME, cut_off, attempt, "computes beside", other)
+
+    # -- from the leader's side
+
+    def committed(self, store: FaultyStore, writes: Sequence[w.Write], before: Records) -> None:
+        """Record a commit, write by write."""
+        who, epoch = store.scheduler.name, store.epoch
+        self._world.story.note(who, "commits in epoch", epoch, writes)
+        hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
+        resumed = {
+            command.run_id
+            for write in writes
+            if isinstance(write, w.ConsumeCommand)
+            and isinstance(command := self.submitted.get(write.outcome.command), c.ResumeRun)
+        }
+        for at, write in enumerate(writes):
+            self.backfills.written(write, writes[at + 1 :])
+            match write:
+                case w.PutSettings(settings):
+                    self.settings = settings
+                case w.ConsumeCommand(outcome):
+                    self._decided(outcome)
+                case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
+                    self.alerts.pipeline_written(write)
+                    self.schedules.written(write, writes[at + 1 :])
+                case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+                    self.alerts.written(write)
+                    self.late.written(write, self.runs.all)
+                case w.CreateRun() | w.PutRun() | w.RemoveRun():
+                    self.alerts.run_written(write, writes, before)
+                    self.runs.written(write, self.schedules.pipelines, resumed)
+                    self.children.written(write)
+                case _:
+                    self.attempts.written(write, store)
+            if isinstance(write, w.CreateRun):
+                self.schedules.started(write.run)
+            if isinstance(write, w.CreateRun | w.PutRun):
+                self.attempts.run_written(write.run)
+                self.late.run_written(write.run, writes)
+            self.intervals.written(write)
+        self.terms.committed(epoch, writes)
+        self.backfills.check()
+        if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
+            self.intervals.check()
+        self.attempts.check_orders()
+        self.children.committed()
+
+    def _decided(self, outcome: c.CommandOutcome) -> None:
+        command = self.submitted.get(outcome.command)
+        hold(Law.COMMAND_ONCE, command is not None, "decided, but never submitted:", outcome)
+        hold(Law.COMMAND_ONCE, outcome.command not in self.outcomes, "twice:", outcome)
+        self.outcomes[outcome.command] = outcome
+        if outcome.accepted and command is not None:
+            if isinstance(command, c.Abdicate):
+                self.abdicated.add(outcome.epoch)
+            hold(Law.COMMAND_ONCE, self._is_done(command), "accepted, and not done:", command)
+
+    def _is_done(self, command: c.Command) -> bool:
+        """True if the records show the effect of an accepted command."""
+        runs, pipelines = self.runs.all, self.schedules.pipelines
+        match command:
+            case (
+                c.SetPool()
+                | c.RemovePool()
+                | c.SetVariable()
+                | c.RemoveVariable()
+                | c.CordonWorker()
+                | c.UncordonWorker()
+            ):
+                return self._is_set(command)
+            case c.CreateBackfill() | c.SteerBackfill():
+                return self.backfills.is_done(command)
+            case c.StartRun(run_id=run):
+                return run in runs and runs[run].rerun_of == command.rerun_of
+            case c.StopRun(run_id=run) if run not in runs:
+                return self._is_withdrawn(run)
+            case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.MarkTask() | c.DecideApproval():
+                return self._is_so(command, runs[command.run_id])
+            case c.PausePipeline(pipeline=name) | c.ActivatePipeline(pipeline=name):
+                paused = isinstance(command, c.PausePipeline)
+                return pipelines[name].state is (PipelineState.PAUSED if paused else PipelineState.ACTIVE)
+            case c.PublishRelease(pipeline=name, digest=digest):
+                return pipelines[name].published == digest
+            case c.RemovePipeline(pipeline=name):
+                return name not in pipelines
+            case c.Abdicate() | c.PurgeRuns() | c.RewindSchedule():
+                # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
+                # are ahead, see `ledger_schedules`.
+                return True
+
+    def _is_withdrawn(self, run: RunId) -> bool:
+        starts = {
+            key
+            for key, command in self.submitted.items()
+            if isinstance(command, c.StartRun) and command.run_id == run
+        }
+        return bool(starts) and all(
+            key in self.outcomes and self.outcomes[key].code == "withdrawn" for key in starts
+        )
+
+    def _is_so(self, command: c.LiveRunCommand, run: Run) -> bool:
+        match command:
+            case c.StopRun():
+                return run.state.is_ending
+            case c.PauseRun():
+                return run.paused is not None
+            case c.ResumeRun():
+                return run.paused is None
+            case c.MarkTask(task=task, state=state):
+                return run.tasks[task].state == state and run.tasks[task].settled is not None
+            case c.DecideApproval(task=task, approved=approved):
+                return run.tasks[task].state is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
+
+    def _is_set(self, command: c.SettingsCommand) -> bool:
+        match command:
+            case c.SetPool(pool=pool, size=size):
+                return self.settings.pools[pool] == size
+            case c.RemovePool(pool=pool):
+                return pool not in self.settings.pools
+            case c.SetVariable(name=name, value=value):
+                return self.settings.variables[name] == value
+            case c.RemoveVariable(name=name):
+                return name not in self.settings.variables
+            case c.CordonWorker(worker=worker):
+                return worker in self.settings.cordoned
+            case c.UncordonWorker(worker=worker):
+                return worker not in self.settings.cordoned
+
+    def withdrawn(self, command: CommandId) -> None:
+        """A command was deleted by hand, so it needs no outcome."""
+        del self.submitted[command]
+
+    def close(self) -> None:
+        """After the calm: the records here equal those of ZooKeeper."""
+        found = self._world.zookeeper.world
+        hold(Law.COMMAND_ANSWERED, self.submitted.keys() == self.outcomes.keys(), self._unanswered())
+        expected = replace(
+            found,
+            runs=self.runs.live,
+            pipelines=self.schedules.pipelines,
+            settings=self.settings,
+            alerts=self.alerts.kept,
+            terms=self.terms.kept,
+        )
+        self.alerts.close()
+        hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")
+
+    def _unanswered(self) -> list[CommandId]:
+        return sorted(self.submitted.keys() - self.outcomes.keys())

@@ -1,0 +1,162 @@
+"""The laws of attempts, slots and orders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from nimbus.domain import writes as w
+from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Requirement
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.workers import Assignment, AssignmentKind
+from tests.nimbus.simulation.catalog import TARGET_SLOTS
+from tests.nimbus.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.nimbus.simulation.ledger_runs import RunLaws
+    from tests.nimbus.simulation.store import FaultyStore
+    from tests.nimbus.simulation.world import World
+
+_ROUNDING_S = 1e-3
+
+_MAY_FOLLOW = {
+    Requirement.SUCCEEDED: {TaskState.SUCCEEDED},
+    Requirement.NOT_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED},
+    Requirement.FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
+    Requirement.DONE: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
+}
+
+
+class AttemptLaws:
+    """See the module."""
+
+    def __init__(self, world: World, runs: RunLaws) -> None:
+        self._world, self._runs = world, runs
+        self.ends: dict[AttemptId, End] = {}
+        self._claims: dict[AttemptId, Claim] = {}
+        self.open: dict[AttemptId, WorkerId] = {}
+        """By the runs' records."""
+        self._at_target: set[AttemptId] = set()
+        self._successes: set[tuple[RunId, TaskName]] = set()
+
+    # -- slots
+
+    def slots_changed(self, attempt: AttemptId, before: Slots, after: Slots) -> None:
+        """A process other than the leader has filled a slot, or started or stopped to beat."""
+        if before.claim != after.claim and after.claim is not None:
+            self._claimed(attempt, after.claim)
+        hold(Law.SLOT_STANDS, before.end in (None, after.end), attempt, "had an END before")
+        if before.end is None and after.end is not None:
+            self._ended(attempt, after.end)
+
+    def _claimed(self, attempt: AttemptId, claim: Claim) -> None:
+        standing = self._claims.get(attempt)
+        hold(Law.SLOT_STANDS, standing is None, attempt, "was claimed before:", standing, claim)
+        self._claims[attempt] = claim
+
+    def _ended(self, attempt: AttemptId, end: End) -> None:
+        hold(Law.SLOT_STANDS, attempt not in self.ends, attempt, "ended twice:", self.ends.get(attempt), end)
+        self.ends[attempt] = end
+        if end.outcome is Outcome.SUCCEEDED:
+            task = attempt.run, attempt.task
+            hold(Law.ONE_SUCCESS, task not in self._successes, attempt, "is a second success")
+            self._successes.add(task)
+
+    # -- the leader's writes
+
+    def written(self, write: w.Write, store: FaultyStore) -> None:
+        """Record one write about an attempt."""
+        match write:
+            case w.CreateAttempt(attempt):
+                self._opened(attempt)
+            case w.Assign(_, order) if order.kind is AssignmentKind.RUN:
+                self._ordered(order)
+            case w.WriteClaim(attempt, claim):
+                self._claimed(attempt, claim)
+            case w.WriteEnd(attempt, end):
+                self._fenced(attempt, end, store)
+                self._ended(attempt, end)
+            case _:
+                pass  # orders are checked as a whole
+
+    def _opened(self, attempt: AttemptId) -> None:
+        run = self._runs.all[attempt.run]
+        task = run.tasks[attempt.task]
+        for number in range(1, attempt.number):
+            before = AttemptId(attempt.run, attempt.task, number)
+            hold(Law.ONE_AT_A_TIME, before in self.ends, attempt, "opens before the END of", before)
+        hold(Law.RETRIES_COUNT, self._runs.may_try(task), attempt, "is one too many")
+        asked = task.spec.requirements
+        unmet = [
+            need
+            for need in task.spec.needs
+            if not run.tasks[need].left_out
+            and run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
+        ]
+        hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
+        failed = run.tasks.count(TaskState.FAILED) and run.failure_strategy is FailureStrategy.END
+        is_clean_up = {Requirement.FAILED, Requirement.DONE} & set(asked.values())
+        hold(Law.CLEAN_UP, not failed or is_clean_up, attempt, "opens in a run that has failed")
+        hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
+
+    def _ordered(self, order: Assignment) -> None:
+        """Check an order: templates of the simulated tasks contain the whole result of one other task."""
+        spec = self._runs.all[order.run].tasks[order.task.name].spec
+        given = tuple(self.given(order.run, read) for read in spec.reads if spec.args)
+        hold(Law.RESULTS, not spec.reads or order.task.args == given, order.attempt, order.task.args, given)
+        hold(Law.RESULTS, order.task.when in ("", "true"), order.attempt, order.task.when)
+
+    def given(self, run: RunId, task: TaskName) -> str | None:
+        """The committed result of a task, in its run or in the run from which it is reused."""
+        reused = self._runs.all[run].tasks[task].reused
+        run = run if reused is None else reused.run
+        ends = (end for key, end in self.ends.items() if (key.run, key.task) == (run, task))
+        return next((end.result["given"] for end in ends if end.result is not None), None)
+
+    def _fenced(self, attempt: AttemptId, end: End, store: FaultyStore) -> None:
+        """A leader ends an attempt only after its grace has passed since this leader first missed it."""
+        timings = self._world.policy.timings
+        if end.outcome is Outcome.LOST:
+            whom: AttemptId | WorkerId = attempt
+            grace_s = timings.host_lost_after.total_seconds()
+            claim = self._world.zookeeper.world.slots[attempt].claim
+            hold(Law.NO_HASTE, claim is not None, attempt, "is lost, and never was claimed")
+        elif "is gone and had not started it" in end.reason:
+            whom, grace_s = self.open[attempt], timings.beat_grace.total_seconds()
+        else:
+            return
+        silent_s = self._world.time.s - store.missed_s.get(whom, self._world.time.s)
+        hold(Law.NO_HASTE, silent_s >= grace_s - _ROUNDING_S, attempt, "after", silent_s, "s of", grace_s)
+
+    # -- what follows from a run's record
+
+    def run_written(self, run: Run) -> None:
+        """Record a run's open attempts, and the outcomes of its closed ones."""
+        for name, task in run.tasks.items():
+            if not task.attempts or task.spec.children is not None:
+                continue
+            last = task.attempts[-1]
+            attempt = AttemptId(run.id, name, last.number)
+            if last.outcome is None:
+                self.open[attempt] = last.worker
+                if task.spec.spark_place is not None:
+                    self._at_target.add(attempt)
+            else:
+                self.open.pop(attempt, None)
+                end = self.ends.get(attempt)
+                same = end is not None and end.outcome is last.outcome
+                hold(Law.END_IS_THE_OUTCOME, same, attempt, last.outcome, "and END:", end)
+
+    def check_orders(self) -> None:
+        """After each commit: one order for each open attempt; no worker or target exceeds its slots."""
+        ordered = Counter(attempt for _, attempt in self._world.zookeeper.world.orders)
+        once = ordered == Counter(self.open.keys())
+        hold(Law.ONE_ORDER, once, "open:", sorted(map(str, self.open)), "ordered:", sorted(map(str, ordered)))
+        for worker, busy in Counter(self.open.values()).items():
+            slots = self._world.slots_of(worker)
+            hold(Law.SLOTS, busy <= slots, worker, "has", busy, "open attempts and", slots, "slots")
+        self._at_target &= self.open.keys()
+        hold(Law.TARGET_SLOTS, len(self._at_target) <= TARGET_SLOTS, sorted(map(str, self._at_target)))

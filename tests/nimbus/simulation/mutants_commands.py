@@ -1,0 +1,88 @@
+"""Bugs of commands, and of their effects on runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nimbus.domain import lifecycle, selection
+from nimbus.domain.task_run import TaskState
+from nimbus.engine.rules import live_runs
+from nimbus.engine.state import State
+from tests.nimbus.simulation.mutant import mutant, replaced
+
+
+@mutant
+def pause_is_forgotten_by_the_next_leader() -> Iterator[None]:
+    """DS 3.2.2, `processReadyPause`: a pause is a state of the process, not of the record."""
+    original = State.put_run
+
+    def put(self: Any, run: Any, *rest: Any) -> None:
+        known = run.id in self.runs
+        original(self, run if known or run.state.is_final else replace(run, paused=None), *rest)
+
+    with replaced(State, put_run=put):
+        yield
+
+
+@mutant
+def retry_begins_in_a_paused_run() -> Iterator[None]:
+    """A pause holds later tasks, but a due retry begins."""
+    original = State._put_readiness
+
+    def put(self: Any, run: Any, task: Any) -> None:
+        original(self, replace(run, paused=None) if task.attempts else run, task)
+
+    with replaced(State, _put_readiness=put), replaced(lifecycle, open_attempt=_open_in_any_run):
+        yield
+
+
+_open_attempt = lifecycle.open_attempt
+
+
+def _open_in_any_run(run: Any, *args: Any, **named: Any) -> Any:
+    return replace(_open_attempt(replace(run, paused=None), *args, **named), paused=run.paused)
+
+
+@mutant
+def rerun_is_forgotten_when_its_run_ends() -> Iterator[None]:
+    """DS: a command that waits for a workflow stays, and is never examined again."""
+    original = State.put_command
+
+    def put(self: Any, queued: Any) -> None:
+        original(self, queued)
+        self._reruns.clear()
+
+    with replaced(State, put_command=put, _forget_rerun=lambda *_args: None):
+        yield
+
+
+@mutant
+def rerun_reuses_what_failed() -> Iterator[None]:
+    """DS 13347: tasks that did not run count as done when the run continues."""
+    original = selection._instead
+
+    def instead(task: Any, earlier: Any, result: Any) -> Any:
+        was = earlier.tasks[task.spec.name]
+        if was.state is TaskState.FAILED and was.attempts:
+            earlier = replace(
+                earlier, tasks=earlier.tasks.replaced([replace(was, state=TaskState.SUCCEEDED)])
+            )
+        return original(task, earlier, result)
+
+    with replaced(selection, _instead=instead):
+        yield
+
+
+@mutant
+def mark_is_answered_apart_from_its_run() -> Iterator[None]:
+    """DS 10043: a forced success is written in a second step, which a crash can prevent."""
+    original = live_runs._marked
+
+    def marked(*args: Any) -> Any:
+        said, _ = original(*args)
+        return said, ()
+
+    with replaced(live_runs, _marked=marked):
+        yield

@@ -1,0 +1,197 @@
+"""Users who send commands to the leader, sometimes the same command twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from nimbus.domain import commands as c
+from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
+from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
+from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.run import Run
+from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import TaskState
+from tests.nimbus.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
+from tests.nimbus.simulation.clocks import START
+
+if TYPE_CHECKING:
+    from tests.nimbus.simulation.world import World
+
+_WEIGHTS = {
+    "start": 12,
+    "stop": 5,
+    "pause_run": 2,
+    "resume_run": 3,
+    "rerun": 4,
+    "mark": 3,
+    "pause": 2,
+    "rewind": 2,
+    "activate": 4,
+    "publish": 3,
+    "remove": 1,
+    "pool": 1,
+    "cordon": 1,
+    "decide": 6,
+    "backfill": 5,
+    "abdicate": 1,
+}
+
+
+class Operators:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._numbers = 0
+        self._runs = self._backfills = 0
+
+    def ask(self) -> None:
+        """Send a random command."""
+        command = self._command(self._world.rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0])
+        self.submit(command)
+        if self._world.rng.random() < 0.1:
+            self.submit(command)
+
+    def delete_one(self) -> None:
+        """Delete a waiting command by hand."""
+        waiting = self._world.zookeeper.world.commands
+        if waiting:
+            key = self._world.rng.choice(list(waiting))
+            self._world.ledger.withdrawn(key)
+            self._world.zookeeper.delete_command(key)
+
+    def submit(self, command: c.Command) -> None:
+        """Queue a command; it is durable, so it counts as accepted."""
+        self._numbers += 1
+        key = CommandId(f"cmd-{self._numbers:010d}")
+        self._world.ledger.submitted[key] = command
+        self._world.story.note("operator", "asks", key, command)
+        self._world.zookeeper.submit(
+            c.QueuedCommand(id=key, command=command, submitted_at=START, submitted_by="ann")
+        )
+
+    def _cordon(self) -> c.Command:
+        worker = self._world.rng.choice(self._world.workers).id
+        if worker in self._world.zookeeper.world.settings.cordoned:
+            return c.UncordonWorker(worker=worker)
+        return c.CordonWorker(worker=worker, reason="asked")
+
+    def _decision(self) -> c.Command:
+        """A command for a waiting approval, if there is one."""
+        rng = self._world.rng
+        waiting = [
+            (run.id, task.spec.name)
+            for run in self._world.ledger.runs.live.values()
+            for task in run.tasks.values()
+            if not task.spec.kind.uses_worker and is_ready(run, task)
+        ]
+        run, task = rng.choice(waiting or [(RunId("unknown"), TaskName("b"))])
+        return c.DecideApproval(run_id=run, task=task, approved=rng.random() < 0.7, reason="asked")
+
+    def _backfill(self) -> c.Command:
+        rng = self._world.rng
+        if self._backfills and rng.random() < 0.4:
+            states = (
+                BackfillState.ACTIVE,
+                BackfillState.ACTIVE,
+                BackfillState.PAUSED,
+                BackfillState.CANCELLED,
+            )
+            known = BackfillId(f"backfill-{rng.randint(1, self._backfills)}")
+            return c.SteerBackfill(backfill=known, to=rng.choice(states), reason="asked")
+        self._backfills += 1
+        last = START - timedelta(minutes=rng.randint(0, 60))
+        return c.CreateBackfill(
+            pipeline=rng.choice(NAMES),
+            backfill=BackfillId(f"backfill-{self._backfills}"),
+            request=BackfillRequest(
+                first=last - timedelta(minutes=rng.randint(1, 30)),
+                last=last,
+                max_parallel=rng.randint(1, 4),
+                reprocess=rng.choice(list(Reprocess)),
+                order=rng.choice(list(Order)),
+                on_failure=rng.choice(list(OnFailure)),
+                as_one_run=rng.random() < 0.1,
+            ),
+            digest=rng.choice((None, None, FIRST, SECOND)),
+        )
+
+    def _command(self, verb: str) -> c.Command:
+        rng, pipeline = self._world.rng, self._world.rng.choice(NAMES)
+        match verb:
+            case "start":
+                self._runs += 1
+                pipeline = rng.choice((pipeline, pipeline, pipeline, FANNING.name))
+                return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
+            case "stop" | "pause_run" | "resume_run" | "rerun" | "mark":
+                return self._about_run(verb)
+            case "pause" | "rewind":
+                rewind = c.RewindSchedule(pipeline=pipeline, reason="asked")
+                return rewind if verb == "rewind" else c.PausePipeline(pipeline=pipeline)
+            case "activate":
+                return c.ActivatePipeline(pipeline=pipeline, digest=rng.choice((None, FIRST, SECOND)))
+            case "publish":
+                digest = rng.choice((FIRST, SECOND, SECOND, MISSING))
+                return c.PublishRelease(pipeline=pipeline, digest=digest, activate=rng.random() < 0.7)
+            case "remove":
+                return c.RemovePipeline(pipeline=pipeline)
+            case "pool":
+                return c.SetPool(pool=rng.choice(list(POOLS)), size=rng.randint(0, 3))
+            case "cordon":
+                return self._cordon()
+            case "decide":
+                return self._decision()
+            case _:
+                return self._backfill() if verb == "backfill" else c.Abdicate(reason="asked")
+
+    def _about_run(self, verb: str) -> c.Command:
+        runs, rng = self._world.ledger.runs, self._world.rng
+        live = [run.id for run in runs.live.values() if not run.state.is_final]
+        known = list(runs.all) or [RunId("unknown")]
+        run = rng.choice(live if live and rng.random() < 0.5 else known[-6:])
+        match verb:
+            case "rerun" if run in self._world.ledger.runs.all:
+                return self._rerun(self._world.ledger.runs.all[run])
+            case "mark":
+                task, state = self._world.rng.choice("abc"), self._world.rng.choice(("succeeded", "skipped"))
+                return c.MarkTask(run_id=run, task=TaskName(task), state=state, reason="asked")
+            case "pause_run":
+                return c.PauseRun(run_id=run)
+            case "resume_run":
+                return c.ResumeRun(run_id=run)
+            case _:
+                return c.StopRun(run_id=self._pending_rerun() or run, reason="asked")
+
+    def _pending_rerun(self) -> RunId | None:
+        """Sometimes a run that has not begun."""
+        ledger, rng = self._world.ledger, self._world.rng
+        pending = [
+            command.run_id
+            for key, command in ledger.submitted.items()
+            if isinstance(command, c.StartRun) and command.rerun_of and key not in ledger.outcomes
+        ]
+        return rng.choice(pending) if pending and rng.random() < 0.5 else None
+
+    def _rerun(self, run: Run) -> c.Command:
+        rng = self._world.rng
+        self._runs += 1
+        scope = rng.choice(tuple(Scope))
+        tasks = () if scope in (Scope.ALL, Scope.FAILED) else (TaskName("a"),)
+        marks = {TaskName("a"): TaskState.SUCCEEDED} if scope is Scope.FAILED and rng.random() < 0.3 else {}
+        return c.StartRun(
+            pipeline=run.pipeline,
+            run_id=RunId(f"{run.pipeline}-again-{self._runs}"),
+            parameters=run.parameters,
+            logical_date=run.logical_date,
+            data_interval=run.data_interval,
+            release=rng.choice((run.release, None)),
+            selection=Selection(
+                scope=scope,
+                tasks=tasks,
+                reuse=run.id,
+                is_rerun=True,
+                marks=marks,
+                keeps_releases=rng.random() < 0.5,
+            ),
+        )

@@ -1,0 +1,50 @@
+"""One seed: a storm, then the calm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.nimbus.simulation.calm import calm_down
+from tests.nimbus.simulation.laws import LawBrokenError
+from tests.nimbus.simulation.storm import Storm
+from tests.nimbus.simulation.world import World
+
+STEPS = (150, 350)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a seed."""
+
+    seed: int
+    broken: LawBrokenError | None
+    world: World
+
+    @property
+    def step(self) -> int:
+        """The last one."""
+        return self.world.story.step
+
+
+def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
+    """Run a seed to its end, or until a law is broken."""
+    world = World(seed, lines=lines)
+    storm = Storm(world)
+    world.act = storm.act
+    try:
+        _begin(world)
+        for _ in range(world.rng.randint(*STEPS)):
+            storm.act()
+        calm_down(world)
+    except LawBrokenError as broken:
+        return Outcome(seed, broken, world)
+    return Outcome(seed, None, world)
+
+
+def _begin(world: World) -> None:
+    """Start workers, elect a leader, and submit some work."""
+    for worker in world.workers:
+        worker.read()
+    world.election.elect(world.schedulers[0])
+    for _ in range(3):
+        world.operators.ask()

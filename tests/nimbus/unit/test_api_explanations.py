@@ -1,0 +1,768 @@
+"""Every reason for waiting, caused by the leader's own rules: its explanation, and what ends the wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nimbus.api import views
+from nimbus.api.models_explanations import ExplanationModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.routes_explanations import explained_pipeline, explained_run
+from nimbus.domain.backfill import BackfillRequest
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.commands import (
+    Command,
+    CordonWorker,
+    CreateBackfill,
+    PausePipeline,
+    PauseRun,
+    SetPool,
+    StartRun,
+    StopRun,
+)
+from nimbus.domain.concurrency import Concurrency, WhenFull
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import (
+    CatchUp,
+    PipelineSpec,
+    RetryPolicy,
+    Schedule,
+    SparkPlace,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.schedulers import MissingFile, SchedulerInfo
+from nimbus.domain.selection import Selection
+from nimbus.domain.slots import ClusterDriver, End, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import (
+    Subject,
+    about_backfill,
+    about_children,
+    about_command,
+    about_pipeline,
+    about_run,
+)
+from nimbus.engine.decision import PrepareRelease
+from nimbus.engine.news import DataSeen, QuarantineChanged, ReleasePrepared
+from nimbus.engine.policy import Policy
+from nimbus.engine.report import MOST_NAMED, report
+from nimbus.records import UnreadableRecordError
+from tests.nimbus.children_stage import LOAD, parent, starting
+from tests.nimbus.definitions import OnDisk, active
+from tests.nimbus.engine_bench import NAME, NOW, WORKER, Bench
+from tests.nimbus.store_reader import StoreReader, leading, services_over
+
+A, B, R = TaskName("a"), TaskName("b"), RunId("r")
+W1 = WORKER
+DAILY = Schedule(cron="0 6 * * *", timezone="UTC", catchup=CatchUp.ALL)
+HOUR = timedelta(hours=1)
+
+
+def task(name: TaskName = A, **said: Any) -> TaskSpec:
+    return TaskSpec(**{"name": name, "kind": TaskKind.PYTHON, "script": "a.py"} | said)
+
+
+def spec(*tasks: TaskSpec, name: PipelineName = NAME, **said: Any) -> PipelineSpec:
+    return PipelineSpec(name=name, tasks=tasks or (task(),), **said)
+
+
+class Stage:
+    """A leader with some pipelines and workers, and a scheduler's explanations."""
+
+    def __init__(
+        self, *specs: PipelineSpec, workers: tuple[WorkerInfo, ...] = (W1,), max_running: int | None = None
+    ) -> None:
+        self.bench, self.leads, self.max_running = Bench(), True, max_running
+        self.put(*(active(one, schedule_position=NOW, updated_at=NOW) for one in specs or (spec(),)))
+        self.bench.cluster.change(workers={one.id: one for one in workers})
+        self.bench.elect(2, policy=Policy(max_running=max_running))
+
+    def put(self, *records: Any) -> None:
+        self.bench.cluster.change(pipelines={record.name: record for record in records})
+
+    def ask(self, *commands: Command) -> None:
+        for command in commands:
+            self.bench.submit(command, by="ann")
+        self.bench.decide()
+        for effect in [one for one in self.bench.effects if isinstance(one, PrepareRelease)]:
+            found = OnDisk().definition(effect.release)
+            self.bench.reign.hear((ReleasePrepared(effect.release, found),))
+            self.bench.decide()
+
+    def start(self, run: str = R, pipeline: PipelineName = NAME, **more: Any) -> None:
+        self.ask(StartRun(pipeline=pipeline, run_id=RunId(run), **more))
+
+    def workers(self, *workers: WorkerInfo) -> None:
+        self.bench.cluster.change(workers={one.id: one for one in workers})
+        self.bench.decide()
+
+    def claim(self, name: TaskName = A, number: int = 1, **more: Any) -> None:
+        self.bench.claim(AttemptId(R, name, number), **more)
+        self.bench.decide()
+
+    def end(self, outcome: Outcome, reason: str = "", *, run: str = R, decided: bool = True) -> None:
+        key = next(k for k, s in self.bench.cluster.world.slots.items() if s.end is None and k.run == run)
+        now = self.bench.clocks.now()
+        end = End(attempt=str(key), outcome=outcome, written_by="w", ended_at=now, reason=reason)
+        self.bench.cluster.set_slots(key, replace(self.bench.cluster.world.slots[key], end=end))
+        if decided:
+            self.bench.decide()
+
+    def slots(self, slots: Slots) -> None:
+        self.bench.cluster.set_slots(AttemptId(R, A, 1), slots)
+        self.bench.decide()
+
+    def leader(self) -> SchedulerInfo | None:
+        return leading(self.bench.reign.state, self.bench.clocks) if self.leads else None
+
+    def services(self) -> Any:
+        return services_over(self.bench.cluster, self.bench.clocks, self.leader, self.max_running)
+
+    def run(self, name: str | None = None, run: str = R) -> ExplanationModel:
+        return explained_run(self.services(), run, name)
+
+    def pipeline(self, name: PipelineName = NAME) -> ExplanationModel:
+        return explained_pipeline(self.services(), name)
+
+
+def needs() -> ExplanationModel:
+    stage = Stage(spec(task(), task(B, needs=(A,))))
+    stage.start()
+    return stage.run(B)
+
+
+def retry_pause() -> ExplanationModel:
+    stage = Stage(spec(task(retries=RetryPolicy(limit=1))))
+    stage.start()
+    stage.claim()
+    stage.end(Outcome.FAILED, "exit 1")
+    return stage.run(A)
+
+
+def lost() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.end(Outcome.LOST, "host h is lost")
+    return stage.run()
+
+
+def secrets_refused() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.end(Outcome.REFUSED, "secret warehouse: no such file")
+    return stage.run(A)
+
+
+def start_after() -> ExplanationModel:
+    stage = Stage(spec(task(start_after=HOUR)))
+    stage.start()
+    return stage.run(A)
+
+
+def run_full() -> ExplanationModel:
+    stage = Stage(spec(task(), task(B), max_parallel_tasks=1))
+    stage.start()
+    return stage.run(B)
+
+
+def _pool(size: int | None, *, wanted: int = 1, others: int = 0) -> Stage:
+    stage = Stage(spec(task(pools={"db": wanted})), workers=(replace(W1, slots=9),))
+    if size is not None:
+        stage.ask(SetPool(pool="db", size=size))
+    for number in range(others):
+        stage.start(f"other{number}")
+    stage.start()
+    return stage
+
+
+def pool_held() -> ExplanationModel:
+    one, two = spec(task(pools={"db": 2}), name=PipelineName("big")), spec(task(pools={"db": 1}))
+    stage = Stage(one, two, workers=(replace(W1, slots=9),))
+    stage.ask(SetPool(pool="db", size=2))
+    stage.start("first")
+    stage.start("wide", PipelineName("big"))
+    stage.bench.clocks.pass_s(1)
+    stage.start()
+    return stage.run(A)
+
+
+def with_workers(*workers: WorkerInfo, **said: Any) -> ExplanationModel:
+    stage = Stage(spec(task(**said)), workers=workers)
+    stage.start()
+    return stage.run(A)
+
+
+def cordoned() -> ExplanationModel:
+    stage = Stage()
+    stage.ask(CordonWorker(worker=W1.id, reason="disk"))
+    stage.start()
+    return stage.run(A)
+
+
+def busy() -> ExplanationModel:
+    stage = Stage()
+    for name in ("x", "y", R):
+        stage.start(name)
+    return stage.run(A)
+
+
+def queue_timeout() -> ExplanationModel:
+    stage = Stage(spec(task(queue_timeout=HOUR)), workers=())
+    stage.start()
+    return stage.run(A)
+
+
+def backs_off() -> ExplanationModel:
+    other = replace(W1, id=WorkerId("w2"), slots=1)
+    stage = Stage(workers=(replace(W1, slots=1), other))
+    stage.start("x")
+    stage.end(Outcome.REFUSED, "no disk", run="x")
+    for name in ("y", R):
+        stage.start(name)
+    return stage.run(A)
+
+
+def target_full() -> ExplanationModel:
+    worker = replace(W1, slots=9, targets={"big": 1})
+    stage = Stage(spec(task(kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big"))), workers=(worker,))
+    stage.start("x")
+    stage.start()
+    return stage.run(A)
+
+
+def no_leader() -> ExplanationModel:
+    stage = Stage(workers=())
+    stage.start()
+    stage.leads = False
+    return stage.run(A)
+
+
+def preparing() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    return stage.run(A)
+
+
+def worker_gone() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.workers()
+    return stage.run(A)
+
+
+def silent() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.claim(beating=False)
+    return stage.run(A)
+
+
+def host_gone() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.claim(beating=False)
+    stage.workers()
+    return stage.run(A)
+
+
+def in_cluster_queue() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    driver = ClusterDriver(target="big", id="driver-1")
+    stage.slots(Slots(submitted=driver, beating=True, progress={"cluster": "4 of 4 cores are in use"}))
+    return stage.run(A)
+
+
+def stopping() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.claim()
+    stage.ask(StopRun(run_id=R, reason="late"))
+    return stage.run()
+
+
+def end_not_taken_in() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.end(Outcome.SUCCEEDED, decided=False)
+    stage.leads = False
+    return stage.run(A)
+
+
+def computes() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.claim()
+    return stage.run()
+
+
+def paused() -> ExplanationModel:
+    stage = Stage(spec(task(), task(B, needs=(A,)), timeout=HOUR), workers=())
+    stage.start()
+    stage.ask(PauseRun(run_id=R))
+    return stage.run()
+
+
+def approval() -> ExplanationModel:
+    stage = Stage(spec(task(kind=TaskKind.APPROVAL, script="", args=("Release?",), timeout=HOUR)))
+    stage.start()
+    return stage.run(A)
+
+
+def data() -> ExplanationModel:
+    waits = (DataWait(source=DataSource.FILE),)
+    stage = Stage(spec(task(kind=TaskKind.WAIT, script="", args=("/in/x",), waits_for=waits)))
+    stage.start()
+    stage.bench.reign.hear((DataSeen(Look(DataSource.FILE, "/in/x"), Seen(False, "not there")),))
+    return stage.run(A)
+
+
+def other_pipeline() -> ExplanationModel:
+    waits = (PipelineWait(pipeline=PipelineName("ods")),)
+    stage = Stage(spec(task(kind=TaskKind.WAIT, script="", waits_for=waits)))
+    stage.start(data_interval=DataInterval(start=NOW - HOUR, end=NOW))
+    return stage.run(A)
+
+
+def child_queued() -> ExplanationModel:
+    load = replace(LOAD, concurrency=Concurrency(limit=1))
+    stage = Stage(load, parent(starting(), NAME))
+    stage.start("other", LOAD.name)
+    stage.start()
+    return stage.run("fan")
+
+
+def rendering() -> ExplanationModel:
+    stage = Stage(spec(task(), task(B, needs=(A,), args=("{{ tasks.a.result.n }}",), reads=(A,))))
+    stage.start()
+    stage.end(Outcome.SUCCEEDED)
+    return stage.run(B)
+
+
+def queued() -> ExplanationModel:
+    stage = Stage(spec(concurrency=Concurrency(limit=1)))
+    stage.start("x")
+    stage.start()
+    return stage.run()
+
+
+def max_running() -> ExplanationModel:
+    stage = Stage(spec(), spec(name=PipelineName("q")), max_running=1)
+    stage.start("x", PipelineName("q"))
+    stage.start()
+    return stage.run()
+
+
+def rerun_waits() -> ExplanationModel:
+    stage = Stage()
+    stage.start()
+    stage.start("again", selection=Selection(reuse=R, is_rerun=True))
+    return stage.run(run="again")
+
+
+def not_decided() -> ExplanationModel:
+    stage = Stage()
+    for name in ("x", R):
+        stage.bench.submit(StartRun(pipeline=NAME, run_id=RunId(name)))
+    stage.leads = False
+    return stage.run()
+
+
+def _aside(subject: Subject) -> Stage:
+    stage = Stage(spec(), workers=())
+    stage.start()
+    stage.bench.reign.state.put_aside(subject, "LookupError: no task nowhere")
+    return stage
+
+
+def run_set_aside() -> ExplanationModel:
+    return _aside(about_run(R)).run()
+
+
+def start_set_aside() -> ExplanationModel:
+    stage = Stage()
+    queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R))
+    stage.bench.reign.state.put_aside(about_command(queued), "RuntimeError: no helper")
+    return stage.run()
+
+
+def children_set_aside() -> ExplanationModel:
+    stage = Stage(LOAD, parent(starting(), NAME))
+    stage.start()
+    stage.bench.reign.state.put_aside(about_children(R, TaskName("fan")), "RuntimeError: no helper")
+    return stage.run("fan")
+
+
+def many_tasks() -> ExplanationModel:
+    stage = Stage(spec(task(), *(task(TaskName(f"b{n}"), needs=(A,)) for n in range(300))), workers=())
+    stage.start()
+    return stage.run()
+
+
+WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | None]] = [
+    (needs, ("task b: needs a (running)",), None),
+    (retry_pause, ("tried again at 2026-03-01 12:00:10Z after attempt 1: failed: exit 1",), NOW + HOUR / 360),
+    (lost, ("task a: tried again at 2026-03-01 12:00:01Z after attempt 1: lost: host h",), NOW + HOUR / 3600),
+    (secrets_refused, ("after attempt 1: refused: secret warehouse: no such file",), NOW + HOUR / 3600),
+    (start_after, ("starts at 2026-03-01 13:00:00Z at the earliest: start_after",), NOW + HOUR),
+    (run_full, ("1 task of its run is open (a): max_parallel_tasks is reached",), None),
+    (lambda: _pool(1, others=1).run(A), ("it takes 1 of pool db, of which 1 of 1 are taken",), None),
+    (lambda: _pool(None).run(A), ("there is no pool db: `nimbus pool set db SIZE`",), None),
+    (lambda: _pool(1, wanted=2).run(A), ("takes 2 of pool db, which has 1: `nimbus pool set db 2`",), None),
+    (pool_held, ("pool db is held for task a of run wide, which is more urgent", "1 of 2 are taken"), None),
+    (with_workers, ("no worker is registered: start one with",), None),
+    (
+        lambda: with_workers(W1, runs_on=("gpu",)),
+        ("no worker has label gpu: add it to worker.labels",),
+        None,
+    ),
+    (cordoned, ("the only worker is draining or cordoned", "(w1)", "`nimbus worker uncordon ID`"), None),
+    (lambda: with_workers(replace(W1, lacks="1 GiB of memory")), ("worker w1 has 1 GiB of memory",), None),
+    (
+        lambda: with_workers(W1, kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big")),
+        ("no worker has target big: add it to spark.targets",),
+        None,
+    ),
+    (target_full, ("the only slot of target big is taken",), None),
+    (busy, ("no free worker: all 2 slots are busy",), None),
+    (backs_off, ("worker w1 did not start its last 1 attempt: none before 12:00:10Z",), NOW + HOUR / 360),
+    (queue_timeout, ("no worker", "it fails at 2026-03-01 13:00:00Z if it has not started"), NOW + HOUR),
+    (no_leader, ("no scheduler leads at the moment; it starts when one does",), None),
+    (preparing, ("worker w1 is preparing it since 2026-03-01 12:00:00Z",), None),
+    (worker_gone, ("worker w1, which has it, is not registered: it is given to another one soon",), None),
+    (silent, ("its runner is silent; its driver is looked for",), None),
+    (host_gone, ("no worker on host h is registered", "supervision.host_lost_after"), None),
+    (in_cluster_queue, ("submitted to target big as driver-1", "4 of 4 cores are in use"), None),
+    (
+        stopping,
+        ("run: it is being stopped, and ends with its 1 open attempts", "late", "asked to stop"),
+        None,
+    ),
+    (end_not_taken_in, ("it has ended; the leader has not applied that yet, and none leads",), None),
+    (computes, ("it computes: attempt 1 on worker w1, since 2026-03-01 12:00:00Z",), None),
+    (paused, ("paused by ann at 2026-03-01 12:00:00Z", "resume with `nimbus run resume r`"), NOW + HOUR),
+    (approval, ("waits for an approval: Release?", "`nimbus run approve r a"), NOW + HOUR),
+    (data, ("file /in/x on the leader's host (last looked 0 s ago: not there; next look in",), ...),
+    (
+        other_pipeline,
+        ("pipeline ods: 2026-03-01T11:00+0000 to 2026-03-01T12:00+0000 (there is no such",),
+        None,
+    ),
+    (child_queued, ("waits for child run", "1st of 1 in the queue, waits for run other to end"), None),
+    (rendering, ("the leader renders its templates, which take results of a",), None),
+    (queued, ("1st of 1 in the queue, waits for run x to end, of pipeline p: concurrency.limit is 1",), None),
+    (max_running, ("waits for run x to end, of the cluster: runs.max_running is 1",), None),
+    (rerun_waits, ("again: pending", "waits for the end of run r"), None),
+    (not_decided, ("behind 1 older commands of pipeline p: no scheduler leads",), None),
+    (
+        run_set_aside,
+        (
+            "run: the leader has set the run aside, since it could not decide about it (LookupError: no task",
+            "task a: the leader has set the run aside",
+            "it tries again within a minute",
+        ),
+        None,
+    ),
+    (start_set_aside, ("r: pending", "the leader has set it aside", "no helper"), None),
+    (children_set_aside, ("task fan: the leader has set the task aside", "no helper"), None),
+    (many_tasks, ("task a: no worker is registered", "tasks: 300 more wait for tasks that they need"), None),
+]
+
+
+def told(answer: ExplanationModel) -> str:
+    return "\n".join([f"{answer.id}: {answer.state}", *(f"{one.about}: {one.why}" for one in answer.reasons)])
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "until"), WAITS, ids=[make.__name__ + str(n) for n, (make, *_) in enumerate(WAITS)]
+)
+def test_run_and_task_name_what_they_wait_for_when_the_rules_let_them_wait(
+    make: Callable[[], ExplanationModel], words: tuple[str, ...], until: Any
+) -> None:
+    answer = make()
+
+    assert [word for word in words if word not in told(answer)] == [], told(answer)
+    if until is ...:
+        assert answer.next_change is not None
+    else:
+        assert answer.next_change == until
+
+
+def scheduled(**said: Any) -> Stage:
+    return Stage(spec(schedule=DAILY, **said))
+
+
+def clock_was_ahead() -> Stage:
+    stage = scheduled()
+    (record,) = stage.bench.cluster.world.pipelines.values()
+    stage.put(replace(record, schedule_position=NOW + timedelta(days=3)))
+    return stage
+
+
+def inactive() -> Stage:
+    stage = Stage()
+    stage.put(active(spec(), state=PipelineState.INACTIVE, release=None))
+    return stage
+
+
+def pipeline_paused() -> Stage:
+    stage = scheduled()
+    stage.ask(PausePipeline(pipeline=NAME))
+    return stage
+
+
+def quarantined() -> Stage:
+    stage = scheduled()
+    stage.bench.reign.hear((QuarantineChanged({NAME: "a.py is nowhere"}),))
+    return stage
+
+
+def leaderless_and_late() -> Stage:
+    stage = scheduled()
+    stage.bench.clocks.pass_s(2 * 24 * 3600)
+    stage.leads = False
+    return stage
+
+
+def skipped() -> Stage:
+    stage = Stage(spec(schedule=replace(DAILY, catchup=CatchUp.NONE)))
+    stage.bench.clocks.pass_s(3 * 24 * 3600)
+    stage.bench.reign.tend()
+    stage.bench.decide()
+    return stage
+
+
+def full() -> Stage:
+    stage = scheduled(concurrency=Concurrency(limit=1, when_full=WhenFull.SKIP))
+    stage.start("x")
+    stage.start()
+    return stage
+
+
+def cluster_full() -> Stage:
+    stage = Stage(spec(), spec(name=PipelineName("q")), max_running=1)
+    stage.start("x", PipelineName("q"))
+    return stage
+
+
+def files_lack() -> Stage:
+    stage = Stage()
+    state, clock = stage.bench.reign.state, stage.bench.clocks
+    file = MissingFile(pipeline=NAME, path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
+    stage.bench.cluster.change(schedulers=(leading(state, clock, id="s2", epoch=None, missing=(file,)),))
+    return stage
+
+
+def as_child() -> Stage:
+    return Stage(spec(), parent(starting(NAME), PipelineName("daily")))
+
+
+def backfilled() -> Stage:
+    stage = scheduled()
+    request = BackfillRequest(first=NOW - 240 * HOUR, last=NOW, total=10)
+    stage.ask(CreateBackfill(pipeline=NAME, backfill=BackfillId("b1"), request=request))
+    return stage
+
+
+def backfilled_as_one_run() -> Stage:
+    stage = scheduled()
+    request = BackfillRequest(first=NOW - 240 * HOUR, last=NOW, total=10, max_parallel=2, as_one_run=True)
+    stage.ask(CreateBackfill(pipeline=NAME, backfill=BackfillId("b1"), request=request))
+    return stage
+
+
+def _set_aside(subject: Subject) -> Stage:
+    stage = backfilled()
+    stage.bench.reign.state.put_aside(subject, "RuntimeError: boom")
+    return stage
+
+
+def command_set_aside() -> Stage:
+    stage = Stage()
+    queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R), by="ann")
+    stage.bench.reign.state.put_aside(about_command(queued), "RuntimeError: boom")
+    return stage
+
+
+def rerun_asked_for() -> Stage:
+    stage = Stage()
+    stage.start()
+    stage.start("again", selection=Selection(reuse=R, is_rerun=True))
+    return stage
+
+
+def asked_for() -> Stage:
+    stage = Stage()
+    stage.bench.submit(StartRun(pipeline=NAME, run_id=R), by="ann")
+    return stage
+
+
+PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
+    (inactive, ("it was published and never activated: `nimbus pipeline activate p`",), None),
+    (pipeline_paused, ("it is paused", "`nimbus pipeline activate p` resumes it"), None),
+    (quarantined, ("it is quarantined: a.py is nowhere",), NOW + 18 * HOUR),
+    (Stage, ("schedule: it has none: start runs with `nimbus run start p` or a backfill",), None),
+    (as_child, ("or tasks of pipeline daily",), None),
+    (scheduled, ("0 6 * * * (UTC): the next fire is at 2026-03-02 06:00:00Z",), NOW + 18 * HOUR),
+    (
+        clock_was_ahead,
+        (
+            "the next fire is at 2026-03-05 06:00:00Z; fire times until 2026-03-04 12:00:00Z are done,",
+            "the clock of a leader was ahead: `nimbus pipeline rewind p` sets this back to now",
+        ),
+        NOW + 90 * HOUR,
+    ),
+    (
+        leaderless_and_late,
+        (
+            "no scheduler leads",
+            "2 fire times have passed since 2026-03-01 12:00:00Z, the first at 2026-03-02 06:00:00Z",
+            "(catchup: all): the next leader deals with them",
+        ),
+        NOW + 66 * HOUR,
+    ),
+    (skipped, ("3 fire times started no run; the last 3 from 2026-03-02 06:00:00Z", "missed, and"), ...),
+    (
+        full,
+        (
+            "concurrency.limit is 1, reached by run x: a fire starts no run",
+            "run x: running: task a: worker w1 is preparing it",
+            "run r: queued: 1st of 1 in the queue, waits for run x",
+        ),
+        NOW + 18 * HOUR,
+    ),
+    (cluster_full, ("runs.max_running of the cluster is 1, reached by run x",), None),
+    (files_lack, ("scheduler s2 lacks a.py of it, and fetches them",), None),
+    (backfilled, ("backfill b1: max_parallel (1) is reached", "run b1-"), NOW + 18 * HOUR),
+    (
+        backfilled_as_one_run,
+        ("backfill b1: all dates are dealt with: it ends with the last of its runs",),
+        ...,
+    ),
+    (
+        lambda: _set_aside(about_pipeline(NAME)),
+        ("pipeline: the leader has set it aside, since it could not", "RuntimeError: boom"),
+        ...,
+    ),
+    (
+        lambda: _set_aside(about_backfill(BackfillId("b1"))),
+        ("backfill b1: the leader has set it aside", "RuntimeError: boom"),
+        ...,
+    ),
+    (command_set_aside, ("asked at 2026-03-01 12:00:00Z by ann: the leader has set it aside",), None),
+    (
+        rerun_asked_for,
+        ("start run, asked at 2026-03-01 12:00:00Z by ann: it waits for the end of run r",),
+        None,
+    ),
+    (asked_for, ("start run, asked at 2026-03-01 12:00:00Z by ann: it waits for the leader",), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "until"),
+    PIPELINES,
+    ids=[make.__name__ + str(n) for n, (make, *_) in enumerate(PIPELINES)],
+)
+def test_pipeline_names_what_holds_it_and_when_that_can_change(
+    make: Callable[[], Stage], words: tuple[str, ...], until: Any
+) -> None:
+    answer = make().pipeline()
+
+    assert [word for word in words if word not in told(answer)] == [], told(answer)
+    if until is not ...:
+        assert answer.next_change == until
+
+
+def test_task_that_the_run_does_not_have_is_not_found() -> None:
+    stage = Stage()
+    stage.start()
+
+    with pytest.raises(NotFoundError, match="run r has no task nope"):
+        stage.run("nope")
+
+
+def test_pipeline_with_many_live_runs_explains_the_oldest_and_counts_the_others() -> None:
+    stage = Stage()
+    for number in range(14):
+        stage.start(f"r{number:02}")
+
+    answer = stage.pipeline()
+
+    assert answer.reasons[-1].why == "4 more are live"
+    assert sum(one.about.startswith("run r") for one in answer.reasons) == 10
+
+
+def test_status_names_what_the_leader_has_set_aside() -> None:
+    leader = _set_aside(about_pipeline(NAME)).leader()
+    assert leader is not None
+
+    status = views.status_model(
+        leader=None,
+        info=leader,
+        schedulers=[leader],
+        workers=(),
+        busy={},
+        pipelines=(),
+        runs=(),
+        max_running=None,
+        commands=(),
+        schema=1,
+    )
+
+    (one,) = status.set_aside
+    assert (one.kind, one.id, one.why) == ("pipeline", NAME, "RuntimeError: boom")
+    assert status.set_aside_count == 1
+
+
+def test_run_whose_record_is_broken_is_explained_by_what_is_wrong_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> None:
+        raise UnreadableRecordError("/nimbus/runs/r", "its part 'tasks-0' is missing")
+
+    monkeypatch.setattr(StoreReader, "run", broken)
+    answer = Stage().run()
+
+    assert "r: unreadable" in told(answer)
+    assert "leaves it out, since its record is broken: /nimbus/runs/r cannot be read" in told(answer)
+
+
+def test_no_explanation_reads_a_run_beside_those_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = _pool(1, others=1)
+    stage.start("behind")
+    stage.ask(SetPool(pool="db", size=0))
+    read: list[str] = []
+
+    def run(reader: StoreReader, wanted: RunId) -> Any:
+        read.append(wanted)
+        return reader._world.runs.get(wanted)
+
+    def none(*_: Any) -> None:
+        raise AssertionError("an explanation reads many runs")
+
+    monkeypatch.setattr(StoreReader, "run", run)
+    monkeypatch.setattr(StoreReader, "runs", none)
+    stage.run(A)
+
+    assert sorted(set(read)) == ["behind", R], "itself, and who holds the pool"
+
+
+def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> None:
+    stage = Stage()
+    for number in range(MOST_NAMED + 1):
+        stage.bench.reign.state.put_aside(about_run(RunId(f"r{number}")), "x" * 1000)
+
+    found = report(stage.bench.reign.state)
+
+    assert (len(found.set_aside), found.set_aside_count) == (MOST_NAMED, MOST_NAMED + 1)
+    assert len(found.set_aside[0].why) < 1000

@@ -1,0 +1,107 @@
+"""The tests and places that the documents name exist."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[3]
+DOCUMENTS = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("examples/*/*.md")])
+
+_NAMED = re.compile(
+    r"\b((?:\w+/)?(?:unit|property|contract|integration|chaos)/test_\w+\.py)(?:::(test_[\w*]+))?"
+)
+_TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+
+
+def _missing(text: str) -> Iterator[str]:
+    for file, test in _NAMED.findall(text):
+        path = PROJECT / "tests" / file
+        if not path.is_file():
+            yield file
+        elif test and not fnmatch.filter(_TEST.findall(path.read_text()), test):
+            yield f"{file}::{test}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_test_that_a_document_names_is_there(document: Path) -> None:
+    assert list(_missing(document.read_text())) == []
+
+
+def test_a_test_that_is_not_there_is_missed() -> None:
+    here = f"nimbus/unit/{Path(__file__).name}"
+    text = f"`{here}`, `{here}::test_every_*`, `{here}::test_nothing`, `unit/test_docs.py`"
+
+    assert list(_missing(text)) == [f"{here}::test_nothing", "unit/test_docs.py"]
+
+
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s:]+)\)")
+
+
+def _anchors(text: str) -> set[str]:
+    """The names that GitHub gives to the headings: lower case, without punctuation, a dash for each space."""
+    headings = _HEADING.findall(_FENCED.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _broken_links(document: Path, text: str) -> Iterator[str]:
+    for link in _LINK.findall(_FENCED.sub("", text)):
+        file, _, anchor = link.partition("#")
+        target = document.parent / file if file else document
+        if not target.exists() or (anchor and anchor not in _anchors(target.read_text())):
+            yield link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_link_from_a_document_to_another_leads_somewhere(document: Path) -> None:
+    assert list(_broken_links(document, document.read_text())) == []
+
+
+def test_a_link_that_leads_nowhere_is_missed() -> None:
+    text = "[a](README.md#try-it) [b](nothing.md) [c](README.md#nothing) [d](https://example.com) [e](docs)"
+
+    assert list(_broken_links(PROJECT / "README.md", text)) == ["nothing.md", "README.md#nothing"]
+
+
+_COMMANDS_OF_DOLPHINSCHEDULER = (
+    "START_PROCESS",
+    "START_CURRENT_TASK_PROCESS",
+    "RECOVER_TOLERANCE_FAULT_PROCESS",
+    "RECOVER_SUSPENDED_PROCESS",
+    "START_FAILURE_TASK_PROCESS",
+    "COMPLEMENT_DATA",
+    "SCHEDULER",
+    "REPEAT_RUNNING",
+    "PAUSE",
+    "STOP",
+    "RECOVER_WAITING_THREAD",
+    "RECOVER_SERIAL_WAIT",
+    "EXECUTE_TASK",
+    "DYNAMIC_GENERATION",
+)
+"""Names of `CommandType`."""
+
+
+@pytest.mark.parametrize("command", _COMMANDS_OF_DOLPHINSCHEDULER)
+def test_each_command_of_dolphinscheduler_has_a_row_that_names_a_test(command: str) -> None:
+    lines = (PROJECT / "docs/coming-from.md").read_text().splitlines()
+
+    (row,) = (line for line in lines if line.startswith(f"| {command} |"))
+    assert _NAMED.search(row)
+
+
+def test_every_log_event_that_the_operations_name_is_written_somewhere() -> None:
+    text = (PROJECT / "docs" / "operations.md").read_text()
+    rows = text.partition("\n## Log events\n")[2].partition("\n## ")[0].splitlines()
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])}
+    sources = [path for room in ("nimbus", "leader", "blobsync") for path in (PROJECT / room).rglob("*.py")]
+    written = set(re.findall(r'"(\w+)"', "\n".join(path.read_text() for path in sources)))
+
+    assert len(named) > 50
+    assert sorted(named - written) == []

@@ -1,0 +1,260 @@
+"""The leader's own check of the caller: token, roles and owners, in the turn that decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nimbus.access.grants import Grant, Grants
+from nimbus.domain import writes as w
+from nimbus.domain.access import MOST_TOKENS, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.commands import (
+    Abdicate,
+    Command,
+    CommandOutcome,
+    CreateToken,
+    PausePipeline,
+    PublishRelease,
+    QueuedCommand,
+    RemovePipeline,
+    RevokeToken,
+    SetOwner,
+)
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.settings import ClusterSettings
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Decision
+from nimbus.engine.policy import Policy
+from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.state import State
+from tests.nimbus.definitions import active
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+SUMS = PipelineName("sums")
+SPEC = PipelineSpec(name=SUMS, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
+DIGEST = ReleaseDigest("b" * 64)
+PUBLISH = PublishRelease(pipeline=SUMS, digest=DIGEST)
+TOKEN = Token(id="0" * 12, name="ada", role=AccessRole.AUTHOR, sha256="0" * 64, created_at=NOW)
+
+
+def instant() -> Instant:
+    return Instant(NOW, 0.0)
+
+
+def a_state(*, owner: str | None = None, token: Token | None = TOKEN, known: bool = True) -> State:
+    state = State(epoch=3, schema=1)
+    tokens = {} if token is None else {token.id: token}
+    state.put_settings(ClusterSettings(tokens=tokens), instant())
+    if known:
+        state.put_pipeline(replace(active(SPEC, updated_at=NOW), owner=owner))
+    state.take_census()
+    return state
+
+
+def asked(
+    state: State, command: Command, role: AccessRole = AccessRole.AUTHOR, **fields: object
+) -> CommandOutcome:
+    principal = Principal(
+        name="ada", role=role, source=PrincipalSource.TOKEN, token_id=TOKEN.id, address="10.0.0.7"
+    )
+    queued = QueuedCommand(
+        id=CommandId(f"cmd-{len(state.settings.tokens):010d}"),
+        command=command,
+        submitted_at=NOW,
+        submitted_by="ada",
+        asked_by=replace(principal, **fields),  # type: ignore[arg-type]
+    )
+    state.put_command(queued)
+    state.prepared[SUMS] = ReleaseOf(SUMS, DIGEST), SPEC
+    while (subject := next_subject(state)) is not None:
+        answer = ask(state, subject, instant())
+        if not isinstance(answer, Decision):
+            state.postpone(subject, answer)
+            continue
+        state.apply(answer, instant())
+        for write in answer.writes:
+            if isinstance(write, w.ConsumeCommand):
+                return write.outcome
+    raise AssertionError("nothing was decided")
+
+
+def test_outcome_says_who_asked_from_where_and_why() -> None:
+    outcome = asked(a_state(), PausePipeline(pipeline=SUMS), reason="incident 7")
+
+    assert outcome.accepted
+    assert outcome.asked_by is not None
+    assert (outcome.asked_by.address, outcome.asked_by.token_id, outcome.asked_by.reason) == (
+        "10.0.0.7",
+        TOKEN.id,
+        "incident 7",
+    )
+
+
+@pytest.mark.parametrize("token", [None, replace(TOKEN, expires_at=NOW)])
+def test_command_is_refused_when_its_token_was_revoked_or_expired_before_the_decision(
+    token: Token | None,
+) -> None:
+    state = a_state(token=token)
+
+    outcome = asked(state, PausePipeline(pipeline=SUMS))
+
+    assert (outcome.accepted, outcome.code) == (False, "token_revoked")
+    assert state.pipelines[SUMS].state == "active"
+
+
+def test_role_counts_that_the_token_has_at_the_decision() -> None:
+    lowered = replace(TOKEN, role=AccessRole.VIEWER)
+
+    outcome = asked(a_state(token=lowered), PausePipeline(pipeline=SUMS), AccessRole.ADMIN)
+
+    assert outcome.code == "role_too_low"
+
+
+@pytest.mark.parametrize("command", [Abdicate(reason="x"), RevokeToken(id=TOKEN.id)])
+def test_author_may_not_do_what_admins_do(command: Command) -> None:
+    assert asked(a_state(), command).code == "role_too_low"
+
+
+@pytest.mark.parametrize(("owner", "code"), [("ada", "ok"), ("data", "not_owner"), (None, "not_owner")])
+@pytest.mark.parametrize("command", [PUBLISH, RemovePipeline(pipeline=SUMS)])
+def test_author_changes_own_pipelines_alone(command: Command, owner: str | None, code: str) -> None:
+    assert asked(a_state(owner=owner), command).code == code
+
+
+def test_pipeline_belongs_to_who_publishes_it_first_or_to_their_first_team() -> None:
+    alone, member = a_state(known=False), a_state(known=False, token=replace(TOKEN, teams=("data", "ml")))
+    asked(alone, PUBLISH)
+    asked(member, PUBLISH, teams=("data", "ml"))
+
+    assert (alone.pipelines[SUMS].owner, member.pipelines[SUMS].owner) == ("ada", "data")
+
+
+def test_admin_gives_a_pipeline_to_another_owner_and_a_later_release_does_not_change_it() -> None:
+    state = a_state(token=replace(TOKEN, role=AccessRole.ADMIN))
+
+    assert asked(state, SetOwner(pipeline=SUMS, owner="data")).accepted
+    assert asked(state, PUBLISH).accepted
+    assert state.pipelines[SUMS].owner == "data"
+
+
+ISSUER = "https://login.example.com"
+GRANTS = Grants(
+    issuer=ISSUER,
+    by_group={
+        "ops": Grant(role=AccessRole.OPERATOR),
+        "sales": Grant(role=AccessRole.AUTHOR, teams=("sales",)),
+    },
+)
+
+
+def asked_by_login(
+    state: State, grants: Grants | None, command: Command, *, issuer: str = ISSUER, **fields: object
+) -> CommandOutcome:
+    """A command of a person with a provider's login, accepted as from an admin with the team `root`."""
+    state.policy = Policy(grants=grants)
+    login: dict[str, object] = {
+        "source": PrincipalSource.OIDC,
+        "token_id": "",
+        "issuer": issuer,
+        "groups": ("sales",),
+        "teams": ("root",),
+        "expires_at": NOW - timedelta(minutes=1),
+    }
+    return asked(state, command, AccessRole.ADMIN, **login | fields)
+
+
+def test_role_and_teams_count_that_the_leader_gives_to_the_groups_of_a_login() -> None:
+    state = a_state(owner="sales")
+
+    outcome = asked_by_login(state, GRANTS, PUBLISH)
+    assert outcome.accepted, "though the login has expired since: it had not when the command was taken"
+    assert outcome.asked_by is not None
+    assert (outcome.asked_by.role, outcome.asked_by.teams) == (AccessRole.AUTHOR, ("sales",))
+    assert asked_by_login(state, GRANTS, Abdicate(reason="x")).code == "role_too_low"
+    assert asked_by_login(state, GRANTS, PUBLISH, groups=("ops",)).code == "role_too_low"
+    assert asked_by_login(a_state(owner="root"), GRANTS, PUBLISH).code == "not_owner"
+
+
+def test_pipeline_that_a_login_publishes_first_belongs_to_the_team_that_the_leader_knows() -> None:
+    state = a_state(known=False)
+    asked_by_login(state, GRANTS, PUBLISH)
+
+    assert state.pipelines[SUMS].owner == "sales"
+
+
+@pytest.mark.parametrize(
+    ("grants", "fields"),
+    [
+        (None, {}),
+        (GRANTS, {"issuer": "https://other.example.com"}),
+        (GRANTS, {"issuer": ""}),
+        (None, {"issuer": ""}),
+        (GRANTS, {"groups": ()}),
+        (GRANTS, {"groups": ("admins",)}),
+        (replace(GRANTS, by_group={}), {}),
+        (replace(GRANTS, default_role=AccessRole.ADMIN), {"issuer": "https://other.example.com"}),
+    ],
+)
+def test_login_that_has_no_role_with_the_leader_is_refused(
+    grants: Grants | None, fields: dict[str, object]
+) -> None:
+    state = a_state()
+
+    outcome = asked_by_login(state, grants, PausePipeline(pipeline=SUMS), **fields)  # type: ignore[arg-type]
+
+    assert (outcome.accepted, outcome.code) == (False, "no_role")
+    assert state.pipelines[SUMS].state == "active"
+
+
+def test_login_without_a_known_group_has_the_default_role_of_the_leader() -> None:
+    grants = replace(GRANTS, default_role=AccessRole.VIEWER)
+
+    outcome = asked_by_login(a_state(), grants, PausePipeline(pipeline=SUMS), groups=())
+
+    assert outcome.code == "role_too_low"
+
+
+def test_token_is_made_once_and_revoked_by_commands() -> None:
+    state = a_state(token=replace(TOKEN, role=AccessRole.ADMIN))
+    create = CreateToken(id="1" * 12, name="bob", role=AccessRole.VIEWER, sha256="1" * 64)
+
+    assert asked(state, create).accepted
+    assert asked(state, create).message == "token 111111111111 was made before"
+    assert asked(state, replace(create, sha256="2" * 64)).code == "token_exists"
+    assert state.settings.tokens["1" * 12].created_by == "ada"
+    assert asked(state, RevokeToken(id="1" * 12)).accepted
+    assert asked(state, RevokeToken(id="1" * 12)).code == "unknown_token"
+    assert list(state.settings.tokens) == [TOKEN.id]
+
+
+def test_tokens_are_bounded_and_expired_ones_make_room() -> None:
+    admin = replace(TOKEN, role=AccessRole.ADMIN)
+    state = a_state(token=admin)
+    others = {f"{n:012x}": replace(admin, id=f"{n:012x}") for n in range(1, MOST_TOKENS)}
+    state.put_settings(ClusterSettings(tokens={admin.id: admin, **others}), instant())
+    create = CreateToken(id="f" * 12, name="bob", role=AccessRole.VIEWER, sha256="1" * 64)
+    assert asked(state, create).code == "too_many_tokens"
+
+    others["1".rjust(12, "0")] = replace(admin, id="1".rjust(12, "0"), expires_at=NOW - timedelta(1))
+    state.put_settings(ClusterSettings(tokens={admin.id: admin, **others}), instant())
+
+    assert asked(state, create).accepted
+    assert len(state.settings.tokens) == MOST_TOKENS
+
+
+def test_command_of_an_earlier_release_is_decided_as_before() -> None:
+    state = a_state()
+    queued = QueuedCommand(
+        id=CommandId("cmd-0000000001"), command=PausePipeline(pipeline=SUMS), submitted_at=NOW
+    )
+    state.put_command(queued)
+    subject = next_subject(state)
+    assert subject is not None
+    answer = ask(state, subject, instant())
+
+    assert isinstance(answer, Decision)
+    assert answer.name == "command_accepted"

@@ -1,0 +1,179 @@
+"""The leader's counts for its gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from nimbus.domain.admission import WaitReason
+from nimbus.domain.alerts import Alert, AlertState, accepted
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
+from nimbus.domain.notify import AlertEvent
+from nimbus.domain.pipeline import Schedule
+from nimbus.domain.run import RunState
+from nimbus.engine import standing as standings
+from nimbus.engine.agenda import Instant, about_pipeline
+from nimbus.engine.standing import standing
+from nimbus.engine.state import State
+from nimbus.telemetry.cluster import Standing
+from nimbus.telemetry.engine import EngineMetrics
+from tests.nimbus.definitions import active
+from tests.nimbus.unit.test_engine_concurrency import NOW, SPEC, TASK, decide_all, known, start, submit
+
+WIDE = replace(
+    SPEC,
+    concurrency=Concurrency(limit=2),
+    tasks=(*(replace(TASK, name=TaskName(f"t{n}")) for n in range(3)), replace(TASK, runs_on=("gpu",))),
+)
+
+MINUTE = timedelta(minutes=1)
+Key = TypeVar("Key")
+
+
+def some(counts: Mapping[Key, float]) -> dict[Key, float]:
+    return {key: count for key, count in counts.items() if count}
+
+
+def test_ready_tasks_are_counted_by_what_they_wait_for() -> None:
+    state = known(WIDE, slots=1)
+    submit(state, start("one"), start("two"), start("three"))
+    decide_all(state)
+
+    found = standing(state, NOW)
+
+    assert found.runs == {"queued": 1, "running": 2, "stopping": 0}
+    assert some(found.tasks) == {"running": 1, "waiting": 11}
+    assert some(found.ready_tasks) == {"all_busy": 5, "no_labels": 2}
+    assert (found.slots, found.open_attempts, found.commands) == (1, 1, 0)
+
+
+def test_nothing_is_counted_where_there_is_nothing() -> None:
+    found = standing(known(), NOW)
+
+    assert (some(found.runs), some(found.tasks), some(found.ready_tasks), found.slots) == ({}, {}, {}, 0)
+    assert set(found.ready_tasks) == set(found.longest_waits_s) == {*WaitReason, "assignable", "not_asked"}
+
+
+def test_oldest_ready_task_of_each_reason_says_how_long_it_waits() -> None:
+    state = known(WIDE, slots=1)
+    submit(state, start("one"))
+    decide_all(state)
+    state.put_command(QueuedCommand(id=CommandId("cmd-9"), command=start("two"), submitted_at=NOW))
+    decide_all(state, NOW + MINUTE)
+
+    found = standing(state, NOW + 3 * MINUTE)
+
+    assert some(found.longest_waits_s) == {"all_busy": 180.0, "no_labels": 180.0}
+
+
+def test_lines_beyond_the_first_ones_are_counted_without_being_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standings, "MOST_LINES", 1)
+    state = known(WIDE, slots=1)
+    submit(state, start("one"))
+    decide_all(state)
+
+    assert some(standing(state, NOW).ready_tasks) == {"all_busy": 2, "not_asked": 1}
+
+
+def test_schedule_that_is_due_is_late_until_its_fire_time_is_dealt_with() -> None:
+    state = State(epoch=1, schema=1)
+    spec = replace(SPEC, schedule=Schedule(cron="0 6 * * *", timezone="UTC"))
+    fire = NOW.replace(hour=6, minute=0)
+    record = active(spec, updated_at=NOW, schedule_position=fire - timedelta(days=1))
+    state.put_pipeline(record)
+
+    assert standing(state, fire - MINUTE).schedule_lag_s == 0
+    assert standing(state, fire + 5 * MINUTE).schedule_lag_s == 300
+    subject = about_pipeline(spec.name)
+    state.agenda.done(subject)
+    state.building.add(subject)
+    assert standing(state, fire + 6 * MINUTE).schedule_lag_s == 360
+
+    state.building.discard(subject)
+    state.put_pipeline(replace(record, schedule_position=fire))
+
+    assert standing(state, fire + 7 * MINUTE).schedule_lag_s == 0
+
+
+def test_schedule_that_cannot_be_read_is_not_late() -> None:
+    state = State(epoch=1, schema=1)
+    broken = replace(SPEC, schedule=Schedule(cron="0 6 * * *", timezone="No/Where"))
+    state.put_pipeline(active(broken, updated_at=NOW, schedule_position=NOW - 2 * timedelta(days=1)))
+
+    assert standing(state, NOW).schedule_lag_s == 0
+
+
+def test_last_success_is_that_of_the_newest_run_that_succeeded_and_goes_with_its_pipeline() -> None:
+    state = known(SPEC)
+    submit(state, start("one"))
+    decide_all(state)
+    run = next(iter(state.runs.values()))
+    ended = replace(run, state=RunState.SUCCEEDED, finished_at=NOW + MINUTE)
+
+    for one in (
+        ended,
+        replace(ended, id=RunId("older"), finished_at=NOW),
+        replace(ended, id=RunId("failed"), state=RunState.FAILED, finished_at=NOW + 2 * MINUTE),
+        replace(ended, id=RunId("past"), backfill=BackfillId("b"), finished_at=NOW + 2 * MINUTE),
+    ):
+        state.put_run(one, Instant(NOW, 0.0))
+
+    assert standing(state, NOW).last_success == {SPEC.name: NOW + MINUTE}
+    state.forget_pipeline(SPEC.name)
+    assert standing(state, NOW).last_success == {}
+
+
+def test_outbox_is_counted_by_state_and_its_age_is_that_of_what_must_still_be_sent() -> None:
+    state = known()
+    waits = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=SPEC.name,
+        raised_at=NOW - 2 * MINUTE,
+    )
+    given_up = replace(waits, id="old", state=AlertState.NOT_DELIVERED, raised_at=NOW - 9 * MINUTE)
+    for alert in (waits, given_up, replace(waits, id="sent", state=AlertState.SENT)):
+        state.put_alert(alert)
+
+    found = standing(state, NOW)
+
+    assert some(found.outbox) == {("alert", "waiting"): 1, ("alert", "not_delivered"): 1}
+    assert found.outbox_oldest_s == 120
+
+    state.put_alert(accepted(waits, NOW))
+    state.forget_alert("old")
+
+    found = standing(state, NOW)
+    assert (some(found.outbox), found.outbox_oldest_s) == ({}, 0)
+
+
+def test_gauges_of_the_cluster_are_gone_when_leadership_is() -> None:
+    registry, leads = CollectorRegistry(), [True]
+    metrics = EngineMetrics(registry, lambda: leads[0])
+
+    def said() -> bytes:
+        return generate_latest(registry)
+
+    assert b"nimbus_slots" not in said()
+    metrics.leading(True)
+    metrics.stands(Standing(ready_tasks={"all_busy": 5}, slots=4))
+    assert b'nimbus_ready_tasks{reason="all_busy"} 5.0' in said()
+    assert b"nimbus_slots 4.0" in said()
+
+    leads[0] = False  # the engine does not know it yet
+    assert b"nimbus_slots" not in said()
+    leads[0] = True
+    metrics.leading(False)
+
+    assert b"all_busy" not in said()
+    assert b"nimbus_slots" not in said()

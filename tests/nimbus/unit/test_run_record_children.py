@@ -1,0 +1,78 @@
+"""Runs that start child runs, as nodes: written runs are read back, and no node grows too large."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+from string import ascii_letters, digits
+
+from nimbus import records, run_record
+from nimbus.definition.child_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
+from nimbus.domain.children import LARGEST_LISTS, MOST_ITEMS, ItemState
+from nimbus.domain.ids import TaskName
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.run import Run
+from tests.nimbus.children_stage import LOAD, Stage, parent, starting
+
+FAN = TaskName("fan")
+LARGEST_NODE = 128 * 1024
+
+
+def begun(count: int, tasks: int = 1) -> Run:
+    """A run whose tasks have begun. `count`: number of their items."""
+    spec = parent(starting(for_each={"shard": tuple(range(count))}, max_items=count, parameters={}))
+    fan = spec.tasks[0]
+    many = tuple(replace(fan, name=TaskName(f"fan{number}")) for number in range(tasks))
+    stage = Stage(LOAD, PipelineSpec(name=spec.name, tasks=many))
+    stage.start()
+    return stage.run()
+
+
+def test_child_runs_and_their_parent_read_back_when_they_are_written() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"region": ("eu", "us")})))
+    stage.start()
+    first, second = stage.children()
+    stage.end(first)
+
+    for run in (stage.run(), second):
+        assert run_record.decode(run_record.encode_new(run), "/runs/r") == run
+        assert records.RUN.decode(records.RUN.encode(run), "runs/r.json") == run
+    assert second.parent is not None
+
+
+def test_what_an_item_becomes_is_one_write_of_one_node() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"region": ("eu", "us")})))
+    stage.start()
+    before = stage.run()
+    stage.end(stage.children()[0])
+
+    assert run_record.encode_changes(stage.run(), before).keys() == {""}
+
+
+def test_run_without_child_runs_says_nothing_of_them() -> None:
+    stage = Stage(LOAD)
+    stage.start("alone", LOAD.name)
+    run = stage.run("alone")
+
+    header = json.loads(run_record.encode_new(run)[""])
+    assert "parent" not in header
+
+
+def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:
+    random = Random(1)
+    run = begun(2, MOST_ITEMS_OF_PIPELINE // MOST_ITEMS)
+    tasks = []
+    for task in run.tasks.values():
+        assert task.children is not None
+        states = "".join(random.choices([state.value for state in ItemState], k=MOST_ITEMS))
+        tried = tuple(random.choices(range(102), k=MOST_ITEMS))
+        given = "".join(random.choices(ascii_letters + digits, k=LARGEST_LISTS))
+        lists = {"": (given,)} if len(tasks) < MOST_GIVEN_LISTS else {}
+        found = replace(task.children, states=states, tried=tried, lists=lists)
+        tasks.append(replace(task, children=found))
+
+    nodes = run_record.encode_new(replace(run, tasks=run.tasks.replaced(tasks)))
+
+    largest = max(map(len, nodes.values()))
+    assert largest < LARGEST_NODE, largest

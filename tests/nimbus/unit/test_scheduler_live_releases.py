@@ -1,0 +1,147 @@
+"""Which releases count as in use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from blobsync import ReleaseRef
+from nimbus.adapters.memory import MemoryCluster
+from nimbus.domain.backfill import BackfillRequest
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.children import ChildSpec
+from nimbus.domain.commands import ActivatePipeline, Command, CreateBackfill, PausePipeline, PublishRelease
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
+from nimbus.ports import StoreUnavailableError
+from nimbus.scheduler.live_releases import NothingKnownError, live_releases
+from tests.nimbus.definitions import active
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+P = PipelineName("p")
+
+
+def digest(letter: str) -> ReleaseDigest:
+    return ReleaseDigest(letter * 64)
+
+
+def record(state: PipelineState = PipelineState.ACTIVE, release: str | None = "a") -> PipelineRecord:
+    spec = PipelineSpec(name=P)
+    found = digest(release) if release else None
+    return active(spec, published=digest("b"), state=state, release=found, updated_at=NOW)
+
+
+def run(state: RunState) -> Run:
+    return Run(
+        id=RunId("r"),
+        pipeline=P,
+        release=digest("c"),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        tasks=Tasks(),
+        state=state,
+    )
+
+
+def letters(cluster: MemoryCluster) -> str:
+    found = live_releases(cluster)
+    assert {ref.name for ref in found} == {"p"}
+    return "".join(sorted(ref.digest[0] for ref in found))
+
+
+@pytest.mark.parametrize("state", list(PipelineState))
+def test_active_and_newest_release_of_every_pipeline_are_in_use(state: PipelineState) -> None:
+    cluster = MemoryCluster()
+    cluster.put(record(state))
+
+    assert letters(cluster) == "ab"
+
+
+def test_release_of_a_backfill_is_in_use_from_its_command_until_it_is_over() -> None:
+    cluster = MemoryCluster()
+    cluster.put(record())
+    request = BackfillRequest(first=NOW, last=NOW)
+    cluster.submit(
+        CreateBackfill(pipeline=P, backfill=BackfillId("b"), request=request, digest=digest("d")),
+        submitted_by="test",
+    )
+    assert letters(cluster) == "abd"
+
+    cluster = MemoryCluster()
+    cluster.put(replace(record(), pinned=(digest("e"),)))
+    assert letters(cluster) == "abe"
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_release_of_a_run_is_in_use_until_the_run_has_ended(state: RunState) -> None:
+    cluster = MemoryCluster()
+    cluster.put(record(), run(state))
+
+    assert letters(cluster) == ("ab" if state.is_final else "abc")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (PublishRelease(pipeline=P, digest=digest("d")), "abd"),
+        (ActivatePipeline(pipeline=P, digest=digest("e")), "abe"),
+        (ActivatePipeline(pipeline=P), "ab"),
+        (PausePipeline(pipeline=P), "ab"),
+    ],
+)
+def test_release_that_a_waiting_command_names_is_in_use(command: Command, found: str) -> None:
+    cluster = MemoryCluster()
+    cluster.put(record())
+    cluster.submit(command, submitted_by="me")
+
+    assert letters(cluster) == found
+
+
+def test_release_that_is_activated_between_two_reads_is_seen() -> None:
+    class Moving(MemoryCluster):
+        def all_pipelines(self) -> tuple[PipelineRecord, ...]:
+            self._waiting.clear()
+            self.put(record(release="d"))
+            return super().all_pipelines()
+
+    cluster = Moving()
+    cluster.submit(ActivatePipeline(pipeline=P, digest=digest("d")), submitted_by="me")
+
+    assert ReleaseRef("p", digest("d")) in live_releases(cluster)
+
+
+def test_empty_catalog_is_no_answer_even_with_runs() -> None:
+    cluster = MemoryCluster()
+    cluster.put(replace(run(RunState.RUNNING)))
+
+    with pytest.raises(NothingKnownError, match=r"cluster\.root"):
+        live_releases(cluster)
+
+
+def test_zookeeper_that_does_not_answer_is_no_answer() -> None:
+    cluster = MemoryCluster()
+    cluster.put(record())
+    cluster.set_down(True)
+
+    with pytest.raises(StoreUnavailableError):
+        live_releases(cluster)
+
+
+@pytest.mark.parametrize(("state", "kept"), [(TaskState.WAITING, "abcd"), (TaskState.FAILED, "abc")])
+def test_releases_of_child_runs_are_in_use_until_their_task_has_ended(state: TaskState, kept: str) -> None:
+    cluster = MemoryCluster()
+    children = ChildSpec(pipeline=P, release=digest("d"))
+    task = TaskSpec(name=TaskName("fan"), kind=TaskKind.PIPELINE, script="", children=children)
+    cluster.put(record())
+    cluster.put(replace(run(RunState.RUNNING), tasks=Tasks([TaskRun(spec=task, state=state)])))
+
+    assert letters(cluster) == kept
