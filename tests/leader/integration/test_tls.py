@@ -15,8 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kazoo.exceptions import ConnectionClosedError
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 
+import leader.zookeeper.session as session_module
 from leader import (
     ElectionConfigError,
     SessionState,
@@ -25,14 +27,15 @@ from leader import (
     ZooKeeperSession,
     ZooKeeperUnreachableError,
 )
+from leader.clock import Countdown
 from leader.errors import ZooKeeperTlsError
 from leader.zookeeper.config import TlsConfig
+from leader.zookeeper.kazoo_client import Connector
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy
 
 LONG = timedelta(seconds=30)
-SHORT = timedelta(seconds=3)
 PASSWORD = "of-the-key"
 Eventually = Callable[..., None]
 
@@ -46,10 +49,10 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(_pem(self._signed(self._name, self._key, ca=True)))
 
-    def certificate(self, name: str, *, address: str = "127.0.0.1", ends_in_h: int = 1) -> Path:
+    def certificate(self, name: str, *, ends_in_h: int = 1) -> Path:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        made = self._signed(subject, key, ca=False, address=address, ends_in_h=ends_in_h)
+        made = self._signed(subject, key, ca=False, ends_in_h=ends_in_h)
         file = self._folder / f"{name}.pem"
         file.write_bytes(_pem(made) + _key_pem(key, serialization.NoEncryption()))
         locked = serialization.BestAvailableEncryption(PASSWORD.encode())
@@ -62,7 +65,6 @@ class Authority:
         key: ec.EllipticCurvePrivateKey,
         *,
         ca: bool,
-        address: str = "127.0.0.1",
         ends_in_h: int = 1,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
@@ -74,7 +76,9 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=2))
             .not_valid_after(now + timedelta(hours=ends_in_h))
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+            )
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             # Python 3.13 verifies strictly: an authority says that it signs, and all name their keys.
             .add_extension(_use(ca=ca), critical=True)
@@ -120,9 +124,9 @@ class SecureServer(ZooKeeperServer):
 class Stage(SecureServer):
     """A server that requires TLS with a certificate of our authority, and the certificates."""
 
-    def __init__(self, folder: Path, *, server_address: str = "127.0.0.1", ends_in_h: int = 1) -> None:
+    def __init__(self, folder: Path, *, ends_in_h: int = 1) -> None:
         self.ours, self.others = Authority(folder, "ours"), Authority(folder, "others")
-        server = self.ours.certificate("server", address=server_address, ends_in_h=ends_in_h)
+        server = self.ours.certificate("server", ends_in_h=ends_in_h)
         self.client = self.ours.certificate("client")
         super().__init__(
             folder / "data",
@@ -149,13 +153,35 @@ def stage(tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterator
     made.stop()
 
 
+class _OneTry(Countdown):
+    """A time limit that is over when the first try to connect has failed."""
+
+    def __init__(self, limit: timedelta, connector: Connector) -> None:
+        super().__init__(limit)
+        self._connector = connector
+
+    def remaining(self) -> timedelta:
+        return super().remaining() if self._connector.last_failure is None else timedelta(0)
+
+
+class RefusedSession(ZooKeeperSession):
+    """A session that is refused. `start` usually tries again until its time is over; this one tries once."""
+
+    def start(self, timeout: timedelta) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session_module, "Countdown", lambda limit: _OneTry(limit, self._connector))
+            super().start(timeout)
+
+
 @pytest.fixture
 def connect() -> Iterator[Callable[..., ZooKeeperSession]]:
     made: list[ZooKeeperSession] = []
 
-    def start(hosts: str, timeout: timedelta = LONG, **settings: Any) -> ZooKeeperSession:
-        made.append(ZooKeeperSession(ZooKeeperConfig(hosts=hosts, **settings)))
-        made[-1].start(timeout)
+    def start(
+        hosts: str, kind: type[ZooKeeperSession] = ZooKeeperSession, **settings: Any
+    ) -> ZooKeeperSession:
+        made.append(kind(ZooKeeperConfig(hosts=hosts, **settings)))
+        made[-1].start(LONG)
         return made[-1]
 
     yield start
@@ -237,7 +263,7 @@ def test_server_whose_certificate_nobody_we_trust_has_signed_is_refused(
     stage: Stage, connect: Connect
 ) -> None:
     with pytest.raises(ZooKeeperTlsError, match="certificate verify failed") as refused:
-        connect(stage.secure_hosts, SHORT, tls=_tls(stage, ca_file=stage.others.file))
+        connect(stage.secure_hosts, RefusedSession, tls=_tls(stage, ca_file=stage.others.file))
 
     assert isinstance(refused.value.__cause__, OSError)
 
@@ -250,38 +276,42 @@ def test_authorities_of_the_system_are_not_trusted_beside_our_own(stage: Stage) 
 
 def test_server_that_wants_a_certificate_refuses_who_has_none(stage: Stage, connect: Connect) -> None:
     with pytest.raises(ZooKeeperTlsError, match="certificate"):
-        connect(stage.secure_hosts, SHORT, tls=_tls(stage, cert_file=None))
+        connect(stage.secure_hosts, RefusedSession, tls=_tls(stage, cert_file=None))
 
 
 def test_plain_server_is_told_from_one_that_speaks_tls(stage: Stage, connect: Connect) -> None:
     with pytest.raises(ZooKeeperTlsError, match="check that the port is for TLS"):
-        connect(stage.hosts, SHORT, tls=_tls(stage))
+        connect(stage.hosts, RefusedSession, tls=_tls(stage))
 
 
 def test_session_without_tls_at_a_port_that_wants_it_says_so(stage: Stage, connect: Connect) -> None:
     with pytest.raises(ZooKeeperUnreachableError, match="whether the port requires TLS"):
-        connect(stage.secure_hosts, SHORT)
+        connect(stage.secure_hosts, RefusedSession)
 
 
-@pytest.mark.parametrize(
-    ("server", "words"),
-    [
-        ({"server_address": "127.0.0.9"}, "IP address mismatch"),
-        ({"ends_in_h": -1}, "certificate has expired"),
-    ],
-)
-def test_certificate_for_another_name_or_of_another_time_is_refused_unless_told_otherwise(
-    tmp_path: Path, connect: Connect, server: dict[str, Any], words: str
+def test_certificate_for_another_name_is_refused_unless_told_otherwise(
+    stage: Stage, connect: Connect
 ) -> None:
-    stage = Stage(tmp_path, **server)
+    with FaultProxy([("127.0.0.1", stage.secure_port)], host="127.0.0.9", plain=True) as proxy:
+        with pytest.raises(ZooKeeperTlsError, match="IP address mismatch"):
+            connect(proxy.hosts, RefusedSession, tls=_tls(stage))
+
+        for setting in ("verify_certificate", "verify_hostname"):
+            session = connect(proxy.hosts, tls=_tls(stage, **{setting: False}))
+            assert session.is_connected
+            session.close(LONG)
+
+
+def test_certificate_of_another_time_is_refused_unless_told_otherwise(
+    tmp_path: Path, connect: Connect
+) -> None:
+    stage = Stage(tmp_path, ends_in_h=-1)
     stage.start()
     try:
-        with pytest.raises(ZooKeeperTlsError, match=words):
-            connect(stage.secure_hosts, SHORT, tls=_tls(stage))
+        with pytest.raises(ZooKeeperTlsError, match="certificate has expired"):
+            connect(stage.secure_hosts, RefusedSession, tls=_tls(stage))
 
         assert connect(stage.secure_hosts, tls=_tls(stage, verify_certificate=False)).is_connected
-        if "expired" not in words:
-            assert connect(stage.secure_hosts, tls=_tls(stage, verify_hostname=False)).is_connected
     finally:
         stage.stop()
 
@@ -364,12 +394,20 @@ def test_sasl_user_is_let_in_and_its_nodes_are_closed_to_others(
 def test_wrong_sasl_password_is_an_auth_error(sasl_server: ZooKeeperServer, connect: Connect) -> None:
     pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
     with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
-        connect(sasl_server.hosts, SHORT, auth=("sasl", "nimbus:wrong"))
+        connect(sasl_server.hosts, RefusedSession, auth=("sasl", "nimbus:wrong"))
 
 
-@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        # for example if its writer has ended, or it was queued after the queue was cleared
+        ConnectionClosedError("Connection has been closed"),
+        KazooTimeoutError(),  # none came in time
+    ],
+    ids=["closed", "silent"],
+)
 def test_wrong_sasl_password_is_an_auth_error_whatever_becomes_of_the_first_question(
-    sasl_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, answered: bool
+    sasl_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, answer: Exception
 ) -> None:
     """kazoo reports a connection before it sends the credential. A request in between may be lost."""
     pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
@@ -378,14 +416,13 @@ def test_wrong_sasl_password_is_an_auth_error_whatever_becomes_of_the_first_ques
     def asked_as_kazoo_gives_up(_path: str) -> IAsyncResult:
         eventually(lambda: session._connector.has_stopped)
         question: IAsyncResult = session.client.handler.async_result()
-        if answered:  # for example if its writer has ended, or it was queued after the queue was cleared
-            question.set_exception(ConnectionClosedError("Connection has been closed"))
+        question.set_exception(answer)
         return question
 
     monkeypatch.setattr(session.client, "exists_async", asked_as_kazoo_gives_up)
     try:
         with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
-            session.start(SHORT)
+            session.start(LONG)
     finally:
         session.close(LONG)
 
@@ -405,7 +442,7 @@ def test_wrong_sasl_password_is_an_auth_error_when_the_connection_was_over_befor
     monkeypatch.setattr(session.client, "start_async", seen_too_late)
     try:
         with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
-            session.start(SHORT)
+            session.start(LONG)
     finally:
         session.close(LONG)
 
@@ -414,4 +451,4 @@ def test_server_that_wants_sasl_refuses_who_brings_nothing(
     sasl_server: ZooKeeperServer, connect: Connect
 ) -> None:
     with pytest.raises(ZooKeeperAuthError, match="scheme none"):
-        connect(sasl_server.hosts, SHORT)
+        connect(sasl_server.hosts, RefusedSession)

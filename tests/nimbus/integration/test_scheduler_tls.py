@@ -25,6 +25,7 @@ from nimbus.config import Settings, load_settings
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.connections import Connections, open_board
+from tests.fault_proxy.proxy import FaultProxy
 from tests.leader.integration.test_tls import PASSWORD, Stage
 
 Eventually = Callable[..., None]
@@ -179,23 +180,15 @@ def test_runner_reaches_its_board_over_tls(
 
 
 def test_server_whose_name_does_not_fit_is_trusted_only_without_that_check(
-    tmp_path: Path, document: dict[str, Any]
+    stage: Stage, document: dict[str, Any], tmp_path: Path
 ) -> None:
-    stage = Stage(tmp_path, server_address="127.0.0.9")
-    stage.start()
-    try:
-        document["zookeeper"] |= {
-            "hosts": stage.secure_hosts,
-            "tls_ca_file": str(stage.ours.file),
-            "tls_cert_file": str(stage.client),
-        }
+    with FaultProxy([("127.0.0.1", stage.secure_port)], host="127.0.0.9", plain=True) as proxy:
+        document["zookeeper"]["hosts"] = proxy.hosts
         refused = CliRunner().invoke(cli, ["doctor", "--config", str(written(document, tmp_path))])
         document["zookeeper"]["tls_verify"] = "no_hostname"
         session = ZooKeeperSession(zookeeper_config(settings_of(document, tmp_path)))
         session.start(LONG)
         session.close(LONG)
-    finally:
-        stage.stop()
 
     assert refused.exit_code == 1
     assert "TLS" in refused.stdout
