@@ -166,6 +166,11 @@ class FaultProxy:
         """Refuse new connections, like a machine without a server. Existing connections remain."""
         self._loop.run(self._loop.refuse)
 
+    def take_down(self) -> None:
+        """Refuse new connections and cut the others, like a server that was killed, until `heal`."""
+        self.refuse()
+        self.cut()
+
     def heal(self) -> None:
         """End all faults: no traps, all bytes are forwarded, new connections are accepted."""
         self._loop.run(self._loop.heal)

@@ -24,7 +24,7 @@ from leader.zookeeper.session import SessionState
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import Direction, FaultProxy
 from tests.leader.integration.curator.hand_driven import HandDriven
-from tests.leader.integration.curator.latches import LONG, PATIENT, Latches, Member, end_session, wipe, zxid
+from tests.leader.integration.curator.latches import LONG, PATIENT, Latches, Member, end_session, wipe
 
 Eventually = Callable[..., None]
 TEN = 10
@@ -37,9 +37,22 @@ def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
 
 
 @pytest.fixture
+def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
+        yield made
+
+
+@pytest.fixture
 def own_latches(own_zookeeper: ZooKeeperServer) -> Iterator[Latches]:
-    """Latches on a server that the test may stop."""
+    """Latches on a server that the test may wipe."""
     with Latches(own_zookeeper.hosts, "/latch") as made:
+        yield made
+
+
+@pytest.fixture
+def far_latches(proxy: FaultProxy, zk_root: str) -> Iterator[Latches]:
+    """Latches whose server is out of reach whenever the test takes `proxy` down."""
+    with Latches(proxy.hosts, f"{zk_root}/latch") as made:
         yield made
 
 
@@ -49,24 +62,24 @@ def _one_leads(latches: Latches, eventually: Eventually) -> Member:
 
 
 def test_five_latches_hear_each_of_four_outages_once_and_lead_again(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_latches: Latches, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """testWithCircuitBreaker"""
     rounds = 4
     heard: list[SessionState] = []
-    own_latches.shared.add_listener(heard.append)
-    first, *others = own_latches.queued(5, eventually)
+    far_latches.shared.add_listener(heard.append)
+    first, *others = far_latches.queued(5, eventually)
     eventually(lambda: first.words == ["is"])
 
     for number in range(1, rounds + 1):
-        own_zookeeper.kill()
+        proxy.take_down()
         eventually(lambda n=number: first.words == ["is", "not"] * n, what="the leader is told")
-        assert not own_latches.leaders()
-        own_zookeeper.start()
+        assert not far_latches.leaders()
+        proxy.heal()
         eventually(lambda n=number: first.words == ["is", "not"] * n + ["is"], what="it leads again")
 
     assert heard == [SessionState.SUSPENDED, SessionState.CONNECTED] * rounds
-    assert own_latches.leaders() == [first]
+    assert far_latches.leaders() == [first]
     assert [member.words for member in others] == [[]] * 4
 
 
@@ -217,37 +230,37 @@ def test_a_broken_connection_costs_the_lock_only_under_the_standard_policy_and_n
 
 
 def test_under_the_standard_policy_a_leader_is_told_with_the_suspension_and_before_any_loss(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_latches: Latches, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """testErrorPolicies, standard"""
-    member = own_latches.started("a")
+    member = far_latches.started("a")
     eventually(lambda: member.words == ["is"])
 
-    own_zookeeper.kill()
+    proxy.take_down()
 
     eventually(lambda: member.words == ["is", "not"])
     assert member.session.state is SessionState.SUSPENDED
 
 
 def test_under_the_session_policy_a_leader_is_told_with_the_loss_and_not_before(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_latches: Latches, proxy: FaultProxy, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """testErrorPolicies, session"""
     ahead = timedelta(0)
-    member = own_latches.started("a", policy=SuspendedPolicy.SESSION, clock=lambda: boottime() + ahead)
+    member = far_latches.started("a", policy=SuspendedPolicy.SESSION, clock=lambda: boottime() + ahead)
     states: list[tuple[SessionState, int]] = []
     member.session.add_listener(lambda state: states.append((state, len(member.words))))
     eventually(lambda: member.words == ["is"])
-    past = zxid(own_zookeeper)
 
-    own_zookeeper.kill()
+    proxy.take_down()
     eventually(lambda: states == [(SessionState.SUSPENDED, 1)])
     assert member.leads
 
     ahead = PATIENT  # no loss was reported, but the session may have expired by the clock
     assert not member.leads
     ahead = timedelta(0)
-    wipe(own_zookeeper, past)
+    end_session(zookeeper.hosts, member.session)
+    proxy.heal()
 
     eventually(lambda: member.words[:2] == ["is", "not"])
     eventually(lambda: member.words == ["is", "not", "is"], what="it leads again")
@@ -256,26 +269,20 @@ def test_under_the_session_policy_a_leader_is_told_with_the_loss_and_not_before(
 
 @pytest.mark.parametrize("before", ["connected once", "never connected"])
 def test_a_latch_that_closes_without_a_connection_has_nothing_to_give_back(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually, before: str
+    far_latches: Latches, proxy: FaultProxy, eventually: Eventually, before: str
 ) -> None:
     """testProperCloseWithoutConnectionEstablished"""
-    session = own_latches.session(start=before == "connected once")
-    own_zookeeper.kill()
+    session = far_latches.session(start=before == "connected once")
+    proxy.take_down()
     eventually(lambda: not session.is_connected)
-    member = own_latches.started("a", session)
+    member = far_latches.started("a", session)
 
     member.latch.close(timeout=timedelta(hours=1))
 
     assert member.latch.state is LatchState.CLOSED
     assert member.words == []
-    own_zookeeper.start()
-    assert own_latches.shared.call(own_latches.shared.client.exists_async, own_latches.path) is None
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
+    proxy.heal()
+    assert far_latches.shared.call(far_latches.shared.client.exists_async, far_latches.path) is None
 
 
 def test_a_latch_whose_creation_is_interrupted_makes_one_node(
@@ -314,20 +321,24 @@ def test_a_latch_that_closes_while_its_node_is_being_made_leaves_none(
 
 
 def test_of_ten_latches_none_leads_without_a_server_and_one_leads_with_it(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_latches: Latches, proxy: FaultProxy, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """testLostConnection"""
-    own_latches.queued(TEN, eventually)
-    _one_leads(own_latches, eventually)
+    far_latches.queued(TEN, eventually)
+    _one_leads(far_latches, eventually)
 
-    own_zookeeper.kill()
-    eventually(lambda: not own_latches.leaders(), what="nobody leads")
-    own_zookeeper.start()
-    _one_leads(own_latches, eventually)
+    proxy.take_down()
+    eventually(lambda: not far_latches.leaders(), what="nobody leads")
+    proxy.heal()
+    _one_leads(far_latches, eventually)
 
-    wipe(own_zookeeper)
-    eventually(lambda: len(own_latches.nodes()) == TEN, what="all queue again with a new session")
-    _one_leads(own_latches, eventually)
+    old = set(far_latches.nodes())
+    end_session(zookeeper.hosts, far_latches.shared)
+    eventually(
+        lambda: len(far_latches.nodes()) == TEN and old.isdisjoint(far_latches.nodes()),
+        what="all queue again with a new session",
+    )
+    _one_leads(far_latches, eventually)
 
 
 def test_a_latch_leads_only_when_the_leader_leaves_and_not_when_its_neighbour_does(
@@ -475,13 +486,13 @@ def test_closing_tells_nobody_but_the_listeners_of_a_leader_and_only_if_wanted(
 
 
 def test_a_latch_started_before_its_server_leads_once_when_the_server_comes(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_latches: Latches, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """testNoServerAtStart"""
-    own_zookeeper.kill()
-    session = own_latches.session(start=False)
-    member = own_latches.started("a", session)
-    own_zookeeper.start()
+    proxy.take_down()
+    session = far_latches.session(start=False)
+    member = far_latches.started("a", session)
+    proxy.heal()
     session.start(LONG)
 
     eventually(lambda: member.leads)

@@ -235,8 +235,7 @@ def test_server_that_comes_back_is_found_within_a_second_or_so(
         try:
             retry = client.session.client._connection.retry_sleeper
             assert retry.max_delay * (1 + retry.max_jitter) <= 1.0
-            proxy.refuse()
-            proxy.cut()
+            proxy.take_down()
             eventually(lambda: client.heard[-1] is SessionState.SUSPENDED)
             proxy.heal()
 
@@ -251,8 +250,7 @@ def test_requests_given_up_without_a_connection_do_not_pile_up(
     with FaultProxy([("127.0.0.1", zookeeper.port)]) as proxy:
         client = Client(proxy.hosts, timedelta(seconds=20)).start()
         try:
-            proxy.refuse()
-            proxy.cut()
+            proxy.take_down()
             eventually(lambda: client.heard[-1] is SessionState.SUSPENDED)
             kazoo = client.session.client
             for _ in range(1000):
@@ -270,8 +268,7 @@ def test_call_made_without_a_connection_is_carried_out_when_there_is_one_in_time
     with FaultProxy([("127.0.0.1", zookeeper.port)]) as proxy:
         client = Client(proxy.hosts, timedelta(seconds=20)).start()
         try:
-            proxy.refuse()
-            proxy.cut()
+            proxy.take_down()
             eventually(lambda: client.heard[-1] is SessionState.SUSPENDED)
             answers: list[object] = []
             caller = threading.Thread(

@@ -170,20 +170,22 @@ class Latches:
 
 def end_session(hosts: str, session: ZooKeeperSession) -> None:
     """End a session at the server, as if it had expired."""
-    thief = KazooClient(hosts=hosts, client_id=session.client.client_id)
+    client = session.client
+    # Not `client_id`, which is None without a connection.
+    thief = KazooClient(hosts=hosts, client_id=(client._session_id, client._session_passwd))
     thief.start(timeout=LONG.total_seconds())
     thief.stop()
     with suppress(Exception):
         thief.close()
 
 
-def wipe(server: ZooKeeperServer, past: int | None = None) -> None:
-    """Delete the server's data, and with them every session. `past`: its zxid, if it does not run.
+def wipe(server: ZooKeeperServer) -> None:
+    """Delete the server's data, and with them every session.
 
     The server refuses clients that have seen a higher zxid than its own, so this function writes until it is
     high enough. In production, the operator restarts the clients.
     """
-    past = zxid(server) if past is None else past
+    past = zxid(server)
     server.kill()
     shutil.rmtree(server.data_dir / "data")
     server.start()
