@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
-from nimbus.adapters.zookeeper.moving import PARTS, ClusterState
-from nimbus.adapters.zookeeper.paths import COMMAND_PREFIX
+from nimbus.adapters.store.calls import LARGEST_REQUEST
+from nimbus.adapters.store.moving import PARTS, ClusterState
+from nimbus.adapters.store.paths import COMMAND_PREFIX
 from nimbus.domain.errors import NimbusError
 
 FORMAT = 1

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from nimbus.adapters.s3_history import S3History
-from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.bootstrap.foundation import Foundation, data_connection, retry_policy
 from nimbus.config.settings import Settings
 from nimbus.scheduler.collector import Collector
@@ -29,7 +30,7 @@ def build_collector(
         leads: Whether this process leads now; None: it never leads, so it does not collect in the bucket.
     """
     settings, artifacts = foundation.settings, foundation.settings.artifacts
-    state = ZooKeeperWholeState(foundation.session, settings.cluster.root)
+    state = TreeWholeState(calls_on(foundation.session), settings.cluster.root)
     collector = Collector(foundation.clock)
     if artifacts.local_gc:
         on_disk = LocalGarbage(store=foundation.local, state=state, artifacts=artifacts, metrics=metrics)
@@ -66,7 +67,7 @@ def add_purges(
         history=S3History(foundation.store),
         store=foundation.store,
         outputs=output_place(settings, leads, metrics),
-        state=ZooKeeperWholeState(foundation.session, settings.cluster.root),
+        state=TreeWholeState(calls_on(foundation.session), settings.cluster.root),
         leads=leads,
         retention=settings.retention,
         clock=foundation.clock,

@@ -24,9 +24,9 @@ from blobsync import (
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
-from nimbus.adapters.store_session import StoreSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
-from nimbus.adapters.zookeeper.tree import ClusterTree
+from nimbus.adapters.store.cluster import TreeClusterReader
+from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.store.tree import ClusterTree
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
@@ -56,7 +56,7 @@ class Foundation:
     session: StoreSession
     store: S3ObjectStore
     local: LocalStore
-    reader: ZooKeeperClusterReader
+    reader: TreeClusterReader
 
     def run(self, run: RunId) -> Run | None:
         """A run, live or in history. Read in this order, because it may move in between."""
@@ -96,7 +96,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         session=session,
         store=store,
         local=LocalStore(settings.scheduler.state_dir / "blobs", verify=settings.sync.digests),
-        reader=ZooKeeperClusterReader(session, settings.cluster.root),
+        reader=TreeClusterReader(calls_on(session), settings.cluster.root),
     )
 
 

@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from blobsync import Syncer
 from leader import SessionState
-from nimbus.adapters.zookeeper.access import ZooKeeperAccess
+from nimbus.adapters.store.access import TreeAccess
+from nimbus.adapters.store.session import calls_on
 from nimbus.api.metrics_app import create_metrics_app
 from nimbus.api.server import ApiServer
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
@@ -48,7 +49,7 @@ def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) ->
     host, port = where
     # Only tokens of the cluster: a worker fetches no keys of an identity provider.
     gate, tls = build_gate(settings, None, registry), build_tls(settings, registry)
-    access = build_access_follower(settings, ZooKeeperAccess(session, settings.cluster.root), gate, tls)
+    access = build_access_follower(settings, TreeAccess(calls_on(session), settings.cluster.root), gate, tls)
 
     def on_session(state: SessionState) -> None:
         if state is SessionState.CONNECTED:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from blobsync import ReleaseRef
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import calls_on
-from nimbus.adapters.zookeeper.moving import ClusterState, write_nodes
-from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+from nimbus.adapters.store.moving import ClusterState, write_nodes
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.scheduler.live_releases import live_releases
 
 CLOSE_LIMIT = timedelta(seconds=5)
@@ -40,7 +40,7 @@ def contents_of(state: ClusterState) -> Contents:
         try:
             calls_on(session).ensure("/state")
             write_nodes(calls_on(session), "/state", state.nodes)
-            whole = ZooKeeperWholeState(session, "/state")
+            whole = TreeWholeState(calls_on(session), "/state")
             pipelines, runs = whole.all_pipelines(), whole.all_runs()
             releases = live_releases(whole) if pipelines else frozenset[ReleaseRef]()
         finally:

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
 from leader import CrashSentinel, ZooKeeperSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.session import calls_on
 from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
@@ -81,7 +82,7 @@ def run_worker(settings: Settings) -> int:
     _look_for_java()
     foundation = lay_foundation(settings)
     syncer = build_syncer(foundation, lambda _readiness: None)
-    registrations = ZooKeeperRegistrations(foundation.session, settings.cluster.root)
+    registrations = TreeRegistrations(calls_on(foundation.session), settings.cluster.root)
     registry = CollectorRegistry()
     tell_build(registry)
     tell_sync(registry, foundation, syncer)

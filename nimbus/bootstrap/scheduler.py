@@ -27,13 +27,13 @@ from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.adapters.store_session import StoreSession
-from nimbus.adapters.zookeeper.access import ZooKeeperAccess
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
+from nimbus.adapters.store.access import TreeAccess
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.catalog import TreeCatalog
+from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
-from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
@@ -145,13 +145,13 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         tell=late.tell,
     )
 
-    def store_for(leadership: Leadership) -> ZooKeeperLeaderStore:
+    def store_for(leadership: Leadership) -> TreeLeaderStore:
         token = leadership.token
         if not isinstance(session, ZooKeeperSession):
             from nimbus.adapters.sqlite.calls import begin_term
 
             token = begin_term(session, token)
-        return ZooKeeperLeaderStore(session, root, token)
+        return TreeLeaderStore(calls_on(session), root, token)
 
     late.engine = Engine(
         store_for=store_for,
@@ -177,7 +177,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         ),
     )
     election_metrics.watch(late.election)
-    follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
+    follower = CatalogFollower(TreeCatalog(calls_on(session), root), syncer.want, late.changed)
     report = SelfReport(
         identity=identity,
         election=late.election,
@@ -192,7 +192,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
     )
-    registrations = ZooKeeperRegistrations(session, root)
+    registrations = TreeRegistrations(calls_on(session), root)
     late.registrar = Registrar(
         registrations=registrations,
         info=report.info,
@@ -206,7 +206,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         services := ApiServices(
             reader=foundation.reader,
             definitions=releases,
-            commands=ZooKeeperCommandQueue(session, root),
+            commands=TreeCommandQueue(calls_on(session), root),
             history=history,
             logs=S3LogArchive(foundation.store),
             health=report,
@@ -218,7 +218,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
-                board=ZooKeeperAttemptBoard(session, root),
+                board=TreeAttemptBoard(calls_on(session), root),
                 logs=S3LogArchive(foundation.store),
                 releases=releases,
                 clock=foundation.clock,
@@ -244,7 +244,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         session=session,
         syncer=syncer,
         follower=follower,
-        access=build_access_follower(settings, ZooKeeperAccess(session, root), gate, tls),
+        access=build_access_follower(settings, TreeAccess(calls_on(session), root), gate, tls),
         registrar=late.registrar,
         announcer=late.announcer,
         engine=late.engine,

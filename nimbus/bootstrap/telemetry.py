@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.telemetry.facts import RunFacts
 from nimbus.adapters.telemetry.lineage import LineageSink
 from nimbus.adapters.telemetry.traces import TraceSink
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.bootstrap.foundation import Foundation
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
@@ -129,7 +130,7 @@ def _facts(foundation: Foundation, releases: LocalReleases) -> RunFacts:
         return None if record is None else record.owner
 
     return RunFacts(
-        read_cluster=ZooKeeperAttemptBoard(foundation.session, foundation.settings.cluster.root).cluster,
+        read_cluster=TreeAttemptBoard(calls_on(foundation.session), foundation.settings.cluster.root).cluster,
         read_run=foundation.run,
         read_slots=reader.slots,
         owner=owner,

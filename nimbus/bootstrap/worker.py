@@ -14,8 +14,9 @@ from blobsync import Syncer
 from leader import SessionState
 from nimbus import __version__
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.session import calls_on
 from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,
@@ -62,7 +63,7 @@ _log = structlog.get_logger(__name__)
 def build_worker(
     foundation: Foundation,
     syncer: Syncer,
-    registrations: ZooKeeperRegistrations,
+    registrations: TreeRegistrations,
     metrics: WorkerMetrics,
     *,
     scheduler_id: str | None,
@@ -108,7 +109,7 @@ def build_worker(
             scheduler_id=scheduler_id,
             is_alone=settings.store_folder is not None,
         ),
-        board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
+        board=TreeAttemptBoard(calls_on(foundation.session), settings.cluster.root),
         registrations=registrations,
         releases=LocalReleases(syncer),
         connections=connections,

@@ -68,7 +68,8 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
 
 def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     from blobsync import collect_garbage
-    from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+    from nimbus.adapters.store.session import calls_on
+    from nimbus.adapters.store.whole import TreeWholeState
     from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.storage import object_store
     from nimbus.scheduler.garbage import bucket_policy
@@ -76,7 +77,7 @@ def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
 
     session = open_session(settings)
     try:
-        in_use = live_releases(ZooKeeperWholeState(session, settings.cluster.root))
+        in_use = live_releases(TreeWholeState(calls_on(session), settings.cluster.root))
     finally:
         session.close(timedelta(seconds=5))
     policy = bucket_policy(settings.artifacts)

@@ -15,7 +15,7 @@ from nimbus.cli.output import Output, output_option
 
 if TYPE_CHECKING:
     from leader import AclDifference
-    from nimbus.adapters.store_session import StoreSession
+    from nimbus.adapters.store.session import StoreSession
 
 CLOSE_LIMIT = timedelta(seconds=5)
 

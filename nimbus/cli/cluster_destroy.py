@@ -18,7 +18,7 @@ from nimbus.domain.counted import counted
 
 if TYPE_CHECKING:
     from blobsync import ObjectInfo, S3ObjectStore
-    from nimbus.adapters.zookeeper.tree import ClusterTree
+    from nimbus.adapters.store.tree import ClusterTree
     from nimbus.config import Settings
 
 CLOSE_LIMIT = timedelta(seconds=5)
@@ -42,7 +42,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
     may use, too. Outputs of tasks (worker.data) and folders of daemons always stay. If it is interrupted,
     repeat it; until then no scheduler or worker of this cluster starts.
     """
-    from nimbus.adapters.zookeeper.tree import ClusterTree
+    from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import epoch_file, open_session
     from nimbus.cli.storage import object_store, settings_of
 
@@ -94,7 +94,7 @@ def _show(
 
 def _remove(tree: ClusterTree, store: S3ObjectStore | None) -> None:
     """Delete everything in an order that can be repeated: the mark that deletion has begun goes last."""
-    from nimbus.adapters.zookeeper.tree import DESTROY, ClusterInUseError
+    from nimbus.adapters.store.tree import DESTROY, ClusterInUseError
 
     if foreign := tree.foreign():
         raise ClusterInUseError(f"these are not of a cluster of Nimbus: {', '.join(foreign[:5])}.")

@@ -39,8 +39,8 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
     """
     from nimbus import __version__
     from nimbus.adapters.cluster_archive import write_archive
-    from nimbus.adapters.zookeeper.moving import read_state
-    from nimbus.adapters.zookeeper.tree import ClusterTree
+    from nimbus.adapters.store.moving import read_state
+    from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
     from nimbus.bootstrap.moving import contents_of
     from nimbus.cli.storage import settings_of
@@ -86,7 +86,7 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     lost, and its task is tried again. Before the import, end the old cluster and its drivers.
     """
     from nimbus.adapters.cluster_archive import ArchiveError, read_archive
-    from nimbus.adapters.zookeeper.moving import make_cluster
+    from nimbus.adapters.store.moving import make_cluster
     from nimbus.bootstrap.foundation import open_session
     from nimbus.bootstrap.moving import contents_of
     from nimbus.cli.storage import settings_of

@@ -29,7 +29,7 @@ def zookeeper_of(settings: Settings) -> Iterator[Finding]:
 def access(settings: Settings) -> Finding:
     """May this configuration's credential write below the root? A daemon does the same at its start."""
     from leader import LeaderError
-    from nimbus.adapters.zookeeper.tree import ClusterTree
+    from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.log_lines import logs_on_stderr
     from nimbus.domain.errors import NimbusError

@@ -101,7 +101,8 @@ def import_clients() -> None:
         "blobsync.s3.store",
         "blobsync.s3.upload",
         "nimbus.adapters.s3_logs",
-        "nimbus.adapters.zookeeper.board",
+        "nimbus.adapters.store.board",
+        "nimbus.adapters.zookeeper.calls",
     ):
         import_module(module)
 
@@ -133,17 +134,19 @@ def open_board(connections: Connections) -> OpenBoard:
 
 
 def _open_sqlite(file: Path, root: str) -> OpenBoard:
+    from nimbus.adapters.sqlite.calls import SqliteCalls
     from nimbus.adapters.sqlite.session import SqliteSession
-    from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+    from nimbus.adapters.store.board import TreeAttemptBoard
 
     session = SqliteSession(file)
     session.start()
-    return OpenBoard(ZooKeeperAttemptBoard(session, root), lambda: session.close(_CLOSE_TIMEOUT))
+    return OpenBoard(TreeAttemptBoard(SqliteCalls(session), root), lambda: session.close(_CLOSE_TIMEOUT))
 
 
 def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
     import leader
-    from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+    from nimbus.adapters.store.board import TreeAttemptBoard
+    from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 
     root = settings.pop("root")
     if (auth := settings.pop("auth", None)) is not None:
@@ -157,7 +160,7 @@ def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
         if not exc.retryable:
             raise
         raise StoreUnavailableError(f"connection for attempts: {exc}") from exc
-    return OpenBoard(ZooKeeperAttemptBoard(session, root), lambda: session.close(_CLOSE_TIMEOUT))
+    return OpenBoard(TreeAttemptBoard(ZooKeeperCalls(session), root), lambda: session.close(_CLOSE_TIMEOUT))
 
 
 def _with_durations(where: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 from leader import FencingToken
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import calls_on
 from nimbus.api.models_explanations import ExplanationModel
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
 from nimbus.api.services import ApiServices
@@ -78,11 +79,11 @@ def _stage() -> Bench:
     return bench
 
 
-def _stored(bench: Bench, session: SqliteSession) -> ZooKeeperClusterReader:
+def _stored(bench: Bench, session: SqliteSession) -> TreeClusterReader:
     """Write the records of a leader to a store."""
     world, root = bench.cluster.world, "/nimbus"
     token = begin_term(session, FencingToken(path=f"{root}/epoch", version=0, epoch=2))
-    store = ZooKeeperLeaderStore(session, root, token)
+    store = TreeLeaderStore(calls_on(session), root, token)
     for _ in store.load():  # creates the parents of the records
         pass
     commit(store, [w.PutSettings(world.settings)])
@@ -90,11 +91,11 @@ def _stored(bench: Bench, session: SqliteSession) -> ZooKeeperClusterReader:
         commit(store, [w.CreatePipeline(record)])
     for runs in _by_hundred(world.runs.values()):
         commit(store, [w.CreateRun(run) for run in runs])
-    registrations = ZooKeeperRegistrations(session, root)
+    registrations = TreeRegistrations(calls_on(session), root)
     registrations.publish_scheduler(leading(bench.reign.state, bench.clocks))
     for worker in world.workers.values():
         registrations.publish_worker(worker)
-    return ZooKeeperClusterReader(session, root)
+    return TreeClusterReader(calls_on(session), root)
 
 
 def _by_hundred(runs: Iterable[Run]) -> Iterable[list[Run]]:

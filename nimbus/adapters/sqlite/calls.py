@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 
 from leader import FencedOutError, FencingToken, TransactionRefusedError
 from nimbus.adapters.sqlite.session import SqliteSession, Watch
 from nimbus.adapters.sqlite.tree import Tree
-from nimbus.adapters.zookeeper.calls import Calls, check_size
+from nimbus.adapters.store.calls import Build, Calls, check_size
 from nimbus.ports import Enqueue
 from nimbus.ports import FencedOutError as TermOverError
 
 
 class SqliteCalls(Calls):
-    """See `nimbus.adapters.zookeeper.calls.Calls`. All reads of one call see the same state."""
+    """See `nimbus.adapters.store.calls.Calls`. All reads of one call see the same state."""
 
     def __init__(self, session: SqliteSession) -> None:
         self._store = session
@@ -106,12 +105,12 @@ class SqliteCalls(Calls):
             tree.create(other, other_data)
             return tree.create(path, data, sequence=True)
 
-    def transact(self, what: str, build: Callable[[Any], None]) -> None:  # noqa: ARG002 - the errors name it
+    def transact(self, what: str, build: Build) -> None:  # noqa: ARG002 - the errors name it
         """Execute all operations that `build` adds, or none."""
         with self._store.writing() as tree:
             build(_Transaction(tree, self.session_id))
 
-    def fenced(self, token: FencingToken, build: Callable[[Any], None]) -> None:
+    def fenced(self, what: str, token: FencingToken, build: Build) -> None:  # noqa: ARG002 - as above
         """Like `transact`, if the token's term is not over."""
         with self._store.writing() as tree:
             try:
@@ -190,7 +189,7 @@ class _Transaction:
         """Index of the last added operation."""
         self.path = ""
 
-    def create(self, path: str, data: bytes = b"", ephemeral: bool = False) -> None:
+    def create(self, path: str, data: bytes = b"", /, *, ephemeral: bool = False) -> None:
         self._next(path)
         self._tree.create(path, data, owner=self._session_id if ephemeral else 0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.sqlite.tree import CHANGED, Change
-from nimbus.adapters.zookeeper.changes import Gathered, Topics
+from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.ports import Changed, Enqueue
 
 

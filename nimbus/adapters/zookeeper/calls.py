@@ -1,4 +1,4 @@
-"""The ZooKeeper calls of the adapters: each has a timeout, returns None for "no node", raises our errors."""
+"""The calls of the adapters in ZooKeeper. Each goes through `ZooKeeperSession.call`, which has a timeout."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any
 
-import structlog
-from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
 from kazoo.protocol.states import Callback
 
 from leader import FencingToken, LeaderError, ZooKeeperSession, fenced_transaction
 from leader.zookeeper.fencing import first_failure
+from nimbus.adapters.store.calls import Build, Calls, batched, check_size
 from nimbus.adapters.zookeeper.multi_read import multi_read_async
-from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue, StoreDeniedError, StoreUnavailableError
-from nimbus.records import Codec, T, UnreadableRecordError
 
-_log = structlog.get_logger(__name__)
-
-Item = TypeVar("Item")
 Request = Callable[[], Any]
 """Sends a request; returns kazoo's future."""
 
@@ -32,15 +27,6 @@ MOST_TOGETHER = 1000
 """Most requests that are sent without waiting; each has the full timeout of the call."""
 MOST_IN_ONE = 100
 """Most nodes that one request reads. Most have less than 2 KiB."""
-LARGEST_REQUEST = 1_000_000
-"""Most bytes of one request, below ZooKeeper's `jute.maxbuffer`: above it ZooKeeper closes the connection."""
-
-
-def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of at most `size` items. `itertools.batched` needs Python 3.12."""
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
 
 
 @contextmanager
@@ -52,7 +38,7 @@ def in_our_words(what: str) -> Iterator[None]:
         if not exc.retryable:
             raise
         raise StoreUnavailableError(f"{what}: {exc}") from exc
-    except (NoNodeError, NodeExistsError):
+    except (NoNodeError, NodeExistsError, NotEmptyError):
         raise
     except NoAuthError as exc:
         raise StoreDeniedError(
@@ -82,27 +68,8 @@ def _watch(changed: Enqueue | None) -> dict[str, Any]:
     return {} if changed is None else {"watch": _LookAgain(changed)}
 
 
-def check_size(what: str, size_bytes: int, most_bytes: int = LARGEST_REQUEST) -> None:
-    """Refuse a request that would make ZooKeeper close the connection, which could end leadership.
-
-    Raises:
-        RecordTooLargeError: it is larger than `most_bytes`.
-    """
-    if size_bytes > most_bytes:
-        raise RecordTooLargeError(what, size_bytes, most_bytes)
-
-
-def readable(codec: Codec[T], found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
-    """Decode records below `parent`; an unreadable one is logged and left out."""
-    for name, data in found:
-        try:
-            yield codec.decode(data, f"{parent}/{name}")
-        except UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
-
-
-class Calls:
-    """One session's calls. Threads may share it."""
+class ZooKeeperCalls(Calls):
+    """See `nimbus.adapters.store.calls.Calls`."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self.session = session
@@ -140,10 +107,6 @@ class Calls:
         with in_our_words(f"look for {path}"):
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.pzxid)
-
-    def records(self, parent: str, changed: Enqueue | None = None) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of all children, without those that are removed in the meantime."""
-        return self.read_all(parent, self.children(parent, changed) or ())
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, read together; missing ones are left out."""
@@ -250,11 +213,8 @@ class Calls:
             made: str = results[1]
             return made
 
-    def transact(self, what: str, build: Callable[[Any], None]) -> None:
-        """Execute all operations that `build` adds to kazoo's transaction, or none.
-
-        NodeExistsError and NoNodeError of the first refused operation pass through.
-        """
+    def transact(self, what: str, build: Build) -> None:
+        """Execute all operations that `build` adds, or none."""
         transaction = self.session.client.transaction()
         build(transaction)
         with in_our_words(what):
@@ -262,9 +222,10 @@ class Calls:
             if refused is not None:
                 raise refused[1]
 
-    def fenced(self, token: FencingToken, build: Callable[[Any], None]) -> None:
+    def fenced(self, what: str, token: FencingToken, build: Build) -> None:
         """Like `transact`, but only in the term of `token`. See `fenced_transaction`."""
-        fenced_transaction(self.session, token, build)
+        with in_our_words(what):
+            fenced_transaction(self.session, token, build)
 
     def ensure(self, path: str) -> None:
         """Create a persistent node and its parents, unless it exists."""

@@ -15,9 +15,10 @@ import psutil
 import yaml
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, Holder
 from nimbus.localstack.settings import ROOT, StackTuning, write_settings
@@ -113,7 +114,7 @@ def _claim(hosts: str, work_dir: Path, drivers: int) -> None:
     """Create submitted and claimed attempts, as an earlier worker leaves them."""
     records = SubmissionRecords(work_dir)
     with _session(hosts) as session:
-        board, calls, paths = ZooKeeperAttemptBoard(session, ROOT), Calls(session), Paths(ROOT)
+        board, calls, paths = TreeAttemptBoard(calls_on(session), ROOT), ZooKeeperCalls(session), Paths(ROOT)
         for number in range(drivers):
             attempt = AttemptId.parse(f"run-{number}.task.1")
             driver = ClusterDriver(target=TARGET, id=f"driver-{number:06}")

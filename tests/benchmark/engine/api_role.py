@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.session import calls_on
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
@@ -55,8 +56,8 @@ class ApiRole:
         self._session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=60)))
         self._session.start(LONG)
         services = ApiServices(
-            reader=ZooKeeperClusterReader(self._session, root),
-            commands=ZooKeeperCommandQueue(self._session, root),
+            reader=TreeClusterReader(calls_on(self._session), root),
+            commands=TreeCommandQueue(calls_on(self._session), root),
             history=MemoryHistory(),
             logs=MemoryLogs(),
             health=_Health(),

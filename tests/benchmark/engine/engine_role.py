@@ -21,7 +21,8 @@ from leader import (
     ZooKeeperSession,
 )
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import calls_on
 from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import ReleasePrepared, RunArchived
@@ -162,7 +163,7 @@ class EngineRole:
     # Called by the engine's thread.
 
     def _store(self, leadership: Leadership) -> LeaderStore:
-        return ZooKeeperLeaderStore(self.session, self._root, leadership.token)
+        return TreeLeaderStore(calls_on(self.session), self._root, leadership.token)
 
     def _leads(self) -> bool:
         return self.election.is_leader()

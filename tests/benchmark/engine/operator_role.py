@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
 from tests.benchmark.engine.shapes import digest_of
@@ -25,8 +26,8 @@ class OperatorRole:
     def __init__(self, hosts: str, root: str) -> None:
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=60)))
         self.session.start(LONG)
-        self._queue = ZooKeeperCommandQueue(self.session, root)
-        self._reader = ZooKeeperClusterReader(self.session, root)
+        self._queue = TreeCommandQueue(calls_on(self.session), root)
+        self._reader = TreeClusterReader(calls_on(self.session), root)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bench-operator")
         self._asked: list[CommandId] = []
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from leader import ZooKeeperSession
 from nimbus import records
-from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
@@ -50,7 +51,7 @@ class SimulatedWorkers:
 
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._client, self._paths = session.client, Paths(root)
-        self._registrations = ZooKeeperRegistrations(session, root)
+        self._registrations = TreeRegistrations(calls_on(session), root)
         self._dirty: queue.SimpleQueue[WorkerId | None] = queue.SimpleQueue()
         self._known: dict[WorkerId, set[str]] = {}
         self._holding: set[WorkerId] = set()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.paths import Paths
 from nimbus.domain.ids import AttemptId
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
@@ -73,7 +74,7 @@ def fill(session: ZooKeeperSession, world: World, counts: Counts) -> LeaderStore
         The leader's store, for later changes.
     """
     session.call(session.client.create_async, f"{ROOT}/epoch", b"1", makepath=True)
-    store = ZooKeeperLeaderStore(session, ROOT, FencingToken(path=f"{ROOT}/epoch", version=0, epoch=1))
+    store = TreeLeaderStore(calls_on(session), ROOT, FencingToken(path=f"{ROOT}/epoch", version=0, epoch=1))
     for _ in store.load():  # creates the parents of the records
         pass
     writes: list[Write] = [CreatePipeline(record) for record in world.cluster.pipelines()]
@@ -82,7 +83,7 @@ def fill(session: ZooKeeperSession, world: World, counts: Counts) -> LeaderStore
         commit(store, writes[start : start + 50])
     for size in SIZES:
         commit(store, [CreateRun(large_run(world, size))])
-    registrations = ZooKeeperRegistrations(session, ROOT)
+    registrations = TreeRegistrations(calls_on(session), ROOT)
     registrations.publish_scheduler(world.health.me)
     registrations.publish_worker(world.worker)
     return store

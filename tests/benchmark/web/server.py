@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
+from nimbus.adapters.store.cluster import TreeClusterReader
+from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.web.app import add_pages
@@ -29,7 +30,7 @@ def _serve(hosts: str, counts: Counts, pipe: Connection) -> None:
     session = session_to(hosts)
     services = replace(
         world_of(counts).services(),
-        reader=ZooKeeperClusterReader(session, ROOT),
+        reader=TreeClusterReader(calls_on(session), ROOT),
         changes=ZooKeeperChanges(lambda: session_to(hosts), ROOT, lambda: session.last_zxid),
     )
     app = create_app(services)

@@ -12,8 +12,8 @@ from typing import Any
 from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.alerts import webhook
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import AlertState
 from nimbus.ports import AlertTarget, LeaderStore
@@ -83,7 +83,7 @@ class DoomedTarget:
         self._doom.pass_by("after the target's answer", message.id)
 
 
-class DoomedStore(ZooKeeperLeaderStore):
+class DoomedStore(TreeLeaderStore):
     """A store whose requests may kill the leader."""
 
     doom: Doom

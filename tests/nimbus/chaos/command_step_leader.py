@@ -9,12 +9,12 @@ from typing import Any
 
 from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
-from nimbus.adapters.store_session import calls_on
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.runs import read_run
-from nimbus.adapters.zookeeper.transaction import ZooKeeperTransaction
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.runs import read_run
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.transaction import TreeTransaction
 from nimbus.domain import writes as w
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId
@@ -80,7 +80,7 @@ class CountedCalls:
         return getattr(self._calls, name)
 
 
-class CountedTransaction(ZooKeeperTransaction):
+class CountedTransaction(TreeTransaction):
     """A transaction whose request is one step and whose response is another."""
 
     steps: Steps
@@ -101,7 +101,7 @@ class CountedTransaction(ZooKeeperTransaction):
         self.steps.written(names, self.writes)
 
 
-class CountedStore(ZooKeeperLeaderStore):
+class CountedStore(TreeLeaderStore):
     """Counts a leader's steps."""
 
     steps: Steps
@@ -110,7 +110,7 @@ class CountedStore(ZooKeeperLeaderStore):
         self.steps = steps
         self._calls = CountedCalls(self._calls, steps)  # type: ignore[assignment]
 
-    def begin(self) -> ZooKeeperTransaction:
+    def begin(self) -> TreeTransaction:
         made = CountedTransaction(self._write, self._operations)
         made.steps = self.steps
         return made

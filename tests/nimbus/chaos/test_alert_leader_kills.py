@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue
+from nimbus.adapters.store.cluster import TreeCommandQueue
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.commands import Command, CreateBackfill, PublishRelease
 from nimbus.domain.ids import BackfillId
@@ -50,7 +51,7 @@ def test_no_alert_is_missing_though_leaders_are_killed(tmp_path: Path, dates: in
     try:
         with webhook_server() as receiver:
             leaders.append(_leader(server.hosts, receiver, tmp_path, 0))
-            queue = ZooKeeperCommandQueue(session, ROOT)
+            queue = TreeCommandQueue(calls_on(session), ROOT)
             _ask(queue, PublishRelease(pipeline=SPEC.name, digest=RELEASE.digest, activate=True))
             hours = timedelta(hours=dates - 1)
             request = BackfillRequest(first=FIRST, last=FIRST + hours, max_parallel=8, total=dates)
@@ -99,7 +100,7 @@ def _await(receiver: HttpReceiver, count: int) -> None:
         time.sleep(0.02)
 
 
-def _ask(queue: ZooKeeperCommandQueue, command: Command) -> None:
+def _ask(queue: TreeCommandQueue, command: Command) -> None:
     outcome = await_outcome(queue, queue.submit(command, submitted_by="test"), LONG)
     assert outcome is not None
     assert outcome.accepted, outcome.message

@@ -25,7 +25,8 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.alerts import Alert, AlertState
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import RunId
@@ -97,8 +98,8 @@ class Stage:
     ) -> None:  # fmt: skip
         self._hosts, self._root, self._notes = hosts, root, notes
         self.receiver, self._leaders = receiver, leaders
-        self._queue = ZooKeeperCommandQueue(session, root)
-        self._reader = ZooKeeperClusterReader(session, root)
+        self._queue = TreeCommandQueue(calls_on(session), root)
+        self._reader = TreeClusterReader(calls_on(session), root)
         self._run, self._at, self._pid = "", "", 0
         self._killed_at, self._began = "", 0.0
         self._alerts: list[str] = []

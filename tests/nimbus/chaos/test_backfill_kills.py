@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.session import calls_on
 from nimbus.definition.backfill_dates import count_dates
 from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState
 from nimbus.domain.commands import Command, CreateBackfill, PublishRelease
@@ -57,7 +58,7 @@ def test_each_date_is_run_once_and_few_at_once_though_leaders_are_killed(
         leaders.start()
         request = BackfillRequest(first=FIRST, last=FIRST + (dates - 1) * HOUR, max_parallel=20, total=dates)
         assert count_dates(SPEC.schedule, request, 2 * dates) == dates
-        queue, reader = ZooKeeperCommandQueue(session, ROOT), ZooKeeperClusterReader(session, ROOT)
+        queue, reader = TreeCommandQueue(calls_on(session), ROOT), TreeClusterReader(calls_on(session), ROOT)
         _ask(queue, PublishRelease(pipeline=SPEC.name, digest=RELEASE.digest, activate=True))
         _ask(queue, CreateBackfill(pipeline=SPEC.name, backfill=ID, request=request))
         workers = SimulatedWorkers(session, ROOT)
@@ -132,13 +133,13 @@ class _Leaders:
             process.close()
 
 
-def _ask(queue: ZooKeeperCommandQueue, command: Command) -> None:
+def _ask(queue: TreeCommandQueue, command: Command) -> None:
     outcome = await_outcome(queue, queue.submit(command, submitted_by="test"), LONG)
     assert outcome is not None
     assert outcome.accepted, outcome.message
 
 
-def _await_end(reader: ZooKeeperClusterReader, dates: int) -> Backfill:
+def _await_end(reader: TreeClusterReader, dates: int) -> Backfill:
     """Wait for the end of the backfill, and return it."""
     until = time.monotonic() + 60 + dates / 10
     for backfill in _looks(reader):
@@ -148,7 +149,7 @@ def _await_end(reader: ZooKeeperClusterReader, dates: int) -> Backfill:
     raise AssertionError
 
 
-def _looks(reader: ZooKeeperClusterReader) -> Iterator[Backfill]:
+def _looks(reader: TreeClusterReader) -> Iterator[Backfill]:
     while True:
         found = reader.backfill(ID)
         assert found is not None

@@ -27,12 +27,13 @@ import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
-from nimbus.adapters.zookeeper.cluster import (
-    ZooKeeperClusterReader,
-    ZooKeeperCommandQueue,
-    ZooKeeperRegistrations,
+from nimbus.adapters.store.cluster import (
+    TreeClusterReader,
+    TreeCommandQueue,
+    TreeRegistrations,
 )
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, CommandOutcome, PublishRelease
 from nimbus.domain.ids import CommandId
 from nimbus.domain.slots import End
@@ -157,7 +158,7 @@ class Stage:
             )  # fmt: skip
             return leader, pid
 
-        queue = ZooKeeperCommandQueue(self._session, paths.root)
+        queue = TreeCommandQueue(calls_on(self._session), paths.root)
         leader, pid = start(step if steps_of == TURN else 0, from_birth=False)
         self._prepare(CASES[name], paths, queue)
         if steps_of == TAKEOVER:
@@ -185,15 +186,15 @@ class Stage:
             took_s=round(time.monotonic() - began, 2),
         )
 
-    def _prepare(self, case: Case, paths: Paths, queue: ZooKeeperCommandQueue) -> None:
+    def _prepare(self, case: Case, paths: Paths, queue: TreeCommandQueue) -> None:
         """Create the situation of a case."""
         worker = replace(WORKER, newest_schema=records.SCHEMA, started_at=datetime.now(UTC))
-        ZooKeeperRegistrations(self._session, paths.root).publish_worker(worker)
+        TreeRegistrations(calls_on(self._session), paths.root).publish_worker(worker)
         ask(queue, PublishRelease(pipeline=P, digest=digest_of(SPEC), activate=True))
         for command in case.before:
             ask(queue, command)
         if case.failed:
-            client, reader = self._session.client, ZooKeeperClusterReader(self._session, paths.root)
+            client, reader = self._session.client, TreeClusterReader(calls_on(self._session), paths.root)
             wait(lambda: client.exists(paths.attempt(FIRST)))
             now = datetime.now(UTC)
             end = End(
@@ -222,7 +223,7 @@ def consumed(notes: Notes) -> bool:
     return any(line.get("consumed") for line in notes.all())
 
 
-def ask(queue: ZooKeeperCommandQueue, command: Command) -> CommandOutcome:
+def ask(queue: TreeCommandQueue, command: Command) -> CommandOutcome:
     outcome = await_outcome(queue, queue.submit(command, submitted_by="ann"), LONG)
     assert outcome is not None
     assert outcome.accepted, outcome.message

@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.telemetry_ids import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
 from nimbus.localstack.settings import ROOT, StackTuning
@@ -59,7 +60,7 @@ def test_all_is_told_under_the_same_ids_though_leaders_are_killed(
                 assert chaos.finished(run, 240)["state"] == "succeeded"
             session = ZooKeeperSession(ZooKeeperConfig(hosts=stack.addresses.zookeeper, session_timeout=LONG))
             session.start(LONG)
-            cluster = ZooKeeperAttemptBoard(session, ROOT).cluster()
+            cluster = TreeAttemptBoard(calls_on(session), ROOT).cluster()
             session.close(LONG)
             attempts = [attempt for run in RUNS for attempt in attempts_of(chaos.run(run))]
             assert len(attempts) >= 6 * len(RUNS)

@@ -13,12 +13,12 @@ import pytest
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import StoreSession
-from nimbus.adapters.zookeeper import orders
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store import orders
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
@@ -140,13 +140,13 @@ def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 
 def _bench(leader: StoreSession, other: StoreSession, root: str, token: FencingToken) -> Bench:
-    store = ZooKeeperLeaderStore(leader, root, token)
+    store = TreeLeaderStore(calls_on(leader), root, token)
     loaded(store)
-    board = ZooKeeperAttemptBoard(leader, root)
+    board = TreeAttemptBoard(calls_on(leader), root)
     board.assignments(WORKER)
     return Bench(
         board=board,
-        other=ZooKeeperAttemptBoard(other, root),
+        other=TreeAttemptBoard(calls_on(other), root),
         add=lambda attempt: commit(store, [w.CreateAttempt(attempt)]),
         remove=lambda attempt: commit(store, [w.RemoveAttempt(attempt)]),
         assign=lambda order: commit(store, [w.Assign(WORKER, order)]),
@@ -234,14 +234,14 @@ def test_a_cluster_is_told_from_another_and_is_the_same_for_all_who_see_it(
     session.start(timedelta(seconds=30))
     try:
         one, two = (
-            ZooKeeperAttemptBoard(session, f"{root}/one"),
-            ZooKeeperAttemptBoard(session, f"{root}/two"),
+            TreeAttemptBoard(calls_on(session), f"{root}/one"),
+            TreeAttemptBoard(calls_on(session), f"{root}/two"),
         )
         first = one.cluster()  # creates the nodes that it watches
         below = ZooKeeperSession(ZooKeeperConfig(hosts=f"{hosts}{root}"))
         below.start(timedelta(seconds=30))
         try:
-            assert ZooKeeperAttemptBoard(below, "/one").cluster() == first == one.cluster()
+            assert TreeAttemptBoard(calls_on(below), "/one").cluster() == first == one.cluster()
         finally:
             below.close(timedelta(seconds=10))
         assert two.cluster() != first
@@ -533,7 +533,7 @@ def test_a_refusal_is_one_transaction(
     zookeeper_board.board.refuse(FENCE, REFUSAL)
     session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
     session.start(timedelta(seconds=30))
-    calls, paths = Calls(session), Paths(zk_root)
+    calls, paths = ZooKeeperCalls(session), Paths(zk_root)
 
     made_by = {calls.origin(paths.claim(ATTEMPT)), calls.origin(paths.end(ATTEMPT))}
 

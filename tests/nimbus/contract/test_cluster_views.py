@@ -17,16 +17,16 @@ from nimbus import pipeline_record
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import StoreSession
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
-from nimbus.adapters.zookeeper.cluster import (
-    ZooKeeperClusterReader,
-    ZooKeeperCommandQueue,
-    ZooKeeperRegistrations,
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.catalog import TreeCatalog
+from nimbus.adapters.store.cluster import (
+    TreeClusterReader,
+    TreeCommandQueue,
+    TreeRegistrations,
 )
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
@@ -210,7 +210,7 @@ def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
     }
 
 
-def put_run(store: ZooKeeperLeaderStore, before: Run | None, run: Run) -> None:
+def put_run(store: TreeLeaderStore, before: Run | None, run: Run) -> None:
     """Write a run and its orders, as the leader's rules do."""
     old, new = orders(before), orders(run)
     kind = AssignmentKind.RUN
@@ -248,10 +248,10 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
 
 
 def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
-    store = ZooKeeperLeaderStore(session, root, token)
+    store = TreeLeaderStore(calls_on(session), root, token)
     loaded(store)
-    reader = ZooKeeperClusterReader(session, root)
-    registrations = ZooKeeperRegistrations(session, root)
+    reader = TreeClusterReader(calls_on(session), root)
+    registrations = TreeRegistrations(calls_on(session), root)
 
     def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings | Term) -> None:
         match record:
@@ -271,11 +271,11 @@ def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
 
     def claim(claim: Claim) -> None:
         commit(store, [w.CreateAttempt(AttemptId.parse(claim.attempt))])
-        ZooKeeperAttemptBoard(session, root).claim(claim)
+        TreeAttemptBoard(calls_on(session), root).claim(claim)
 
     return Bench(
         reader=reader,
-        queue=ZooKeeperCommandQueue(session, root),
+        queue=TreeCommandQueue(calls_on(session), root),
         put=put,
         claim=claim,
         answer=lambda outcome: commit(store, [w.ConsumeCommand(outcome)]),
@@ -532,7 +532,7 @@ def test_the_catalog_tells_of_each_kind_of_change(
     session: ZooKeeperSession, zk_root: str, eventually: Eventually
 ) -> None:
     bench = zookeeper_bench(session, zk_root)
-    catalog: Catalog = ZooKeeperCatalog(session, zk_root)
+    catalog: Catalog = TreeCatalog(calls_on(session), zk_root)
     told: list[str] = []
 
     def came() -> None:
@@ -556,7 +556,7 @@ def test_the_catalog_tells_of_each_kind_of_change(
 def test_a_fire_is_no_change_of_the_catalog(session: ZooKeeperSession, zk_root: str) -> None:
     bench = zookeeper_bench(session, zk_root)
     bench.put(RECORD)
-    catalog, told = ZooKeeperCatalog(session, zk_root), threading.Event()
+    catalog, told = TreeCatalog(calls_on(session), zk_root), threading.Event()
     catalog.read(told.set)
 
     fired = replace(RECORD, schedule_position=NOW + timedelta(hours=1))
@@ -577,7 +577,7 @@ def test_a_look_at_the_catalog_reads_what_has_changed_since_the_last_one(
     monkeypatch.setattr(
         pipeline_record, "decode", lambda data, place: (read.append(place[-1]), original(data, place))[1]
     )
-    catalog, told = ZooKeeperCatalog(session, zk_root), threading.Event()
+    catalog, told = TreeCatalog(calls_on(session), zk_root), threading.Event()
     catalog.read()
     assert read == ["a", "b", "c"]
 
@@ -622,14 +622,14 @@ def test_the_names_of_all_runs_are_read_only_when_one_came_or_went(
 ) -> None:
     bench = zookeeper_bench(session, zk_root)
     names: list[str] = []
-    children = Calls.children
+    children = ZooKeeperCalls.children
 
-    def noted(calls: Calls, path: str, *more: Any) -> tuple[str, ...] | None:
+    def noted(calls: ZooKeeperCalls, path: str, *more: Any) -> tuple[str, ...] | None:
         names.append(path)
         return children(calls, path, *more)
 
     bench.put(RUN)
-    monkeypatch.setattr(Calls, "children", noted)
+    monkeypatch.setattr(ZooKeeperCalls, "children", noted)
     for _ in range(3):
         bench.put(replace(RUN, state=RunState.FAILED))
         assert len(bench.reader.run_list()) == 1
@@ -656,13 +656,15 @@ def test_a_command_that_waits_is_read_once(
 def note_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the paths that are read together from now on."""
     read: list[str] = []
-    read_watched = Calls.read_watched
+    read_watched = ZooKeeperCalls.read_watched
 
-    def noted(calls: Calls, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
+    def noted(
+        calls: ZooKeeperCalls, parent: str, changed: Mapping[str, Enqueue]
+    ) -> tuple[tuple[str, bytes], ...]:
         read.extend(f"{parent}/{name}" for name in changed)
         return read_watched(calls, parent, changed)
 
-    monkeypatch.setattr(Calls, "read_watched", noted)
+    monkeypatch.setattr(ZooKeeperCalls, "read_watched", noted)
     return read
 
 

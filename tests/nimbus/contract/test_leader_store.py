@@ -18,12 +18,12 @@ from nimbus import records
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import leader_store
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store import leader_store
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
@@ -205,7 +205,7 @@ def _bench(
     depose: Callable[[], object],
     schema: Callable[[], int],
 ) -> Bench:
-    board, queue = ZooKeeperAttemptBoard(session, root), ZooKeeperCommandQueue(session, root)
+    board, queue = TreeAttemptBoard(calls_on(session), root), TreeCommandQueue(calls_on(session), root)
     calls, paths = calls_on(session), Paths(root)
 
     def put_key(name: str, known: KeyedCommand) -> None:
@@ -213,10 +213,10 @@ def _bench(
         calls.create(paths.key(name), records.KEY.encode(known))
 
     return Bench(
-        store=ZooKeeperLeaderStore(session, root, token),
+        store=TreeLeaderStore(calls_on(session), root, token),
         depose=lambda: (depose(), None)[1],
         submit=lambda command: queue.submit(command, submitted_by="test"),
-        register=ZooKeeperRegistrations(session, root).publish_worker,
+        register=TreeRegistrations(calls_on(session), root).publish_worker,
         outcome=queue.outcome,
         claim=board.claim,
         end=board.end,

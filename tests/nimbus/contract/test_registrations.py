@@ -14,10 +14,10 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import calls_on
-from nimbus.adapters.zookeeper.access import ZooKeeperAccess
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.access import TreeAccess
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import calls_on
 from nimbus.api.services import QueuePlace
 from nimbus.api.views import participants_model
 from nimbus.domain.access import AccessRole, Token
@@ -128,8 +128,8 @@ def bench(request: pytest.FixtureRequest) -> Bench:
         return Bench(memory, lambda: tuple(memory.workers[-1:]), lambda: tuple(memory.schedulers[-1:]))
     root: str = request.getfixturevalue("zk_root")
     session = _sessions(request).new()
-    reader = ZooKeeperClusterReader(session, root)
-    return Bench(ZooKeeperRegistrations(session, root), reader.workers, reader.schedulers)
+    reader = TreeClusterReader(calls_on(session), root)
+    return Bench(TreeRegistrations(calls_on(session), root), reader.workers, reader.schedulers)
 
 
 def test_what_was_published_last_stands_until_it_is_withdrawn(bench: Bench) -> None:
@@ -157,9 +157,9 @@ def test_the_first_mark_of_the_folder_of_outputs_stands(bench: Bench) -> None:
 def test_a_registration_goes_with_its_session_and_comes_again_on_a_new_one(
     sessions: Sessions, zk_root: str, eventually: Eventually
 ) -> None:
-    watcher = ZooKeeperClusterReader(sessions.new(), zk_root)
+    watcher = TreeClusterReader(calls_on(sessions.new()), zk_root)
     session = sessions.new()
-    registrations = ZooKeeperRegistrations(session, zk_root)
+    registrations = TreeRegistrations(calls_on(session), zk_root)
     registrations.publish_worker(WORKER)
     registrations.publish_scheduler(SCHEDULER)
     before = session.session_id
@@ -179,14 +179,14 @@ def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
 ) -> None:
     """For example after a restart: the previous process is dead, but its session is not over."""
     first, second = any_sessions.new(), any_sessions.new()
-    ZooKeeperRegistrations(first, zk_root).publish_worker(WORKER)
-    ZooKeeperRegistrations(first, zk_root).publish_scheduler(SCHEDULER)
-    reborn = ZooKeeperRegistrations(second, zk_root)
+    TreeRegistrations(calls_on(first), zk_root).publish_worker(WORKER)
+    TreeRegistrations(calls_on(first), zk_root).publish_scheduler(SCHEDULER)
+    reborn = TreeRegistrations(calls_on(second), zk_root)
     reborn.publish_worker(replace(WORKER, pid=2))
     reborn.publish_scheduler(replace(SCHEDULER, pid=2))
     first.close(LONG)
 
-    reader = ZooKeeperClusterReader(second, zk_root)
+    reader = TreeClusterReader(calls_on(second), zk_root)
     assert [worker.pid for worker in reader.workers()] == [2]
     assert [scheduler.pid for scheduler in reader.schedulers()] == [2]
 
@@ -196,11 +196,11 @@ def test_the_write_of_a_scheduler_has_the_time_of_the_server(
 ) -> None:
     before = datetime.now(UTC)
 
-    at = ZooKeeperRegistrations(sessions.new(), zk_root).publish_scheduler(SCHEDULER)
+    at = TreeRegistrations(calls_on(sessions.new()), zk_root).publish_scheduler(SCHEDULER)
 
     assert at is not None
     assert before - timedelta(seconds=1) < at < datetime.now(UTC) + timedelta(seconds=1), "they share a clock"
-    assert ZooKeeperRegistrations(sqlite_sessions.new(), zk_root).publish_scheduler(SCHEDULER) is None
+    assert TreeRegistrations(calls_on(sqlite_sessions.new()), zk_root).publish_scheduler(SCHEDULER) is None
 
 
 DEAD_PID = 1 << 30
@@ -211,12 +211,12 @@ def test_a_restarted_scheduler_replaces_the_registration_of_its_dead_process(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
     first, second = any_sessions.new(), any_sessions.new()
-    ZooKeeperRegistrations(first, zk_root).publish_scheduler(replace(SCHEDULER, pid=DEAD_PID))
+    TreeRegistrations(calls_on(first), zk_root).publish_scheduler(replace(SCHEDULER, pid=DEAD_PID))
     reborn = replace(SCHEDULER, pid=os.getpid(), boot_id="next")
 
-    ZooKeeperRegistrations(second, zk_root).publish_scheduler(reborn)
+    TreeRegistrations(calls_on(second), zk_root).publish_scheduler(reborn)
 
-    assert ZooKeeperClusterReader(first, zk_root).schedulers() == (reborn,)
+    assert TreeClusterReader(calls_on(first), zk_root).schedulers() == (reborn,)
 
 
 @pytest.mark.parametrize(
@@ -231,10 +231,10 @@ def test_a_scheduler_id_in_use_by_a_live_process_is_refused_until_it_is_free(
     any_sessions: Sessions | SqliteSessions, zk_root: str, eventually: Eventually, first: SchedulerInfo
 ) -> None:
     live, session = any_sessions.new(), any_sessions.new()
-    ZooKeeperRegistrations(live, zk_root).publish_scheduler(first)
-    registrations = ZooKeeperRegistrations(session, zk_root)
+    TreeRegistrations(calls_on(live), zk_root).publish_scheduler(first)
+    registrations = TreeRegistrations(calls_on(session), zk_root)
     second = replace(SCHEDULER, pid=os.getpid(), boot_id="second")
-    reader = ZooKeeperClusterReader(session, zk_root)
+    reader = TreeClusterReader(calls_on(session), zk_root)
 
     with pytest.raises(SchedulerIdInUseError, match=f"a live scheduler on {first.hostname}"):
         registrations.publish_scheduler(second)
@@ -252,7 +252,7 @@ def test_two_live_schedulers_in_containers_replace_each_other_once_at_most(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
     """Both are on one host, with one process number each."""
-    one, other = (ZooKeeperRegistrations(any_sessions.new(), zk_root) for _ in range(2))
+    one, other = (TreeRegistrations(calls_on(any_sessions.new()), zk_root) for _ in range(2))
     one.publish_scheduler(SCHEDULER)
     other.publish_scheduler(replace(SCHEDULER, boot_id="other"))
 
@@ -264,37 +264,37 @@ def test_a_worker_id_in_use_on_another_host_is_refused_until_it_is_free(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
     first, second = any_sessions.new(), any_sessions.new()
-    standing = ZooKeeperRegistrations(first, zk_root)
+    standing = TreeRegistrations(calls_on(first), zk_root)
     standing.publish_worker(WORKER)
     elsewhere = replace(WORKER, host=HostId("h2"), hostname="two")
-    late = ZooKeeperRegistrations(second, zk_root)
+    late = TreeRegistrations(calls_on(second), zk_root)
 
     with pytest.raises(WorkerIdInUseError, match=r"'w1'.*on one"):
         late.publish_worker(elsewhere)
-    assert ZooKeeperClusterReader(second, zk_root).workers() == (WORKER,)
+    assert TreeClusterReader(calls_on(second), zk_root).workers() == (WORKER,)
     standing.withdraw()
     late.publish_worker(elsewhere)
-    assert ZooKeeperClusterReader(second, zk_root).workers() == (elsewhere,)
+    assert TreeClusterReader(calls_on(second), zk_root).workers() == (elsewhere,)
 
 
 def test_withdrawing_leaves_what_another_process_has_put_in_our_place(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
     first, second = any_sessions.new(), any_sessions.new()
-    old = ZooKeeperRegistrations(first, zk_root)
+    old = TreeRegistrations(calls_on(first), zk_root)
     old.publish_worker(WORKER)
-    ZooKeeperRegistrations(second, zk_root).publish_worker(replace(WORKER, pid=2))
+    TreeRegistrations(calls_on(second), zk_root).publish_worker(replace(WORKER, pid=2))
 
     old.withdraw()
 
-    assert [worker.pid for worker in ZooKeeperClusterReader(second, zk_root).workers()] == [2]
+    assert [worker.pid for worker in TreeClusterReader(calls_on(second), zk_root).workers()] == [2]
 
 
 def test_a_registration_that_cannot_be_read_is_of_a_live_worker_all_the_same(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
     first, second = any_sessions.new(), any_sessions.new()
-    registrations = ZooKeeperRegistrations(second, zk_root)
+    registrations = TreeRegistrations(calls_on(second), zk_root)
     registrations.publish_worker(replace(WORKER, id=WorkerId("other")))  # creates the parents
     calls_on(first).create(f"{zk_root}/workers/w1", b"{broken", ephemeral=True)
 
@@ -303,7 +303,7 @@ def test_a_registration_that_cannot_be_read_is_of_a_live_worker_all_the_same(
     first.close(LONG)
     registrations.publish_worker(WORKER)
 
-    found = {worker.id for worker in ZooKeeperClusterReader(second, zk_root).workers()}
+    found = {worker.id for worker in TreeClusterReader(calls_on(second), zk_root).workers()}
     assert found == {"other", "w1"}
 
 
@@ -332,12 +332,12 @@ def test_schedulers_of_two_releases_are_listed_together_during_a_rolling_upgrade
 ) -> None:
     """The previous release also wrote its place in the queue, and none of the newer fields."""
     old, new = any_sessions.new(), any_sessions.new()
-    ZooKeeperRegistrations(new, zk_root).publish_scheduler(SCHEDULER)
+    TreeRegistrations(calls_on(new), zk_root).publish_scheduler(SCHEDULER)
     body = json.loads(records.SCHEDULER.encode(replace(SCHEDULER, id="old", ready=True)))
     data = json.dumps(body | {"queue_position": 1}).encode()
     calls_on(old).create(Paths(zk_root).scheduler("old"), data, ephemeral=True)
 
-    found = {one.id: one for one in ZooKeeperClusterReader(new, zk_root).schedulers()}
+    found = {one.id: one for one in TreeClusterReader(calls_on(new), zk_root).schedulers()}
     place = QueuePlace(id="old", boot_id="b", position=1, is_leader=False)
     rows = {row.id: row for row in participants_model([place], list(found.values()), None).participants}
 
@@ -349,7 +349,7 @@ def test_schedulers_of_two_releases_are_listed_together_during_a_rolling_upgrade
 def test_token_is_seen_by_every_scheduler_and_a_change_is_told(
     any_sessions: Sessions | SqliteSessions, zk_root: str, eventually: Eventually
 ) -> None:
-    one, other = (ZooKeeperAccess(any_sessions.new(), zk_root) for _ in range(2))
+    one, other = (TreeAccess(calls_on(any_sessions.new()), zk_root) for _ in range(2))
     told: list[str] = []
     assert one.tokens(lambda: told.append("one")) == {}
     token = Token(id="0" * 12, name="ada", role=AccessRole.ADMIN, sha256="0" * 64, created_at=NOW)
@@ -363,7 +363,7 @@ def test_token_is_seen_by_every_scheduler_and_a_change_is_told(
 
 
 def test_key_of_sessions_is_made_once(any_sessions: Sessions | SqliteSessions, zk_root: str) -> None:
-    one, other = (ZooKeeperAccess(any_sessions.new(), zk_root) for _ in range(2))
+    one, other = (TreeAccess(calls_on(any_sessions.new()), zk_root) for _ in range(2))
 
     assert len(one.session_key()) == 32
     assert other.session_key() == one.session_key()

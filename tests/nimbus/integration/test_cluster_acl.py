@@ -16,7 +16,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.bootstrap.access_lists import OpenNodesError, check_access_lists
 from nimbus.bootstrap.foundation import lay_foundation, open_session
 from nimbus.bootstrap.scheduler import _election_config
@@ -200,7 +200,7 @@ def test_daemon_with_a_wrong_password_does_not_start(configure: Configure, passw
     away = {"endpoint_url": f"http://127.0.0.1:{free_port()}", "bucket": "away", "access_key_id": "k"}
     owner = load_settings(configure(), {})
     session = open_session(owner)
-    Calls(session).ensure(owner.cluster.root)
+    ZooKeeperCalls(session).ensure(owner.cluster.root)
     session.close(SOON)
     settings = load_settings(configure(password=password), {})
     *_, found = zookeeper_of(settings)

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 
 from blobsync import S3Config, S3ObjectStore, Secret
 from leader.local.single import EpochFile
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import tree
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
+from nimbus.adapters.store import tree
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.store.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
 from nimbus.bootstrap.foundation import epoch_file, lay_foundation, open_session
 from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings

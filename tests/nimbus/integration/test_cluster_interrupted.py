@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import calls_on
-from nimbus.adapters.zookeeper import moving, tree
-from nimbus.adapters.zookeeper.moving import make_cluster, read_state
-from nimbus.adapters.zookeeper.tree import DESTROY, ClusterTree
+from nimbus.adapters.store import moving, tree
+from nimbus.adapters.store.moving import make_cluster, read_state
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.tree import DESTROY, ClusterTree
 from nimbus.ports import StoreUnavailableError
 from tests.nimbus.integration.test_cluster_move import fill
 

@@ -21,14 +21,14 @@ from leader import EpochRecord, FencingToken, ZooKeeperConfig, ZooKeeperSession
 from leader.protocol.terms import encode_epoch
 from nimbus.adapters.sqlite.calls import begin_term, last_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import moving
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.moving import make_cluster, read_state
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
+from nimbus.adapters.store import moving
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.moving import make_cluster, read_state
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.store.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
 from nimbus.bootstrap.foundation import lay_foundation, open_session
 from nimbus.cli.main import cli
 from nimbus.cli.storage import object_store
@@ -117,9 +117,9 @@ def fill(session: StoreSession, root: str) -> None:
     else:
         calls.create(path, encode_epoch(EpochRecord(EPOCH)))
         token = replace(token, version=0)
-    store = ZooKeeperLeaderStore(session, root, token)
+    store = TreeLeaderStore(calls_on(session), root, token)
     loaded(store)
-    queue = ZooKeeperCommandQueue(session, root)
+    queue = TreeCommandQueue(calls_on(session), root)
     for _ in range(12):  # more than the limit
         calls.delete(Paths(root).command(queue.submit(Abdicate(reason=""), submitted_by="me")))
     answered = queue.submit(Abdicate(reason="why"), submitted_by="me")
@@ -167,7 +167,7 @@ def test_imported_state_is_that_which_was_exported(stage: Stage) -> None:
     assert (stage.archive.stat().st_mode & 0o777, told["parts"]["pipelines"]["nodes"]) == (0o600, 2)
     with opened(stage.old) as (old, of_old), opened(stage.new) as (new, of_new):
         before, after = read_state(old, of_old.cluster.root), read_state(new, of_new.cluster.root)
-        reader = ZooKeeperClusterReader(new, of_new.cluster.root)
+        reader = TreeClusterReader(calls_on(new), of_new.cluster.root)
         assert (after, after.epoch) == (before, EPOCH)
         assert reader.run(RUN.id) == RUN
         assert reader.slots([ATTEMPT])[ATTEMPT].claim is not None
@@ -182,8 +182,8 @@ def test_numbers_of_commands_and_epochs_go_on_after_an_import(stage: Stage) -> N
 
     with opened(stage.new) as (session, settings):
         root = settings.cluster.root
-        (waiting,) = ZooKeeperClusterReader(session, root).commands()
-        number = ZooKeeperCommandQueue(session, root).submit(Abdicate(reason=""), submitted_by="me")
+        (waiting,) = TreeClusterReader(calls_on(session), root).commands()
+        number = TreeCommandQueue(calls_on(session), root).submit(Abdicate(reason=""), submitted_by="me")
         assert number > waiting.id
         if isinstance(session, SqliteSession):
             assert last_term(session, f"{root}/epoch") == EPOCH
@@ -217,7 +217,7 @@ def open_attempt(session: StoreSession, root: str) -> None:
     if isinstance(session, SqliteSession):
         token = replace(token, version=EPOCH)
     opened_run = lifecycle.open_attempt(RUN, TaskName("t"), worker=WORKER.id, epoch=EPOCH, now=NOW)
-    commit(ZooKeeperLeaderStore(session, root, token), [w.PutRun(opened_run, RUN)])
+    commit(TreeLeaderStore(calls_on(session), root, token), [w.PutRun(opened_run, RUN)])
 
 
 def test_import_is_refused_into_a_root_that_holds_something(stage: Stage) -> None:
@@ -333,7 +333,7 @@ def test_lone_command_and_schema_of_the_release_before_are_imported(stage: Stage
 
         make_cluster(session, root, replace(state, nodes=dict.fromkeys(moving.PARTS, b"") | state.nodes))
 
-        number = ZooKeeperCommandQueue(session, root).submit(Abdicate(reason=""), submitted_by="me")
+        number = TreeCommandQueue(calls_on(session), root).submit(Abdicate(reason=""), submitted_by="me")
         assert number > "cmd-0000000001"
         if not isinstance(session, SqliteSession):
             assert read_state(session, root).schema == 1

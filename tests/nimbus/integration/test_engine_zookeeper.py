@@ -24,15 +24,16 @@ from leader import (
 )
 from nimbus import records
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.cluster import (
-    ZooKeeperClusterReader,
-    ZooKeeperCommandQueue,
-    ZooKeeperRegistrations,
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.cluster import (
+    TreeClusterReader,
+    TreeCommandQueue,
+    TreeRegistrations,
 )
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
 from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import (
@@ -81,7 +82,7 @@ WORKER = WorkerInfo(
 )
 
 
-class CountingStore(ZooKeeperLeaderStore):
+class CountingStore(TreeLeaderStore):
     """Counts requests without an answer."""
 
     unanswered = 0
@@ -138,7 +139,7 @@ class Scheduler:
         self.engine.start()
         self.election.add_to_leader_lock_queue()
 
-    def _store(self, leadership: Leadership) -> ZooKeeperLeaderStore:
+    def _store(self, leadership: Leadership) -> TreeLeaderStore:
         return CountingStore(self.session, self.root, leadership.token)
 
     def _leads(self) -> bool:
@@ -178,10 +179,10 @@ class Cluster:
         self.hosts, self.root, self.paths = hosts, root, Paths(root)
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
         self.session.start(LONG)
-        self.board = ZooKeeperAttemptBoard(self.session, root)
-        self.queue = ZooKeeperCommandQueue(self.session, root)
-        self.reader = ZooKeeperClusterReader(self.session, root)
-        self.registrations = ZooKeeperRegistrations(self.session, root)
+        self.board = TreeAttemptBoard(calls_on(self.session), root)
+        self.queue = TreeCommandQueue(calls_on(self.session), root)
+        self.reader = TreeClusterReader(calls_on(self.session), root)
+        self.registrations = TreeRegistrations(calls_on(self.session), root)
         self.registrations.publish_worker(WORKER)
         self.schedulers: list[Scheduler] = []
         self.executed: list[str] = []

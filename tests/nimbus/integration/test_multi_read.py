@@ -11,23 +11,23 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.adapters.zookeeper.multi_read import multi_read_async
 from nimbus.ports import StoreDeniedError
 
 
 @pytest.fixture
-def calls(request: pytest.FixtureRequest, zk_root: str) -> Iterator[Calls]:
+def calls(request: pytest.FixtureRequest, zk_root: str) -> Iterator[ZooKeeperCalls]:
     session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
     session.start(timedelta(seconds=30))
     try:
         session.call(session.client.ensure_path_async, zk_root)
-        yield Calls(session)
+        yield ZooKeeperCalls(session)
     finally:
         session.close(timedelta(seconds=10))
 
 
-def test_many_nodes_are_read_in_order_when_some_are_not_there(calls: Calls, zk_root: str) -> None:
+def test_many_nodes_are_read_in_order_when_some_are_not_there(calls: ZooKeeperCalls, zk_root: str) -> None:
     names = [f"n{number}" for number in range(250)]
     for name in names[::2]:
         calls.create(f"{zk_root}/{name}", name.encode() if name != "n0" else b"")
@@ -38,7 +38,9 @@ def test_many_nodes_are_read_in_order_when_some_are_not_there(calls: Calls, zk_r
     assert calls.read_all(zk_root, []) == ()
 
 
-def test_many_nodes_take_few_requests(calls: Calls, zk_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_nodes_take_few_requests(
+    calls: ZooKeeperCalls, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = calls.session.client
     sent: list[Any] = []
     original = client._call
@@ -49,7 +51,7 @@ def test_many_nodes_take_few_requests(calls: Calls, zk_root: str, monkeypatch: p
     assert len(sent) == 3
 
 
-def test_paths_are_below_the_root_of_the_connection(calls: Calls, zk_root: str) -> None:
+def test_paths_are_below_the_root_of_the_connection(calls: ZooKeeperCalls, zk_root: str) -> None:
     calls.create(f"{zk_root}/there", b"x")
     client = calls.session.client
     before, client.chroot = client.chroot, zk_root
@@ -59,7 +61,9 @@ def test_paths_are_below_the_root_of_the_connection(calls: Calls, zk_root: str) 
         client.chroot = before
 
 
-def test_a_node_that_may_not_be_read_is_an_error_and_not_an_absence(calls: Calls, zk_root: str) -> None:
+def test_a_node_that_may_not_be_read_is_an_error_and_not_an_absence(
+    calls: ZooKeeperCalls, zk_root: str
+) -> None:
     client = calls.session.client
     only_create = [make_acl("world", "anyone", create=True)]
     calls.create(f"{zk_root}/open", b"x")
@@ -73,7 +77,7 @@ def test_a_node_that_may_not_be_read_is_an_error_and_not_an_absence(calls: Calls
 
 
 def test_names_and_data_take_one_round_trip(
-    calls: Calls, zk_root: str, monkeypatch: pytest.MonkeyPatch
+    calls: ZooKeeperCalls, zk_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls.create(f"{zk_root}/a", b"")
     calls.create(f"{zk_root}/a/x", b"1")

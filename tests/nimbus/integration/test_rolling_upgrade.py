@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession, read_epoch
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, PublishRelease, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.schema import NEWEST_SCHEMA as OLD
@@ -68,8 +69,8 @@ class Cluster:
         self.hosts, self.root, self.folder = hosts, root, folder
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
         self.session.start(LONG)
-        self.reader = ZooKeeperClusterReader(self.session, root)
-        self._commands = ZooKeeperCommandQueue(self.session, root)
+        self.reader = TreeClusterReader(calls_on(self.session), root)
+        self._commands = TreeCommandQueue(calls_on(self.session), root)
         self.schedulers: list[Member] = []
         self.workers: list[Member] = []
         self.started: list[str] = []

@@ -37,8 +37,9 @@ from leader import (
     ZooKeeperSession,
 )
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
-from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
@@ -71,7 +72,7 @@ class Member:
         self.leadership: Leadership | None = None
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=10)))
         self.session.start(LONG)
-        self.state = ZooKeeperWholeState(self.session, root)
+        self.state = TreeWholeState(calls_on(self.session), root)
         self.queue = LeaderLockQueue(
             session=self.session,
             config=ElectionConfig(root=root),
@@ -111,7 +112,7 @@ class Member:
         assert self.leadership is not None
         spec, digest = PipelineSpec(name=PipelineName(ref.name)), ReleaseDigest(ref.digest)
         record = active(spec, published=digest, release=digest, updated_at=datetime.now(UTC))
-        store = ZooKeeperLeaderStore(self.session, self.root, self.leadership.token)
+        store = TreeLeaderStore(calls_on(self.session), self.root, self.leadership.token)
         loaded(store)
         commit(store, [CreatePipeline(record)])
 

@@ -238,10 +238,10 @@ def test_a_term_fences_those_before_it_and_cannot_begin_again(
     new = begin_term(session, second)
 
     with pytest.raises(FencedOutError):
-        calls.fenced(old, lambda transaction: transaction.create("/late", b""))
+        calls.fenced("write", old, lambda transaction: transaction.create("/late", b""))
     with pytest.raises(TermOverError):
         begin_term(session, first)
-    calls.fenced(new, lambda transaction: transaction.create("/in-time", b""))
+    calls.fenced("write", new, lambda transaction: transaction.create("/in-time", b""))
     assert calls.children("/") == ("epoch", "in-time")
 
 

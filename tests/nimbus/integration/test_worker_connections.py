@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Outcome
@@ -70,7 +71,7 @@ def _connections(zookeeper: ZooKeeperServer, s3: S3Server, bucket: str) -> Conne
     )
 
 
-def _seen(board: ZooKeeperAttemptBoard, attempt: AttemptId) -> Slots:
+def _seen(board: TreeAttemptBoard, attempt: AttemptId) -> Slots:
     """The answer of the board; None while our own connection is lost."""
     try:
         return board.read(attempt)
@@ -87,7 +88,7 @@ def test_task_outlives_a_zookeeper_that_is_killed_and_comes_back(
     tmp_path: Path,
 ) -> None:
     connections = _connections(own_zookeeper, s3_server, s3_bucket)
-    board = ZooKeeperAttemptBoard(session, "/nimbus")
+    board = TreeAttemptBoard(calls_on(session), "/nimbus")
     session.call(session.client.ensure_path_async, Paths("/nimbus").attempt(ATTEMPT))
     folder = bench.folder()
     folder.create(bench.order(bench.script("task.py", TEXT), known=False, args=(str(tmp_path / "gate"),)))
@@ -118,7 +119,7 @@ def test_stop_request_and_killed_runner_are_seen_through_zookeeper(
     s3_server: S3Server,
     s3_bucket: str,
 ) -> None:
-    board = ZooKeeperAttemptBoard(session, "/nimbus")
+    board = TreeAttemptBoard(calls_on(session), "/nimbus")
     other = AttemptId.parse("run1.other.1")
     for attempt in (ATTEMPT, other):
         session.call(session.client.ensure_path_async, Paths("/nimbus").attempt(attempt))

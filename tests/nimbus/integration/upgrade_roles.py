@@ -16,8 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -84,8 +85,8 @@ class SchedulerRole(EngineRole):
         super().__init__(
             hosts, root, name, Policy(keep_finished=KEEP_FINISHED, raise_schema_after=timedelta(0))
         )
-        self._reader = ZooKeeperClusterReader(self.session, root)
-        self._registrations = ZooKeeperRegistrations(self.session, root)
+        self._reader = TreeClusterReader(calls_on(self.session), root)
+        self._registrations = TreeRegistrations(calls_on(self.session), root)
         self._ended: dict[str, str] = {}
         now = datetime.now(UTC)
         self._registrations.publish_scheduler(
@@ -128,8 +129,8 @@ class WorkerRole:
     def __init__(self, hosts: str, root: str, name: str) -> None:
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
         self.session.start(LONG)
-        self._id, self._board = WorkerId(name), ZooKeeperAttemptBoard(self.session, root)
-        self._registrations = ZooKeeperRegistrations(self.session, root)
+        self._id, self._board = WorkerId(name), TreeAttemptBoard(calls_on(self.session), root)
+        self._registrations = TreeRegistrations(calls_on(self.session), root)
         self._holding = False
         self._held: dict[AttemptId, str] = {}
         """Claimed attempts without END, with the nonce of their claims."""

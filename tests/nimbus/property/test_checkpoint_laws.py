@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from leader import FencingToken
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
-from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.checkpoints import earlier, inherited
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -107,7 +108,7 @@ class History:
 
 
 class _Leader:
-    def __init__(self, board: FileBoard | None, store: ZooKeeperLeaderStore | None) -> None:
+    def __init__(self, board: FileBoard | None, store: TreeLeaderStore | None) -> None:
         self._board, self._store = board, store
 
     def open(self, attempt: AttemptId) -> None:
@@ -133,9 +134,9 @@ def history(kind: str) -> Iterator[History]:
         session.start()
         try:
             token = begin_term(session, FencingToken(path="/nimbus/epoch", version=0, epoch=1))
-            store = ZooKeeperLeaderStore(session, "/nimbus", token)
+            store = TreeLeaderStore(calls_on(session), "/nimbus", token)
             loaded(store)
-            yield History(ZooKeeperAttemptBoard(session, "/nimbus"), _Leader(None, store))
+            yield History(TreeAttemptBoard(calls_on(session), "/nimbus"), _Leader(None, store))
         finally:
             session.close(timedelta(seconds=10))
 

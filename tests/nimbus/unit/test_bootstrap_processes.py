@@ -63,7 +63,7 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
         "build_worker": Stub("worker", called),
         "build_collector": Stub("collector", called),
         "build_metrics_server": Stub("metrics", called),
-        "ZooKeeperRegistrations": Stub("registrations", called, StoreUnavailableError("no answer")),
+        "TreeRegistrations": Stub("registrations", called, StoreUnavailableError("no answer")),
     }
     for name, part in made.items():
         monkeypatch.setattr(processes, name, lambda *_given, part=part, **_named: part)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from nimbus import records
-from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
+from nimbus.adapters.store.calls import LARGEST_REQUEST
 from nimbus.domain.ids import HostId, PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo, clocks_differ_s
 from nimbus.domain.workers import WorkerInfo

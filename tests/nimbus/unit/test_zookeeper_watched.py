@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.zookeeper import watched
-from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.adapters.store import watched
+from nimbus.adapters.store.watched import WatchedNodes
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 

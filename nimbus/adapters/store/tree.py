@@ -12,11 +12,10 @@ from contextlib import suppress
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from leader import ElectionPaths
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper.calls import batched
-from nimbus.adapters.zookeeper.paths import PROBE, Paths
+from nimbus.adapters.store.calls import Transaction, batched
+from nimbus.adapters.store.paths import PROBE, Paths
+from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.domain.errors import NimbusError
-from nimbus.ports import StoreUnavailableError
 
 DESTROY, IMPORT = "destroy", "import"
 """The commands that remove and create a cluster."""
@@ -184,16 +183,12 @@ class ClusterTree:
     def _deleted(self, paths: Iterable[str]) -> bool:
         """Delete some nodes together; False if one is missing, or has a new child."""
 
-        def build(transaction: object) -> None:
+        def build(transaction: Transaction) -> None:
             for path in paths:
-                transaction.delete(path)  # type: ignore[attr-defined]  # kazoo has no types
+                transaction.delete(path)
 
         try:
             self._calls.transact(f"remove nodes of {self._root}", build)
         except (NoNodeError, NotEmptyError):
             return False
-        except StoreUnavailableError as exc:
-            if isinstance(exc.__cause__, NotEmptyError):
-                return False
-            raise
         return True

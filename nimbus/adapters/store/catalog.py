@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import structlog
 
 from nimbus import pipeline_record
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.transaction import Operation
-from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.transaction import Operation
+from nimbus.adapters.store.watched import WatchedNodes
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import PipelineName
 from nimbus.ports import Enqueue
@@ -92,11 +91,11 @@ def _read(
             yield exc
 
 
-class ZooKeeperCatalog:
+class TreeCatalog:
     """See `nimbus.ports.Catalog`. One thread, except for the watches."""
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls, self._paths = calls_on(session), Paths(root)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls, self._paths = calls, Paths(root)
         self._records = WatchedNodes(self._calls, self._read_records, self._on_change)
         self._tell: Enqueue | None = None
 

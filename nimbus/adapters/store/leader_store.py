@@ -18,14 +18,13 @@ from leader import (
     schema_raised,
 )
 from nimbus import records
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import alerts, catalog, intervals, orders, terms
-from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
-from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
-from nimbus.adapters.zookeeper.catalog import readable_pipelines
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
-from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
+from nimbus.adapters.store import alerts, catalog, intervals, orders, terms
+from nimbus.adapters.store.board import UNKNOWN_TIME, read_ends, read_slots
+from nimbus.adapters.store.calls import Calls, Transaction, batched, check_size, readable
+from nimbus.adapters.store.catalog import readable_pipelines
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.runs import change, creation, readable_runs, removal
+from nimbus.adapters.store.transaction import Operation, TreeTransaction, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
@@ -82,11 +81,11 @@ class _Tell:
         self.whom(self.attempt)
 
 
-class ZooKeeperLeaderStore:
+class TreeLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, except for the watches, which only enqueue."""
 
-    def __init__(self, session: StoreSession, root: str, token: FencingToken) -> None:
-        self._calls = calls_on(session)
+    def __init__(self, calls: Calls, root: str, token: FencingToken) -> None:
+        self._calls = calls
         self._paths = Paths(root)
         self._token = token
         self._keys_left = deque[str]()
@@ -234,33 +233,32 @@ class ZooKeeperLeaderStore:
         """The health records of pipelines."""
         return alerts.read_health(self._calls, self._paths)
 
-    def begin(self) -> ZooKeeperTransaction:
+    def begin(self) -> TreeTransaction:
         """Begin to collect writes."""
-        return ZooKeeperTransaction(self._write, self._operations)
+        return TreeTransaction(self._write, self._operations)
 
     def _write(self, operations: Sequence[Operation]) -> None:
-        def build(transaction: object) -> None:
+        def build(transaction: Transaction) -> None:
             for kind, path, data in operations:
                 match kind:
                     case "create":
-                        transaction.create(path, data)  # type: ignore[attr-defined]  # kazoo has no types
+                        transaction.create(path, data)
                     case "set":
-                        transaction.set_data(path, data)  # type: ignore[attr-defined]
+                        transaction.set_data(path, data)
                     case _:
-                        transaction.delete(path)  # type: ignore[attr-defined]
+                        transaction.delete(path)
 
         what = ", ".join(path for _, path, _ in operations)
         check_size(what, size_bytes(operations))
-        with in_our_words(f"write {what}"):
-            try:
-                self._calls.fenced(self._token, build)
-            except ElectionFencedOutError as exc:
-                raise FencedOutError(str(exc)) from exc
-            except TransactionRefusedError as exc:
-                kind, path, _ = operations[exc.index]
-                if isinstance(exc.__cause__, NodeExistsError):
-                    raise SlotTakenError(path) from exc
-                raise StaleStateError(f"{kind} {path}: {exc}") from exc
+        try:
+            self._calls.fenced(f"write {what}", self._token, build)
+        except ElectionFencedOutError as exc:
+            raise FencedOutError(str(exc)) from exc
+        except TransactionRefusedError as exc:
+            kind, path, _ = operations[exc.index]
+            if isinstance(exc.__cause__, NodeExistsError):
+                raise SlotTakenError(path) from exc
+            raise StaleStateError(f"{kind} {path}: {exc}") from exc
 
     def _operations(self, write: w.Write) -> Iterator[Operation]:
         paths = self._paths

@@ -10,21 +10,20 @@ from pathlib import Path
 from kazoo.exceptions import NodeExistsError
 
 from nimbus import records
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import intervals
-from nimbus.adapters.zookeeper.alerts import read_alerts
-from nimbus.adapters.zookeeper.board import read_slots
-from nimbus.adapters.zookeeper.calls import readable
-from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
-from nimbus.adapters.zookeeper.leader_store import (
+from nimbus.adapters.store import intervals
+from nimbus.adapters.store.alerts import read_alerts
+from nimbus.adapters.store.board import read_slots
+from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.catalog import read_pipeline, readable_pipelines
+from nimbus.adapters.store.leader_store import (
     queued_commands,
     read_all,
     read_settings,
 )
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
-from nimbus.adapters.zookeeper.terms import read_newest
-from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.runs import read_run, readable_list, readable_runs
+from nimbus.adapters.store.terms import read_newest
+from nimbus.adapters.store.watched import WatchedNodes
 from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
@@ -44,11 +43,11 @@ from nimbus.ports import Enqueue, SchedulerIdInUseError, WorkerIdInUseError
 from nimbus.records import UnreadableRecordError
 
 
-class ZooKeeperClusterReader:
+class TreeClusterReader:
     """See `nimbus.ports.ClusterReader`."""
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls = calls_on(session)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls = calls
         self._paths = Paths(root)
         self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
         """Names of runs, with the transaction as of which (or later) they are current."""
@@ -155,11 +154,11 @@ class ZooKeeperClusterReader:
         }
 
 
-class ZooKeeperCommandQueue:
+class TreeCommandQueue:
     """See `nimbus.ports.CommandQueue`."""
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls = calls_on(session)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls = calls
         self._paths = Paths(root)
 
     def submit(
@@ -227,11 +226,11 @@ def _runs(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZXx"
 
 
-class ZooKeeperRegistrations:
+class TreeRegistrations:
     """See `nimbus.ports.Registrations`."""
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls = calls_on(session)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls = calls
         self._paths = Paths(root)
         self._published: set[str] = set()
 

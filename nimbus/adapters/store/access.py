@@ -8,18 +8,18 @@ from contextlib import suppress
 
 from kazoo.exceptions import NodeExistsError
 
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper.leader_store import read_settings
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.leader_store import read_settings
+from nimbus.adapters.store.paths import Paths
 from nimbus.domain.access import Token
 from nimbus.ports import Enqueue
 
 
-class ZooKeeperAccess:
+class TreeAccess:
     """See `nimbus.ports.AccessStore`. One thread, except for the watches."""
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls, self._paths = calls_on(session), Paths(root)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls, self._paths = calls, Paths(root)
 
     def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
         """The tokens of the cluster, with a watch on their record."""

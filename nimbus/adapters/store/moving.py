@@ -6,17 +6,17 @@ epoch and the schema are part of it, so that the new cluster continues from them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from leader import ElectionPaths, EpochRecord, FencingToken, read_epoch
 from leader.protocol.terms import encode_epoch
 from nimbus.adapters.sqlite.calls import begin_term, last_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, Calls
-from nimbus.adapters.zookeeper.paths import BEAT, COMMAND_PREFIX, Paths
-from nimbus.adapters.zookeeper.tree import IMPORT, ClusterInUseError, ClusterTree
+from nimbus.adapters.store.calls import LARGEST_REQUEST, Build, Calls, Transaction
+from nimbus.adapters.store.paths import BEAT, COMMAND_PREFIX, Paths
+from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.store.tree import IMPORT, ClusterInUseError, ClusterTree
 from nimbus.domain.schema import NEWEST_SCHEMA
 
 TRIES = 5
@@ -111,10 +111,10 @@ def write_nodes(calls: Calls, root: str, nodes: Mapping[str, bytes]) -> None:
         calls.transact(f"create nodes of {root}", _creating(found))
 
 
-def _creating(found: Iterable[tuple[str, bytes]]) -> Callable[[object], None]:
-    def build(transaction: object) -> None:
+def _creating(found: Iterable[tuple[str, bytes]]) -> Build:
+    def build(transaction: Transaction) -> None:
         for path, data in found:
-            transaction.create(path, data)  # type: ignore[attr-defined]  # kazoo has no types
+            transaction.create(path, data)
 
     return build
 
@@ -162,11 +162,11 @@ def _skip_numbers(calls: Calls, paths: Paths, nodes: Mapping[str, bytes]) -> Non
     names = [path.rpartition("/")[2] for path in nodes if path.startswith(("commands/", "outcomes/"))]
     missing = max((int(name.removeprefix(COMMAND_PREFIX)) + 1 for name in names), default=0)
 
-    def build(transaction: object) -> None:
+    def build(transaction: Transaction) -> None:
         for number in range(min(missing, NODES_TOGETHER)):
             path = f"{paths.commands}/skipped-{number}"
-            transaction.create(path, b"")  # type: ignore[attr-defined]  # kazoo has no types
-            transaction.delete(path)  # type: ignore[attr-defined]
+            transaction.create(path, b"")
+            transaction.delete(path)
 
     while missing > 0:
         calls.transact("use up numbers of commands", build)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.store.calls import Calls
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 Value = TypeVar("Value")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from leader import ZooKeeperSession
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 
 if TYPE_CHECKING:  # with ZooKeeper, no process needs the 1.1 MiB of SQLite and its adapter
     from nimbus.adapters.sqlite.session import SqliteSession
@@ -14,9 +15,9 @@ StoreSession: TypeAlias = "ZooKeeperSession | SqliteSession"
 
 
 def calls_on(session: StoreSession) -> Calls:
-    """The calls of a session; the adapters are the same for both stores."""
+    """The calls of a session. The adapters are the same for both stores."""
     if isinstance(session, ZooKeeperSession):
-        return Calls(session)
+        return ZooKeeperCalls(session)
     from nimbus.adapters.sqlite.calls import SqliteCalls
 
     return SqliteCalls(session)

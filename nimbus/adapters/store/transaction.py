@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from nimbus.adapters.zookeeper.calls import check_size
+from nimbus.adapters.store.calls import check_size
 from nimbus.domain import writes as w
 
 OVERHEAD_BYTES = 100
@@ -27,7 +27,7 @@ def size_bytes(operations: Iterable[Operation]) -> int:
     return sum(len(path) + len(data) + OVERHEAD_BYTES for _, path, data in operations)
 
 
-class ZooKeeperTransaction:
+class TreeTransaction:
     """See `nimbus.ports.LeaderTransaction`.
 
     Of several writes to a node only the last one is executed, so a run that changes ten times is written

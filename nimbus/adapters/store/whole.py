@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper.catalog import all_pipelines
-from nimbus.adapters.zookeeper.leader_store import queued_commands
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.runs import all_runs
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.catalog import all_pipelines
+from nimbus.adapters.store.leader_store import queued_commands
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.runs import all_runs
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.run import Run
 
 
-class ZooKeeperWholeState:
-    """Reads that skip nothing: unlike `ZooKeeperClusterReader`, they raise for unreadable records.
+class TreeWholeState:
+    """Reads that skip nothing: unlike `TreeClusterReader`, they raise for unreadable records.
 
     All raise StoreUnavailableError; those of pipelines and runs UnreadableRecordError, too.
     """
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls, self._paths = calls_on(session), Paths(root)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls, self._paths = calls, Paths(root)
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
         """Waiting commands; an unreadable one, which will be refused, is `Unreadable`."""

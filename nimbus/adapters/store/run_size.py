@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nimbus.adapters.zookeeper import orders
-from nimbus.adapters.zookeeper.calls import check_size
+from nimbus.adapters.store import orders
+from nimbus.adapters.store.calls import check_size
 from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 from urllib.parse import unquote
 
 import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from nimbus import records
-from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import orders
-from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
-from nimbus.adapters.zookeeper.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
-from nimbus.adapters.zookeeper.runs import readable_runs
+from nimbus.adapters.store import orders
+from nimbus.adapters.store.calls import Build, Calls, Transaction, check_size, readable
+from nimbus.adapters.store.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
+from nimbus.adapters.store.runs import readable_runs
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome
@@ -33,23 +31,19 @@ UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 """Time in records that cannot be read."""
 
 
-Part = Callable[[Any], None]
-"""Adds operations to a transaction of kazoo, which is untyped."""
-
-
-def _nothing(_transaction: Any) -> None:
+def _nothing(_transaction: Transaction) -> None:
     """Add nothing."""
 
 
-def _exists(path: str) -> Part:
+def _exists(path: str) -> Build:
     return lambda transaction: transaction.check(path, -1)
 
 
-class ZooKeeperAttemptBoard:
+class TreeAttemptBoard:
     """See `nimbus.ports.AttemptBoard`."""
 
-    def __init__(self, session: StoreSession, root: str) -> None:
-        self._calls = calls_on(session)
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls = calls
         self._paths = Paths(root)
         self._decoded: dict[bytes, Assignment] = {}
         """The decoded orders of the last read."""
@@ -71,7 +65,7 @@ class ZooKeeperAttemptBoard:
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
         """Fill several slots in one transaction; if it is refused, one after the other."""
 
-        def build(transaction: Any) -> None:
+        def build(transaction: Transaction) -> None:
             for record in filled:
                 self._add(transaction, record)
 
@@ -81,7 +75,7 @@ class ZooKeeperAttemptBoard:
             return [self._fill_one(record) for record in filled]
         return list(filled)
 
-    def _add(self, transaction: Any, record: Claim | End) -> None:
+    def _add(self, transaction: Transaction, record: Claim | End) -> None:
         attempt = AttemptId.parse(record.attempt)
         if isinstance(record, End):
             if record.nonce is not None:
@@ -121,24 +115,24 @@ class ZooKeeperAttemptBoard:
         check = _nothing if end.nonce is None else _exists(self._paths.nonce(attempt, end.nonce))
         return _end(self._fill(path, records.END.encode(end), attempt, check), attempt, path)
 
-    def _fill_claim(self, claim: Claim, beside: Part) -> Claim:
+    def _fill_claim(self, claim: Claim, beside: Build) -> Claim:
         attempt = AttemptId.parse(claim.attempt)
         path = self._paths.claim(attempt)
 
-        def with_nonce(transaction: Any) -> None:
+        def with_nonce(transaction: Transaction) -> None:
             beside(transaction)
             if claim.nonce is not None:
                 transaction.create(self._paths.nonce(attempt, claim.nonce), b"")
 
         return _claim(self._fill(path, records.CLAIM.encode(claim), attempt, with_nonce), attempt, path)
 
-    def _fill(self, path: str, data: bytes, attempt: AttemptId, beside: Part) -> bytes:
+    def _fill(self, path: str, data: bytes, attempt: AttemptId, beside: Build) -> bytes:
         """Create a slot once, with the operations that `beside` adds.
 
         After a lost reply the second try finds the node of the first one, so the node is always read.
         """
 
-        def build(transaction: Any) -> None:
+        def build(transaction: Transaction) -> None:
             beside(transaction)
             transaction.create(path, data)
 
@@ -189,7 +183,7 @@ class ZooKeeperAttemptBoard:
         path, end = self._paths.checkpoint(attempt), self._paths.end(attempt)
         data = json.dumps({"schema": records.SCHEMA, "checkpoint": checkpoint}).encode()
 
-        def build(write: str, transaction: Any) -> None:
+        def build(write: str, transaction: Transaction) -> None:
             transaction.check(self._paths.nonce(attempt, nonce), -1)
             transaction.create(end, b"")
             transaction.delete(end)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal, assert_never
 
 from nimbus import records
-from nimbus.adapters.zookeeper.calls import Calls, readable
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.transaction import Operation
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
 from nimbus.domain.pipeline_health import PipelineHealth

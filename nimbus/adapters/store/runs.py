@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import structlog
 
 from nimbus import run_record
-from nimbus.adapters.zookeeper.calls import Calls
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.run_size import check_growth
-from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.run_size import check_growth
+from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import ListedRun, Run
 from nimbus.records import UnreadableRecordError

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from pydantic import TypeAdapter
 
-from nimbus.adapters.zookeeper.calls import Calls, readable
-from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.paths import Paths
+from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.interval_index import IntervalIndex, Page
 from nimbus.domain.writes import PutIntervals
