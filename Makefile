@@ -10,11 +10,11 @@ export PYTHONDONTWRITEBYTECODE :=
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-# Three files at a time, in the order of their names, so that the long ones (chaos, integration) begin first. Most
-# of the time they wait for servers. If a pytest process dies, the run ends at once.
-SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# Five files at a time, the slowest first (tests/slow_files.json). Most of the time they wait for servers. If a pytest
+# process dies, the run ends at once.
+SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-5} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills chaos-api lock clean
+.PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -32,11 +32,14 @@ demo: examples ## Start three schedulers, run a real pipeline, kill the leader, 
 screenshots: examples ## Take the README's pictures of a demonstration, into docs/images; needs chromium-headless-shell
 	@$(PY) -m tests.nimbus.screenshots
 
-test: examples ## Run all tests, three files at a time; NIMBUS_TEST_JOBS=0 runs one after the other
-	$(PYTEST) $(SIDE_BY_SIDE)
+test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other
+	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE)
 
-check: lint ## Static checks, unit tests, a sample of the property tests; under a minute
-	$(PYTEST) $(SIDE_BY_SIDE) tests/*/unit tests/*/property
+slow-files: ## Record the slowest files of the last `make test`, so that the next one begins with them
+	$(PY) -m tests.slow_files build/tests.xml
+
+check: lint ## Static checks, unit tests, a sample of the property tests (of PACKAGE)
+	$(PYTEST) $(SIDE_BY_SIDE) tests/$(or $(PACKAGE),*)/unit tests/$(or $(PACKAGE),*)/property
 
 lint: setup ## Static checks: ruff, format, mypy, layers
 	$(PY) -m ruff check .

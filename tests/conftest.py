@@ -1,7 +1,7 @@
-"""Fixtures with real servers (ZooKeeper, S3, Java), and a check that no test leaks threads or processes.
+"""Fixtures of all tests, and a check that no test leaks threads or processes.
 
-Servers start at first use and live until the end of the session; each test has its own root or bucket. A test
-that stops, kills or pauses a server uses `own_zookeeper` or `own_s3`.
+Real servers are in `tests/servers.py`. They start at first use and live until the end of the run; each test
+has its own root or bucket. A test that stops, kills or pauses a server uses `own_zookeeper` or `own_s3`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -20,13 +20,9 @@ import structlog
 
 from nimbus.java import JavaMissingError, JavaRuntime, find_java
 from nimbus.localstack.process import ManagedProcess
-from nimbus.localstack.s3 import S3Server
-from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.nimbus import spark_start
 
-pytest_plugins = ("tests.nimbus.browser", "tests.nimbus.web_flows")
-
-Server = TypeVar("Server", bound=ManagedProcess)
+pytest_plugins = ("tests.nimbus.browser", "tests.nimbus.web_flows", "tests.servers", "tests.slow_files")
 
 LARGE_VALUE = 4096
 """Characters of a value's `repr` above which its diff is not drawn in full."""
@@ -128,55 +124,6 @@ def java_home(_java_environment: JavaRuntime | JavaMissingError) -> Path:
     if isinstance(_java_environment, JavaMissingError):
         raise _java_environment
     return _java_environment.java_home
-
-
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iterator[ZooKeeperServer]:
-    """A shared real ZooKeeper: use it only below `zk_root`, and do not stop or pause it."""
-    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    yield from _served(server, long_lived)
-
-
-@pytest.fixture
-def zk_root(zookeeper: ZooKeeperServer) -> str:
-    """This test's own path, such as `/t-0f3c...`, which does not exist yet."""
-    return f"/t-{uuid.uuid4().hex}"
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iterator[S3Server]:
-    """A shared real S3 server: use only `s3_bucket`, and do not stop or pause it."""
-    yield from _served(S3Server(tmp_path_factory.mktemp("s3")), long_lived)
-
-
-@pytest.fixture
-def s3_bucket(s3_server: S3Server) -> str:
-    """The name of this test's own empty bucket."""
-    name = f"t-{uuid.uuid4().hex}"
-    s3_server.create_bucket(name)
-    return name
-
-
-@pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """A running ZooKeeper for this test only, which it may stop, kill, pause and restart."""
-    yield from _served(ZooKeeperServer(tmp_path / "own-zookeeper"))
-
-
-@pytest.fixture
-def own_s3(tmp_path: Path) -> Iterator[S3Server]:
-    """A running S3 server for this test only, which it may stop, kill, pause and restart."""
-    yield from _served(S3Server(tmp_path / "own-s3"))
-
-
-def _served(server: Server, long_lived: LongLived | None = None) -> Iterator[Server]:
-    server.start()
-    if long_lived is not None:
-        long_lived.processes.append(server)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -98,8 +98,7 @@ class Play:
 @pytest.mark.timeout(1800)
 def test_command_is_done_once_when_its_leader_is_killed_at_each_step(
     tmp_path: Path,
-    zookeeper: ZooKeeperServer,
-    zk_root: str,
+    own_zookeeper: ZooKeeperServer,
     name: str,
     kills: int,
     what: Sequence[str],
@@ -108,14 +107,14 @@ def test_command_is_done_once_when_its_leader_is_killed_at_each_step(
     kept = os.environ.get(RECORD) if TAKEOVER in what else None
     record = Path(kept) if kept else tmp_path / "plays.jsonl"
     found = {play.at: play for play in read(record) if play.command == name}
-    with stage(tmp_path, zookeeper.hosts, zk_root) as on:
+    with stage(tmp_path, own_zookeeper.hosts, "/kills") as on:
         for at in steps(found, what, kills):
             if at not in found:
                 found[at] = on.play(name, *at)
                 append(record, found[at])
     say(capsys, table(found.values()))
     assert [play for play in found.values() if not play.passed] == []
-    check_log(zookeeper.data_dir, on.asked)
+    check_log(own_zookeeper.data_dir, on.asked)
 
 
 def steps(found: Mapping[At, Play], what: Sequence[str], kills: int) -> Iterator[At]:

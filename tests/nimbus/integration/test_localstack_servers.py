@@ -202,8 +202,8 @@ def test_s3_refuses_a_wrong_secret(s3_server: S3Server, s3_bucket: str) -> None:
         _s3(s3_server, "another-secret-key").list_objects_v2(Bucket=s3_bucket)
 
 
-def test_s3_secret_is_not_in_its_arguments(s3_server: S3Server) -> None:
-    assert not [word for word in psutil.Process(s3_server.pid).cmdline() if s3_server.secret_key in word]
+def test_s3_secret_is_not_in_its_arguments(own_s3: S3Server) -> None:
+    assert not [word for word in psutil.Process(own_s3.pid).cmdline() if own_s3.secret_key in word]
 
 
 @pytest.mark.parametrize(
