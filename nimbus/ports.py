@@ -443,8 +443,11 @@ class Registrations(Protocol):
         """
         ...
 
-    def publish_worker(self, info: WorkerInfo) -> None:
+    def publish_worker(self, info: WorkerInfo) -> datetime | None:
         """Write this worker's registration. Also called again.
+
+        Returns:
+            As `publish_scheduler`.
 
         Raises:
             WorkerIdInUseError: a live worker elsewhere has this id.

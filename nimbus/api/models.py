@@ -148,7 +148,8 @@ class StatusModel(Model):
     runs_counted: int
     """Runs that count for `runs_max_running`: no child runs, and none that only wait."""
     clocks_differ_s: float
-    """The largest difference between the clocks of two schedulers; above 2, schedules are off."""
+    """The largest difference between the clocks of two schedulers or workers; above 2, schedules and recorded
+    times are off."""
     commands_waiting: int
     quarantined: Mapping[str, str]
     set_aside: list[SetAsideModel]
@@ -215,6 +216,8 @@ class WorkerModel(Model):
     """Its orders; at most 20."""
     reported_at: datetime | None = None
     """When it registered last; null: an earlier release wrote it."""
+    clock_ahead_s: float | None = None
+    """How far its clock was ahead of ZooKeeper's at its last heartbeat; negative: behind. Null: not known."""
 
 
 class WorkersModel(PageModel):

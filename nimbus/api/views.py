@@ -161,7 +161,7 @@ def status_model(
         pipelines=dict(Counter(record.state.value for record in pipelines)),
         runs=dict(Counter(run.state.value for run in runs)),
         runs_max_running=max_running,
-        clocks_differ_s=clocks_differ_s(schedulers),
+        clocks_differ_s=clocks_differ_s((*schedulers, *workers)),
         runs_counted=sum(not run.state.is_final and in_cluster(run) for run in runs),
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),

@@ -114,13 +114,16 @@ def status(api: Api, out: Output) -> None:
 
 
 def _clocks(answer: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """A warning if clocks of schedulers differ."""
+    """A warning if clocks of schedulers and workers differ."""
     from nimbus.domain.catalog import CLOCK_DIFFERENCE
 
     differ_s = answer.get("clocks_differ_s", 0.0)
     if differ_s <= CLOCK_DIFFERENCE.total_seconds():
         return ()
-    said = f"those of schedulers differ by {differ_s:.1f} s, so schedules are off: let NTP set them"
+    said = (
+        f"those of schedulers and workers differ by {differ_s:.1f} s, so schedules or recorded times are "
+        "off: let NTP set them (`clock_ahead_s` of `nimbus cluster participants` and `workers`, with -o json)"
+    )
     return (("clocks", said),)
 
 

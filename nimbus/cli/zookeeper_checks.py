@@ -1,10 +1,11 @@
-"""Checks that the ZooKeeper servers answer, over TLS if it is configured. None raises."""
+"""Checks that the ZooKeeper servers answer, over TLS if it is configured, and clocks agree. None raises."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nimbus.cli.findings import Finding, Verdict
@@ -23,12 +24,14 @@ def zookeeper_of(settings: Settings) -> Iterator[Finding]:
     findings = list(_servers_of(settings))
     yield from findings
     if all(finding.verdict is not Verdict.FAIL for finding in findings):
-        yield access(settings)
+        yield from _cluster_of(settings)
 
 
-def access(settings: Settings) -> Finding:
-    """May this configuration's credential write below the root? A daemon does the same at its start."""
+def _cluster_of(settings: Settings) -> Iterator[Finding]:
+    """May the credential write below the root, as a daemon does at its start, and do the clocks agree?"""
     from leader import LeaderError
+    from nimbus.adapters.store.cluster import TreeClusterReader
+    from nimbus.adapters.store.session import calls_on
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.log_lines import logs_on_stderr
@@ -40,12 +43,35 @@ def access(settings: Settings) -> Finding:
         with logs_on_stderr():
             session = open_session(settings)
             try:
-                ClusterTree(session, root).prove_access()
+                written_at = ClusterTree(session, root).prove_access()
+                now = datetime.now(UTC)
+                reader = TreeClusterReader(calls_on(session), root)
+                others = {f"scheduler {one.id}": one.clock_ahead_s for one in reader.schedulers()}
+                others |= {f"worker {one.id}": one.clock_ahead_s for one in reader.workers()}
             finally:
                 session.close(settings.zookeeper.call_timeout)
     except (LeaderError, NimbusError) as exc:
-        return Finding(name, Verdict.FAIL, str(exc), "correct zookeeper.username and password, or hosts")
-    return Finding(name, Verdict.OK, "can be written")
+        yield Finding(name, Verdict.FAIL, str(exc), "correct zookeeper.username and password, or hosts")
+        return
+    yield Finding(name, Verdict.OK, "can be written")
+    if written_at is not None:
+        yield _clocks((now - written_at).total_seconds(), {"ZooKeeper": 0.0, **others})
+
+
+def _clocks(ahead_s: float, others: Mapping[str, float | None]) -> Finding:
+    """Judge how far our clock is ahead of ZooKeeper's, compared with how far others are."""
+    from nimbus.domain.catalog import CLOCK_DIFFERENCE
+
+    differences = {name: ahead_s - theirs_s for name, theirs_s in others.items() if theirs_s is not None}
+    off = [
+        f"{abs(differ_s):.1f} s {'ahead of' if differ_s > 0 else 'behind'} {name}"
+        for name, differ_s in differences.items()
+        if abs(differ_s) > CLOCK_DIFFERENCE.total_seconds()
+    ]
+    if off:
+        advice = "let NTP set the clocks: schedules or recorded times would be off"
+        return Finding("clocks", Verdict.WARN, "; ".join(off), advice)
+    return Finding("clocks", Verdict.OK, f"that of this host agrees with {', '.join(differences)}")
 
 
 def _servers_of(settings: Settings) -> Iterator[Finding]:

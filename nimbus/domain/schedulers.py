@@ -11,6 +11,7 @@ from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.waits import LookReport
+from nimbus.domain.workers import WorkerInfo
 
 
 class Role(StrEnum):
@@ -94,9 +95,9 @@ class SchedulerInfo:
     disk_free_bytes: int = 0
 
 
-def clocks_differ_s(schedulers: Iterable[SchedulerInfo]) -> float:
-    """The largest difference between the clocks of two schedulers, in seconds."""
-    ahead = [one.clock_ahead_s for one in schedulers if one.clock_ahead_s is not None]
+def clocks_differ_s(participants: Iterable[SchedulerInfo | WorkerInfo]) -> float:
+    """The largest difference between the clocks of two participants, in seconds."""
+    ahead = [one.clock_ahead_s for one in participants if one.clock_ahead_s is not None]
     return max(ahead, default=0.0) - min(ahead, default=0.0)
 
 

@@ -54,6 +54,8 @@ class WorkerInfo:
     """How many logs storage did not accept, and why, as text; empty: it accepts them."""
     reported_at: datetime | None = None
     """When this record was written. None: an earlier release wrote it."""
+    clock_ahead_s: float | None = None
+    """See `SchedulerInfo.clock_ahead_s`."""
 
 
 class AssignmentKind(StrEnum):

@@ -24,6 +24,7 @@ class WorkerStanding:
     draining: bool
     leftover_logs: int
     """Logs that are not stored yet, of attempts whose runner or executor has ended."""
+    clock_ahead_s: float
 
 
 class WorkerMetrics:
@@ -90,4 +91,9 @@ class _StandingCollector(Collector):
             "nimbus_worker_leftover_logs",
             "Logs that are not stored yet, of attempts whose runner has ended.",
             found.leftover_logs,
+        )
+        yield GaugeMetricFamily(
+            "nimbus_worker_clock_ahead_seconds",
+            "How far the worker's clock is ahead of ZooKeeper's; negative: behind.",
+            found.clock_ahead_s,
         )

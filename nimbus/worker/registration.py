@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from datetime import datetime
 
 import psutil
 
@@ -44,6 +45,8 @@ class Registration:
         """See `WorkerInfo.executor`."""
         self.unstored_logs = ""
         """See `WorkerInfo.unstored_logs`."""
+        self.clock_ahead_s: float | None = None
+        """See `WorkerInfo.clock_ahead_s`."""
         self._mark = ""
         """That of the cluster's folder of outputs; empty: not known yet."""
         self.stands = False
@@ -56,12 +59,15 @@ class Registration:
             WorkerIdInUseError: a live worker elsewhere has this id.
             StoreUnavailableError: no answer.
         """
+        now = self._clock.now()
         try:
-            self._registrations.publish_worker(self._info())
+            written_at = self._registrations.publish_worker(self._info(now))
         except WorkerIdInUseError:
             self.stands = False
             raise
         self.stands = True
+        if written_at is not None:
+            self.clock_ahead_s = (now - written_at).total_seconds()
 
     def publish_unless_taken(self) -> None:
         """Write it. If another worker has our id, the next heartbeat reports that."""
@@ -80,7 +86,7 @@ class Registration:
             self._mark = self._registrations.data_mark(mark)
         return self._mark
 
-    def _info(self) -> WorkerInfo:
+    def _info(self, now: datetime) -> WorkerInfo:
         return WorkerInfo(
             id=self._settings.id,
             host=host_id(),
@@ -104,7 +110,8 @@ class Registration:
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,
             unstored_logs=self.unstored_logs,
-            reported_at=self._clock.now(),
+            clock_ahead_s=self.clock_ahead_s,
+            reported_at=now,
         )
 
 

@@ -316,9 +316,10 @@ class RecordingRegistrations:
         self.schedulers.append(info)
         return None
 
-    def publish_worker(self, info: WorkerInfo) -> None:
+    def publish_worker(self, info: WorkerInfo) -> datetime | None:
         """See `nimbus.ports.Registrations`."""
         self.workers.append(info)
+        return None
 
     def data_mark(self, mark: str) -> str:
         """See `nimbus.ports.Registrations`."""

@@ -205,6 +205,7 @@ class Worker:
             registered=self._registration.stands,
             draining=self._registration.draining,
             leftover_logs=self._leftover_logs.count + self._pool.unstored.count,
+            clock_ahead_s=self._registration.clock_ahead_s or 0.0,
         )
 
     def close(self, timeout: timedelta) -> None:

@@ -240,8 +240,7 @@ class TreeRegistrations:
         path = self._paths.scheduler(info.id)
         if self._calls.owner(path) not in (None, self._calls.session_id):
             self._check_other(path, info)
-        self._publish(path, records.SCHEDULER.encode(info))
-        return self._calls.written_at(path)
+        return self._publish(path, records.SCHEDULER.encode(info))
 
     def _check_other(self, path: str, info: SchedulerInfo) -> None:
         """Raise SchedulerIdInUseError if the registration of another session is of a live process.
@@ -262,7 +261,7 @@ class TreeRegistrations:
         if other.host != info.host or runs_here or path in self._published:
             raise SchedulerIdInUseError(info.id, other.hostname)
 
-    def publish_worker(self, info: WorkerInfo) -> None:
+    def publish_worker(self, info: WorkerInfo) -> datetime | None:
         """Write a worker's registration, unless a live worker on another host has the id."""
         self._calls.ensure(self._paths.orders(info.id))
         self._calls.ensure(self._paths.workers)
@@ -276,7 +275,7 @@ class TreeRegistrations:
                     raise WorkerIdInUseError(info.id, f"an unknown host ({exc})") from exc
                 if other.host != info.host:  # on the same host the lock on the work folder decides
                     raise WorkerIdInUseError(info.id, other.hostname)
-        self._publish(path, records.WORKER.encode(info))
+        return self._publish(path, records.WORKER.encode(info))
 
     def data_mark(self, mark: str) -> str:
         """Create the node unless it exists, and read it."""
@@ -295,7 +294,7 @@ class TreeRegistrations:
                 self._calls.delete(path)
         self._published.clear()
 
-    def _publish(self, path: str, data: bytes) -> None:
+    def _publish(self, path: str, data: bytes) -> datetime | None:
         owner = self._calls.owner(path)
         if owner is not None and owner != self._calls.session_id:
             self._calls.delete(path)  # of our earlier session, or of our predecessor
@@ -308,3 +307,4 @@ class TreeRegistrations:
         else:
             self._calls.set(path, data)
         self._published.add(path)
+        return self._calls.written_at(path)

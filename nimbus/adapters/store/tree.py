@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
@@ -94,8 +95,11 @@ class ClusterTree:
         if (what := self.unfinished()) is not None:
             raise ClusterUnfinishedError(self._root, what)
 
-    def prove_access(self) -> None:
+    def prove_access(self) -> datetime | None:
         """Create and delete a node where a daemon creates nodes: below the root, or, without one, above it.
+
+        Returns:
+            The server's time of the creation; None: another process did the same at this moment.
 
         Raises:
             StoreDeniedError: an access list forbids it.
@@ -103,9 +107,12 @@ class ClusterTree:
         self._calls.ensure_above(self._root)
         there = self._root if self.exists() else self._root.rpartition("/")[0]
         probe = f"{there}/{PROBE}"
+        at = None
         with suppress(NodeExistsError):  # that of another process; the access list was checked before
             self._calls.create(probe, b"", ephemeral=True)
+            at = self._calls.written_at(probe)
         self._calls.delete(probe)
+        return at
 
     def begin(self, what: str) -> None:
         """Mark the cluster as being created or removed, so that no daemon starts. Safe to repeat.

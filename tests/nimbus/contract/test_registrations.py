@@ -191,16 +191,18 @@ def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
     assert [scheduler.pid for scheduler in reader.schedulers()] == [2]
 
 
-def test_the_write_of_a_scheduler_has_the_time_of_the_server(
+def test_the_write_of_a_registration_has_the_time_of_the_server(
     sessions: Sessions, sqlite_sessions: SqliteSessions, zk_root: str
 ) -> None:
-    before = datetime.now(UTC)
+    before, here = datetime.now(UTC), TreeRegistrations(calls_on(sessions.new()), zk_root)
+    single = TreeRegistrations(calls_on(sqlite_sessions.new()), zk_root)
 
-    at = TreeRegistrations(calls_on(sessions.new()), zk_root).publish_scheduler(SCHEDULER)
-
-    assert at is not None
-    assert before - timedelta(seconds=1) < at < datetime.now(UTC) + timedelta(seconds=1), "they share a clock"
-    assert TreeRegistrations(calls_on(sqlite_sessions.new()), zk_root).publish_scheduler(SCHEDULER) is None
+    for at in (here.publish_scheduler(SCHEDULER), here.publish_worker(WORKER)):
+        assert at is not None
+        now = datetime.now(UTC)
+        assert before - timedelta(seconds=1) < at < now + timedelta(seconds=1), "they share a clock"
+    assert single.publish_scheduler(SCHEDULER) is None
+    assert single.publish_worker(WORKER) is None
 
 
 DEAD_PID = 1 << 30

@@ -169,14 +169,22 @@ def test_status_says_what_to_do_about_the_schema(
     assert re.search(rf"^schema +{re.escape(words)} *$", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("ahead_s", "warns"), [(1.5, False), (900.0, True)])
-def test_status_warns_of_clocks_that_differ(world: Any, nimbus: Invoke, ahead_s: float, warns: bool) -> None:
+@pytest.mark.parametrize(
+    ("scheduler_s", "worker_s", "warns"), [(1.5, 0.0, False), (900.0, 0.0, True), (0.0, -900.0, True)]
+)
+def test_status_warns_of_clocks_that_differ(
+    world: Any, nimbus: Invoke, scheduler_s: float, worker_s: float, warns: bool
+) -> None:
     one, two = world.cluster.schedulers()
-    world.cluster.put(replace(one, clock_ahead_s=ahead_s), replace(two, clock_ahead_s=0.0))
+    world.cluster.put(
+        replace(one, clock_ahead_s=scheduler_s),
+        replace(two, clock_ahead_s=0.0),
+        replace(world.worker, clock_ahead_s=worker_s),
+    )
 
     shown = nimbus("cluster", "status").stdout
 
-    assert ("differ by 900.0 s, so schedules are off" in shown) is warns
+    assert ("those of schedulers and workers differ by 900.0 s" in shown) is warns
 
 
 def test_status_of_a_scheduler_of_the_release_before_is_shown_without_a_schema(

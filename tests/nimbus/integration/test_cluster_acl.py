@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.bootstrap.access_lists import OpenNodesError, check_access_lists
 from nimbus.bootstrap.foundation import lay_foundation, open_session
@@ -27,6 +31,7 @@ from nimbus.config import Settings, load_settings
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreDeniedError
+from tests.nimbus.contract.test_registrations import SCHEDULER, WORKER
 
 SOON = timedelta(seconds=10)
 Configure = Callable[..., Path]
@@ -203,7 +208,7 @@ def test_daemon_with_a_wrong_password_does_not_start(configure: Configure, passw
     ZooKeeperCalls(session).ensure(owner.cluster.root)
     session.close(SOON)
     settings = load_settings(configure(password=password), {})
-    *_, found = zookeeper_of(settings)
+    found = next(one for one in zookeeper_of(settings) if one.check.startswith("zookeeper root"))
     assert found.verdict is (Verdict.FAIL if password == "wrong" else Verdict.OK)
     storage = settings.storage.model_copy(update={**away, "secret_access_key": SecretStr("s")})
     settings = settings.model_copy(update={"storage": storage})
@@ -214,3 +219,19 @@ def test_daemon_with_a_wrong_password_does_not_start(configure: Configure, passw
         assert refused.value.exit_code == 7
     else:
         lay_foundation(settings).session.close(SOON)
+
+
+def test_doctor_compares_its_clock_with_those_of_the_participants(configure: Configure) -> None:
+    settings = load_settings(configure(), {})
+    *_, alone = zookeeper_of(settings)
+    session = open_session(settings)
+    registrations = TreeRegistrations(calls_on(session), settings.cluster.root)
+    registrations.publish_scheduler(replace(SCHEDULER, clock_ahead_s=0.1))
+    registrations.publish_worker(replace(WORKER, clock_ahead_s=-900.0))
+
+    *_, compared = zookeeper_of(settings)
+    session.close(SOON)
+
+    assert (alone.check, alone.verdict) == ("clocks", Verdict.OK)
+    assert compared.verdict is Verdict.WARN
+    assert re.fullmatch(r"(900|901)\.\d s ahead of worker w1", compared.detail)

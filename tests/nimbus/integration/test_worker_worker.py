@@ -50,13 +50,13 @@ class FollowingRegistrations(RecordingRegistrations):
         self._bench = bench
         self.refused = 0
 
-    def publish_worker(self, info: WorkerInfo) -> None:
+    def publish_worker(self, info: WorkerInfo) -> datetime | None:
         try:
             self._bench.slots()
         except StoreUnavailableError:
             self.refused += 1
             raise
-        super().publish_worker(info)
+        return super().publish_worker(info)
 
 
 class AwayLogs(FileLogs):

@@ -93,10 +93,20 @@ def test_no_alert_fires_for_whole_clusters_of_three_and_of_one(promtool: str, tm
     assert firing(promtool, tmp_path, series, []) == ""
 
 
-def test_clocks_that_differ_are_alerted_with_their_cluster(promtool: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("second", "worker"), [("-1.7", "0.1"), ("0.1", "-1.7")])
+def test_clocks_that_differ_are_alerted_with_their_cluster(
+    promtool: str, tmp_path: Path, second: str, worker: str
+) -> None:
     clocks = {
-        f'nimbus_clock_ahead_seconds{{job="{job}", instance="s{number}"}}': f"{ahead}x{3 * _HOUR}"
-        for job, number, ahead in ((A, 1, "0.4"), (A, 2, "-1.7"), (B, 1, "0.9"), (B, 2, "-0.9"))
+        f'{name}_clock_ahead_seconds{{job="{job}", instance="{instance}"}}': f"{ahead}x{3 * _HOUR}"
+        for name, job, instance, ahead in (
+            ("nimbus", A, "s1", "0.4"),
+            ("nimbus", A, "s2", second),
+            ("nimbus_worker", A, "w1", worker),
+            ("nimbus", B, "s1", "0.9"),
+            ("nimbus_worker", B, "s1", "0.9"),
+            ("nimbus_worker", B, "w1", "-0.9"),
+        )
     }
 
     told = firing(

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from nimbus import records
 from nimbus.adapters.store.calls import LARGEST_REQUEST
-from nimbus.domain.ids import HostId, PipelineName
+from nimbus.domain.ids import HostId, PipelineName, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo, clocks_differ_s
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import SchedulerIdInUseError, StoreUnavailableError
@@ -202,6 +202,12 @@ def test_an_outage_ends_nothing_and_the_next_report_goes_through(
 def test_difference_of_clocks_is_that_of_the_first_and_the_last() -> None:
     one, other, unknown = (replace(INFO, clock_ahead_s=ahead) for ahead in (-1.5, 2.0, None))
 
+    worker = WorkerInfo(
+        id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW,
+        clock_ahead_s=-4.0,
+    )  # fmt: skip
+
     assert clocks_differ_s([one, unknown, other]) == 3.5
+    assert clocks_differ_s([one, unknown, other, worker]) == 6
     assert clocks_differ_s([unknown, other]) == 0
     assert clocks_differ_s([]) == 0

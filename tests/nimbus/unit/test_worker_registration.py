@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.domain.ids import WorkerId
+from nimbus.domain.workers import WorkerInfo
 from nimbus.java import JavaMissingError
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import WorkerSettings
@@ -32,3 +34,20 @@ def test_only_a_worker_that_is_alone_does_not_look_for_java_at_its_start(tmp_pat
         Registration(settings, told, SystemClock()).publish()
         assert told.workers[-1].has_java is is_alone
     assert looks == [False]
+
+
+def test_registration_says_how_far_the_clock_is_ahead_of_the_stores(tmp_path: Path) -> None:
+    class StoreBehind(RecordingRegistrations):
+        def publish_worker(self, info: WorkerInfo) -> datetime | None:
+            super().publish_worker(info)
+            assert info.reported_at is not None
+            return info.reported_at - timedelta(seconds=900)
+
+    told = StoreBehind()
+    settings = WorkerSettings(id=WorkerId("w"), work_dir=tmp_path, data_dir=tmp_path, is_alone=True)
+    registration = Registration(settings, told, SystemClock())
+    registration.publish()
+    registration.publish()
+
+    assert [worker.clock_ahead_s for worker in told.workers] == [None, 900]
+    assert registration.clock_ahead_s == 900
