@@ -134,6 +134,8 @@ class StatusModel(Model):
 
     leader: LeaderModel | None
     answered_by: str
+    answered_by_lacks: str
+    """Why the scheduler that answers is not ready to lead; empty: it is."""
     version: str
     schedulers: int
     schedulers_ready: int

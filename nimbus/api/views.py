@@ -152,6 +152,7 @@ def status_model(
     return StatusModel(
         leader=leader_model(leader, schedulers),
         answered_by=info.id,
+        answered_by_lacks=info.lacks,
         version=info.version,
         schedulers=len(schedulers),
         schedulers_ready=sum(scheduler.ready for scheduler in schedulers),

@@ -187,6 +187,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         progress=syncer.progress,
         store_trouble=partial(_store_trouble, session),
         has_sentinel=has_sentinel,
+        id_taken=late.id_taken,
         store="sqlite" if zookeeper is None else "zookeeper",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         disk_trouble=lambda: foundation.local.disk_state().reason,
@@ -198,6 +199,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         info=report.info,
         publish_readiness=late.publish_readiness,
         quarantine=late.quarantine,
+        stand=late.stand,
         metrics=ReadinessMetrics(registry),
     )
     jwts = build_jwts(settings)

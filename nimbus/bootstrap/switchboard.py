@@ -39,6 +39,17 @@ class Switchboard:
             reasons=(info.lacks,) if info.lacks else (),
         )
 
+    def stand(self, stands: bool) -> None:
+        """To the election: join the lock queue, or leave it."""
+        if stands:
+            self.election.add_to_leader_lock_queue()
+        else:
+            self.election.remove_from_leader_lock_queue()
+
+    def id_taken(self) -> str:
+        """From the registrar, when called."""
+        return self.registrar.id_taken
+
     def leads(self) -> bool:
         """From the election, at the point of use."""
         return self.election.is_leader()

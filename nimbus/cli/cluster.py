@@ -109,6 +109,7 @@ def status(api: Api, out: Output) -> None:
         *((("succession", said),) if (said := answer.get("succession")) else ()),
         *_schema(answer),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
+        *((("it cannot lead", lacks),) if (lacks := answer.get("answered_by_lacks")) else ()),
     ]
     out.table(("what", "is"), rows)
 

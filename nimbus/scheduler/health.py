@@ -73,6 +73,7 @@ class SelfReport:
         progress: Callable[[], SyncProgress],
         store_trouble: Callable[[], str],
         has_sentinel: Callable[[], bool],
+        id_taken: Callable[[], str],
         store: Literal["zookeeper", "sqlite"],
         storage_trouble: Callable[[], str],
         disk_trouble: Callable[[], str],
@@ -87,7 +88,7 @@ class SelfReport:
         self._readiness, self._progress = readiness, progress
         self._rate = SyncRate()
         self._store_trouble, self._store = store_trouble, store
-        self._has_sentinel = has_sentinel
+        self._has_sentinel, self._id_taken = has_sentinel, id_taken
         self._storage_trouble, self._disk_trouble = storage_trouble, disk_trouble
         self._clock = clock
 
@@ -96,6 +97,7 @@ class SelfReport:
         status = self._election.status()
         engine = self._engine_status()
         found = assess(self._required(), self._readiness())
+        reasons = (*filter(None, (self._id_taken(),)), *found.reasons)
         leads = engine.epoch is not None and self._election.is_leader()
         return SchedulerInfo(
             newest_schema=NEWEST_SCHEMA,
@@ -113,8 +115,8 @@ class SelfReport:
             epoch=engine.epoch if leads else None,
             leader_since=engine.leader_since if leads else None,
             recovered_at=engine.recovered_at if leads else None,
-            ready=not found.reasons,
-            lacks=brief("; ".join(found.reasons)),
+            ready=not reasons,
+            lacks=brief("; ".join(reasons)),
             missing=found.missing[:MISSING_SHOWN],
             missing_count=len(found.missing),
             missing_bytes=sum(file.size_bytes for file in found.missing),
@@ -142,7 +144,7 @@ class SelfReport:
 
     def readiness(self) -> Sequence[Check]:
         """Conditions for serving the API. A standby that still syncs can serve."""
-        info = self.info()
+        found, taken = assess(self._required(), self._readiness()), self._id_taken()
         trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
         store_trouble = self._store_trouble()
         return (
@@ -151,10 +153,11 @@ class SelfReport:
             Check(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),
             Check(
                 name="artifacts",
-                ok=info.ready,
-                detail=info.lacks,
+                ok=not found.reasons,
+                detail=brief("; ".join(found.reasons)),
                 required=False,
             ),
+            Check(name="registration", ok=not taken, detail=taken, required=False),
         )
 
     def participants(self) -> Sequence[QueuePlace]:

@@ -1,6 +1,7 @@
 """Keeps this scheduler's registration up to date. Thread `nimbus-registrar`.
 
-It also reports readiness to the election, and quarantined pipelines to the engine.
+It also reports readiness to the election, and quarantined pipelines to the engine. While another live
+scheduler is registered with our id, this one is out of the lock queue.
 """
 
 from __future__ import annotations
@@ -40,13 +41,17 @@ class Registrar:
         info: Callable[[], SchedulerInfo],
         publish_readiness: Callable[[SchedulerInfo], None],
         quarantine: Callable[[Mapping[PipelineName, str]], None],
+        stand: Callable[[bool], None],
         metrics: ReadinessMetrics,
     ) -> None:
         self._registrations = registrations
         self._info = info
         self._publish_readiness = publish_readiness
         self._quarantine = quarantine
+        self._stand = stand
         self._metrics = metrics
+        self.id_taken = ""
+        """Why another live scheduler is registered with our id; empty: none is, as far as we know."""
         self._signals = Signals()
         self._told: tuple[bool, str, int, int] | None = None  # the readiness that the election has
         self._quarantined: tuple[int, Mapping[str, str]] | None = None  # those that the engine has
@@ -81,6 +86,7 @@ class Registrar:
                 _log.warning("registration_delayed", error=str(exc))
             except SchedulerIdInUseError as exc:  # perhaps of a lost process, whose session ends soon
                 _log.error("scheduler_id_in_use", error=str(exc))
+                self._id_is_taken(str(exc))
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without reports
                 _log.exception("registrar_failed")
             if self._signals.asked_to_end(REPORT_EVERY_S):
@@ -108,3 +114,13 @@ class Registrar:
         written_at = self._registrations.publish_scheduler(replace(info, quarantined=shown))
         if written_at is not None:
             self._clock_ahead_s = (info.reported_at - written_at).total_seconds()
+        self._id_is_taken("")
+
+    def _id_is_taken(self, why: str) -> None:
+        """Leave the lock queue, or, if `why` is empty, join it again, unless this scheduler stops."""
+        if why == self.id_taken:
+            return
+        self.id_taken = why
+        if not self._stopping:
+            self._stand(not why)
+        self.changed()

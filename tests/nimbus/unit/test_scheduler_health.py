@@ -83,6 +83,7 @@ def reported(
     verdict: Verdict | None = None,
     sentinel: bool = False,
     required: frozenset[ReleaseOf] | None = REQUIRED,
+    id_taken: str = "",
 ) -> SelfReport:
     election: Any = PlayedElection(phase, leads, verdict)
     return SelfReport(
@@ -103,6 +104,7 @@ def reported(
         progress=lambda: progress,
         store_trouble=lambda: store_trouble,
         has_sentinel=lambda: sentinel,
+        id_taken=lambda: id_taken,
         store="zookeeper",
         storage_trouble=lambda: "",
         disk_trouble=lambda: disk_trouble,
@@ -280,3 +282,13 @@ def test_scheduler_is_not_ready_while_its_state_cannot_be_written(tmp_path: Path
     store, *_ = reported(tmp_path, Phase.QUEUED, store_trouble=trouble).readiness()
 
     assert (store.name, store.required, store.ok, store.detail) == ("zookeeper", True, not trouble, trouble)
+
+
+def test_scheduler_whose_id_another_one_has_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    report = reported(tmp_path, Phase.LATENT, id_taken="in use on h2")
+
+    assert (report.info().ready, report.info().lacks) == (False, "in use on h2")
+    bad = [check for check in report.readiness() if not check.ok]
+    assert [(check.name, check.detail, check.required) for check in bad] == [
+        ("registration", "in use on h2", False)
+    ]

@@ -48,11 +48,13 @@ class Board:
         self.withdrawn = self.refused = 0
         self.readiness: list[SchedulerInfo] = []
         self.quarantines: list[Mapping[PipelineName, str]] = []
+        self.stood: list[bool] = []
         self.registrar = Registrar(
             registrations=self,
             info=self.report,
             publish_readiness=self.readiness.append,
             quarantine=self.quarantines.append,
+            stand=self.stood.append,
             metrics=ReadinessMetrics(CollectorRegistry()),
         )
 
@@ -112,14 +114,31 @@ def test_registration_says_how_far_the_clock_is_ahead_of_the_stores(
     eventually(lambda: board.published[-1].clock_ahead_s == 900)
 
 
-def test_id_that_is_in_use_is_logged_and_tried_again(board: Board, eventually: Eventually) -> None:
+def test_while_the_id_is_in_use_it_logs_that_leaves_the_queue_and_tries_again(
+    board: Board, eventually: Eventually
+) -> None:
     with capture_logs() as logs:
         board.in_use = True
         eventually(lambda: any(line["event"] == "scheduler_id_in_use" for line in logs))
+    assert board.stood == [False]
+    assert board.registrar.id_taken.startswith("scheduler id 's1' is in use by a live scheduler on two")
     board.in_use = False
     seen = len(board.published)
 
     eventually(lambda: len(board.published) > seen)
+    eventually(lambda: board.stood == [False, True], what="it queues again")
+    assert board.registrar.id_taken == ""
+
+
+def test_scheduler_that_stops_does_not_queue_again(board: Board, eventually: Eventually) -> None:
+    board.in_use = True
+    eventually(lambda: board.stood == [False])
+    board.registrar.draining()
+    board.in_use = False
+
+    eventually(lambda: board.published and board.registrar.id_taken == "")
+
+    assert board.stood == [False]
 
 
 def test_the_election_is_told_of_each_change_of_readiness_once(board: Board, eventually: Eventually) -> None:
