@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -56,7 +57,7 @@ class ReloadingTls:
         try:
             self._seen = self._stamp()
             self.context, self._current = self._loaded(), self._loaded()
-            self._expiry.set(expires_at(certificate).timestamp())
+            self._expires(expires_at(certificate))
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
             raise CertificateError(
                 f"api.tls: {certificate} and {key} cannot be used ({exc}); both must be PEM, the key the "
@@ -75,8 +76,19 @@ class ReloadingTls:
         except ssl.SSLError as exc:
             raise CertificateError(f"api.tls: {self._certificate} is of no use: {in_words(exc)}") from exc
 
+    def _expires(self, at: datetime) -> None:
+        self._expiry.set(at.timestamp())
+        self._expires_at: datetime | None = at
+
     def look(self) -> None:
-        """Replace the certificate if its files have changed, unless the new one is not valid now."""
+        """Replace the certificate if its files have changed, unless the new one is not valid now.
+
+        If the one in use has expired, log that once. The daemon goes on: until the files are replaced, only the
+        API is out of reach.
+        """
+        if self._expires_at is not None and self._expires_at < datetime.now(UTC):
+            at, self._expires_at = self._expires_at.isoformat(), None
+            _log.error("certificate_expired", certificate=str(self._certificate), expired_at=at)
         try:
             seen = self._stamp()
             if seen == self._seen:
@@ -88,7 +100,7 @@ class ReloadingTls:
             _log.error("certificate_refused", certificate=str(self._certificate), error=in_words(exc))
             return
         self._seen, self._current = seen, loaded
-        self._expiry.set(expiry.timestamp())
+        self._expires(expiry)
         self._reloads.labels("loaded").inc()
         _log.info("certificate_loaded", certificate=str(self._certificate), expires_at=expiry.isoformat())
 

@@ -17,6 +17,7 @@ from cryptography import x509
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.responses import PlainTextResponse
+from structlog.testing import capture_logs
 
 from nimbus.api.server import ApiServer
 from nimbus.api.tls import CertificateError, ReloadingTls
@@ -166,6 +167,21 @@ def test_expired_certificate_is_refused_and_the_valid_one_kept(served: Served, s
 
     assert served.serial(server) == before
     assert (served.reloads("loaded"), served.reloads("refused")) == (0, 1)
+
+
+def test_certificate_that_has_expired_is_served_and_logged_once_until_it_is_replaced(served: Served) -> None:
+    expired = served.authority.certificate("expired", ends_in_h=-1)
+    served.install(expired, expired)
+    tls = ReloadingTls(served.place / "api.pem", served.place / "api.key", served.registry)
+
+    with capture_logs() as logs:
+        tls.look()
+        tls.look()
+        served.install(served.one, served.one)
+        tls.look()
+        tls.look()
+
+    assert [line["event"] for line in logs] == ["certificate_expired", "certificate_loaded"]
 
 
 def test_certificate_is_exchanged_under_load_without_a_failed_handshake(

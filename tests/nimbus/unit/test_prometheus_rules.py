@@ -168,6 +168,15 @@ def test_cluster_without_a_leader_is_alerted(promtool: str, tmp_path: Path) -> N
     assert firing(promtool, tmp_path, series, [alert("NimbusNobodyLeads", B)]) == ""
 
 
+def test_certificate_that_has_expired_is_alerted(promtool: str, tmp_path: Path) -> None:
+    """The evaluation is two hours after the epoch, and the certificate ended one hour after it."""
+    name = "nimbus_api_certificate_expiry_timestamp_seconds"
+    series = {f'{name}{{job="{A}", instance="s1"}}': f"3600x{3 * _HOUR}"}
+    expected = [alert(f"NimbusCertificateExpiresInTwo{span}", A, "s1") for span in ("Days", "Weeks")]
+
+    assert firing(promtool, tmp_path, {**cluster(A), **WORKER, **series}, expected) == ""
+
+
 def test_all_rules_are_valid(promtool: str) -> None:
     done = subprocess.run(
         [promtool, "check", "rules", str(RULES)], check=False, capture_output=True, text=True
