@@ -128,6 +128,14 @@ def test_loss_of_two_schedulers_of_three_is_alerted(promtool: str, tmp_path: Pat
     )
 
 
+def test_schedulers_that_are_no_longer_scraped_are_no_loss(promtool: str, tmp_path: Path) -> None:
+    """Two of three were removed for good, and from the targets of Prometheus."""
+    dead = {**scheduler(A, "s2", dies=True), **scheduler(A, "s3", dies=True)}
+    ended = {name: f"{values.split()[0]} stale" for name, values in dead.items()}
+
+    assert firing(promtool, tmp_path, {**scheduler(A, "s1", leads=True), **ended, **WORKER}, []) == ""
+
+
 def test_loss_of_a_worker_is_alerted(promtool: str, tmp_path: Path) -> None:
     worker = {f'up{{job="{A}", instance="w1"}}': f"1x{_HOUR} 0x{_HOUR}"}
 
