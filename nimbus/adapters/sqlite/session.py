@@ -57,6 +57,12 @@ class Watch(Enum):
     CHILDREN = "children"
 
 
+class UnusableStoreError(StoreUnavailableError):
+    """The database is damaged, or of a newer release. A restart does not help, so none is wanted."""
+
+    exit_code = 2
+
+
 class SqliteSession:
     """See the module. Any thread. All processes must see the same pids: no containers that share the file.
 
@@ -263,12 +269,14 @@ def prepare(database: sqlite3.Connection) -> None:
     """Create the tables and the root of the tree, unless they exist.
 
     Raises:
-        sqlite3.DatabaseError: a newer release created the file.
+        UnusableStoreError: a newer release created the file.
     """
     database.execute("BEGIN IMMEDIATE")
     (found,) = database.execute("PRAGMA user_version").fetchone()
     if found > LAYOUT:
-        raise sqlite3.DatabaseError(f"its layout is {found}, this release knows {LAYOUT}; use a newer one")
+        raise UnusableStoreError(
+            f"the database has layout {found}, this release knows {LAYOUT}; use a newer one"
+        )
     if found < LAYOUT:
         database.execute(f"PRAGMA user_version = {LAYOUT}")
     for statement in SCHEMA.split(";"):
@@ -310,7 +318,9 @@ def _in_our_words(what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as exc:
-        raise StoreUnavailableError(f"{what}: {exc}{_advice(exc)}") from exc
+        advice = _advice(exc)
+        kind = UnusableStoreError if advice == _DAMAGED else StoreUnavailableError
+        raise kind(f"{what}: {exc}{advice}") from exc
 
 
 def _advice(exc: sqlite3.Error | OSError) -> str:

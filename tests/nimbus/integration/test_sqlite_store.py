@@ -179,16 +179,20 @@ def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute("PRAGMA user_version = 2")
 
-    with pytest.raises(StoreUnavailableError, match="its layout is 2, this release knows 1"):
+    with pytest.raises(StoreUnavailableError, match="has layout 2, this release knows 1") as refused:
         SqliteSession(tmp_path / "state.db").start()
+
+    assert refused.value.exit_code == 2, "systemd does not restart it"
 
 
 def test_a_damaged_database_is_told_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "state.db"
     file.write_bytes(b"no database" * 1000)
 
-    with pytest.raises(StoreUnavailableError, match=r"damaged.*restore.*backup"):
+    with pytest.raises(StoreUnavailableError, match=r"damaged.*restore.*backup") as refused:
         SqliteSession(file).start()
+
+    assert refused.value.exit_code == 2, "systemd does not restart it"
 
 
 def test_a_full_disk_is_told_with_what_to_do(session: SqliteSession) -> None:
