@@ -83,8 +83,8 @@ class ReloadingTls:
     def look(self) -> None:
         """Replace the certificate if its files have changed, unless the new one is not valid now.
 
-        If the one in use has expired, log that once. The daemon goes on: until the files are replaced, only the
-        API is out of reach.
+        If the one in use has expired, log that once. The daemon goes on: only the API is out of reach, and a
+        new pair is used within seconds.
         """
         if self._expires_at is not None and self._expires_at < datetime.now(UTC):
             at, self._expires_at = self._expires_at.isoformat(), None
