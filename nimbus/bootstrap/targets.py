@@ -23,6 +23,7 @@ def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, S
             url=target.url or "",
             rest=tuple(target.rest),
             conf={**_kubernetes_conf(target), **target.conf},
+            executors_see=target.executors_see,
             env=_environment(target, settings.worker.env),
             ca_file=target.ca_file,
             token=_token(name, target, environ),

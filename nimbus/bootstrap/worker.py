@@ -89,6 +89,7 @@ def build_worker(
             slots=worker.slots,
             master=worker.master,
             spark_conf=worker.spark_conf,
+            executors_see=worker.executors_see,
             env=worker.env,
             java_home=lambda: find_java().java_home,
             stop_grace=worker.stop_grace,

@@ -192,6 +192,17 @@ def _data_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         yield ("worker", "data_dir"), "data is given as well, and means the same; give one of them"
     elif worker.embedded and worker.data is None and worker.shared_dir is None:
         yield ("worker", "data"), NO_DATA
+    targets = settings.spark.targets.items()
+    places: dict[KeyPath, str | None] = {
+        ("spark", "targets", name, "executors_see"): target.executors_see for name, target in targets
+    }
+    places["worker", "executors_see"] = worker.executors_see
+    for key, seen in places.items() if worker.data_uri is not None else ():
+        if seen == "data":
+            yield (
+                key,
+                "is data, but worker.data is a bucket; remove it, or write host if they run on this host",
+            )
     if worker.data_uri is None:
         for name, field in type(settings.data).model_fields.items():
             if getattr(settings.data, name) != field.default:

@@ -172,6 +172,8 @@ class Worker(Strict):
     shared_dir: Annotated[AbsolutePath | None, Field(alias="data_dir")] = None
     """The key `data_dir`: the former name of `data`, for a folder."""
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
+    executors_see: Literal["data", "host"] | None = None
+    """As of a target, for executors of `master` and of `connect.url`."""
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
     secrets: Secrets = Field(default_factory=Secrets)

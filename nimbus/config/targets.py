@@ -16,19 +16,22 @@ from nimbus.config.values import AbsoluteFile, AbsolutePath, PositiveDuration, d
 
 _KEYS = {
     "local": (("master",), ("conf", "history")),
-    "connect": (("url",), ("token_file", "token_variable")),
+    "connect": (("url",), ("token_file", "token_variable", "executors_see")),
     "standalone": (
         ("master",),
         (
-            *("rest", "pages", "token_file", "token_variable"),
+            *("rest", "pages", "token_file", "token_variable", "executors_see"),
             *("conf", "history", "schedulers", "queue_timeout"),
         ),
     ),
-    "yarn": (("hadoop_conf_dir",), ("rest", "conf", "history", "schedulers", "queue_timeout")),
+    "yarn": (
+        ("hadoop_conf_dir",),
+        ("rest", "executors_see", "conf", "history", "schedulers", "queue_timeout"),
+    ),
     "kubernetes": (
         ("master", "image"),
         (
-            *("namespace", "service_account", "token_file", "ca_file"),
+            *("namespace", "service_account", "token_file", "ca_file", "executors_see"),
             *("conf", "history", "schedulers", "queue_timeout"),
         ),
     ),
@@ -53,6 +56,8 @@ class Target(Strict):
     """One place. Its keys depend on its kind."""
 
     kind: Literal["local", "connect", "standalone", "yarn", "kubernetes"]
+    executors_see: Literal["data", "host"] | None = None
+    """`data`: their hosts mount worker.data under the same path; `host`: they run on the worker's host."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most open attempts, of all workers together."""
     master: str | None = None

@@ -224,6 +224,7 @@ class StandaloneCluster:
             "rest": [master.rest for master in self.masters],
             "pages": [master.page for master in self.masters],
             "slots": _SLOTS,
+            "executors_see": "host",
             "conf": dict(_CONF),
         }
 

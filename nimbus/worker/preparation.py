@@ -152,6 +152,7 @@ def prepare(
         environment=drivers,
         master=settings.master if target is None else target.master,
         spark_conf=settings.spark_conf if target is None else conf_at(target, settings),
+        unseen_output=_unseen_output(order, settings, target, connect),
         stop_grace_s=settings.stop_grace.total_seconds(),
         user=user,
         secrets=resolve(order.task.secrets, settings.secrets),
@@ -247,6 +248,25 @@ def _connect_plan(order: Assignment, settings: WorkerSettings, target: SparkTarg
     if settings.connect is None:
         raise CannotRunHereError("this worker has no Spark Connect; see `connect` in its configuration")
     return settings.connect.plan()
+
+
+def _unseen_output(
+    order: Assignment, settings: WorkerSettings, target: SparkTarget | None, connect: ConnectPlan | None
+) -> str:
+    """See `RunnerPlan.unseen_output`. Drivers of other kinds of tasks ask: `nimbus.worker.shared_output`."""
+    if connect is None and order.task.kind is not TaskKind.SPARK_SUBMIT:
+        return ""
+    place, conf = (settings, settings.spark_conf) if target is None else (target, {})
+    master = {"spark.master": place.master, **conf, **order.task.spark_conf}["spark.master"]
+    has_own_server = connect is None or connect.server is not None
+    if place.executors_see is not None or (has_own_server and master.startswith("local")):
+        return ""
+    key = "worker.executors_see" if target is None else f"spark.targets.{target.name}.executors_see"
+    return (
+        "its executors may be on hosts that do not see it: write to storage that they reach (s3a, "
+        f".format('nimbus')), or, if they see it, set {key} (docs/pipelines.md, Tables for Spark on several "
+        "hosts)"
+    )
 
 
 def _check_spark_home(home: str | None) -> None:

@@ -58,6 +58,8 @@ from nimbus.worker.connections import (
 )
 from nimbus.worker.data.commit import committed
 from nimbus.worker.data.places import place_of
+from nimbus.worker.data.ports import OutputRefusedError
+from nimbus.worker.data.spark_writes import spark_write_in, state_of
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_plan import make_output, measured
 from nimbus.worker.driver_process import DriverProcess
@@ -193,6 +195,7 @@ class Runner:
     def _run_claimed(self, board: AttemptBoard, driver: DriverProcess, claim: Claim) -> int:
         try:
             output = make_output(self._folder, self._plan, self._order)
+            before = state_of(output)
         except OSError as exc:
             why = f"its output folder {exc.filename} cannot be made: {exc.strerror}. Check `worker.data`."
             return self._refuse(board, driver, claim, why)
@@ -224,7 +227,13 @@ class Runner:
             exceeded=limits.exceeded,
         )
         place = place_of(self._plan, partial(open_data, self._connections.data))
-        verdict, reference = committed(verdict, place, self._folder, output, partial(place.begin, output))
+
+        def begin() -> None:
+            if self._plan.unseen_output and (written := spark_write_in(output, before)):
+                raise OutputRefusedError(f"Spark has written to {written}, but {self._plan.unseen_output}")
+            place.begin(output)
+
+        verdict, reference = committed(verdict, place, self._folder, output, begin)
         try:
             return self._finish(board, self._end(verdict, started_at, claim, reference), uploader)
         finally:

@@ -55,6 +55,8 @@ class WorkerSettings:
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     """Properties for every task; a task's own properties override them."""
+    executors_see: str | None = None
+    """As of `SparkTarget`, for `master` and `connect`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of drivers. Not for secrets: other processes of the user can read it."""
     java_home: Callable[[], Path] | None = None
@@ -140,6 +142,8 @@ class RunnerPlan:
     """The driver's user; None: the runner's user."""
     checkpoint: str | None = None
     """The last checkpoint of earlier attempts, as JSON."""
+    unseen_output: str = ""
+    """Why Spark's executors may not see the output, if its driver cannot ask them, with what to do."""
     telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The task's secrets by variable, for the driver's environment. Never on disk or in a log."""

@@ -1,17 +1,15 @@
 """Finds out whether Spark's executors have written to the output folder that the driver sees. Main thread.
 
-A write by path on a host that does not share the folder ends without an error: `_SUCCESS`, which Spark's
-driver writes, and no data. A folder with `_SUCCESS` alone proves nothing, because an empty partitioned table
-is one, and files of other executors may hide the loss. So before a SparkContext stops, its executors read a
-file of the output, as many Spark tasks as reach each of them.
+A write by path leaves its marks on this host, wherever its data are (`nimbus.worker.data.spark_writes`). An
+empty partitioned table has marks alone, too, and files of other executors may hide a loss. So before a
+SparkContext stops, its executors read a file of the output, as many Spark tasks as reach each of them.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignor
 from pyspark import SparkContext
 
 from nimbus.domain.errors import NimbusError
+from nimbus.worker.data.spark_writes import FolderState, spark_write_in, state_of
 
-_SIGNS = {"_SUCCESS", "_spark_metadata", "_delta_log"}
-"""What Spark's driver leaves in a folder that executors wrote to."""
 _TASKS_FOR_EACH_CORE = 2
 _MAX_TASKS = 2_000
 _PATIENCE_S = 120
@@ -48,13 +45,13 @@ def watch_output(output: Path) -> Callable[[], None]:
         Raises OutputNotSharedError if a check failed; call it when the task has ended and Spark is stopped.
     """
     failed: list[OutputNotSharedError] = []
-    stop = SparkContext.stop
+    before, stop = state_of(output), SparkContext.stop
 
     def checked_stop(context: SparkContext) -> None:
         java: Any = getattr(context, "_jsc", None)  # None: it is stopped, or was not started
         if java is not None and not str(context.master).startswith("local"):
             try:
-                _check(context, java, output)
+                _check(context, java, output, before)
             except OutputNotSharedError as exc:
                 failed.append(exc)
         stop(context)
@@ -67,8 +64,8 @@ def watch_output(output: Path) -> Callable[[], None]:
     return raise_failed
 
 
-def _check(context: SparkContext, java: Any, output: Path) -> None:
-    written = next((Path(place) for place, *found in os.walk(output) if _is_written(*found)), None)
+def _check(context: SparkContext, java: Any, output: Path, before: FolderState) -> None:
+    written = spark_write_in(output, before)
     if written is None:
         return
     # Neither `.` nor `_` first: Spark does not read such files.
@@ -87,10 +84,6 @@ def _check(context: SparkContext, java: Any, output: Path) -> None:
             unseen = Path(probe.name).name in str(exc)
             why = "executors do not see that folder" if unseen else f"executors could not be asked: {exc}"
     raise OutputNotSharedError(written, why)
-
-
-def _is_written(folders: Iterable[str], names: Iterable[str]) -> bool:
-    return not _SIGNS.isdisjoint((*folders, *names))
 
 
 def _as_glob(path: str) -> str:

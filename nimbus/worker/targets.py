@@ -53,6 +53,8 @@ class SparkTarget:
     """URLs of standalone's REST servers, or of YARN's ResourceManagers, `http://host:port`."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Properties, including those derived from other keys. They override the worker's."""
+    executors_see: str | None = None
+    """What its executors see if they are not this worker's processes: `data`, `host`, or None: unknown."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for drivers and submissions."""
     ca_file: Path | None = None

@@ -45,7 +45,8 @@ _KIT = (
     *(
         f"nimbus/worker/data/{name}.py"
         for name in (
-            "__init__", "bucket", "manifest", "notes", "ports", "signed", "source", "source_offer", "tree",
+            "__init__", "bucket", "manifest", "notes", "ports", "signed", "source", "source_offer",
+            "spark_writes", "tree",
         )
     ),
     *(f"nimbus/worker/application/{name}.py" for name in ("__init__", "bootstrap", "committing")),

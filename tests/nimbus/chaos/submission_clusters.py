@@ -245,7 +245,8 @@ class Connect(_Cluster):
         scene.last_first.callback(calls.close)
         store = HoldingZooKeeper(scene.stack.zookeeper.hosts, scene.stops)
         scene.last_first.callback(store.close)
-        target = {"kind": "connect", "url": f"sc://localhost:{calls.port}", "token_file": str(token)}
+        url = f"sc://localhost:{calls.port}"
+        target = {"kind": "connect", "url": url, "token_file": str(token), "executors_see": "host"}
         return target, {"zookeeper": {"hosts": store.hosts}}
 
 

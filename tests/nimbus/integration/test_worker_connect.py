@@ -103,8 +103,9 @@ class Stage:
             )
         )
 
-    def worker(self, connect: ConnectProvider | None = None) -> Worker:
-        return self.keep(self.bench.worker("w1", settings={"connect": connect or self.server()}))
+    def worker(self, connect: ConnectProvider | None = None, **settings: Any) -> Worker:
+        settings["connect"] = connect or self.server()
+        return self.keep(self.bench.worker("w1", settings=settings))
 
     def keep(self, worker: Worker) -> Worker:
         """Start a worker that ends together with the others."""
@@ -361,7 +362,7 @@ def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(
     bench = stage.bench
     somebody = stage.server("somebody")
     there = somebody.plan()
-    stage.worker(RemoteServer(there.url, there.token))
+    stage.worker(RemoteServer(there.url, there.token), executors_see="host")
     stage.beating()
     runner = bench.runner()
     assert runner is not None
@@ -382,7 +383,11 @@ def test_task_runs_on_the_connect_server_of_its_target_which_the_doctor_finds_we
     somebody = stage.server("somebody")
     there = somebody.plan()
     shared = SparkTarget(
-        name="shared", kind=TargetKind.CONNECT, url=there.url, slots=1, token=lambda: there.token
+        name="shared",
+        kind=TargetKind.CONNECT,
+        url=there.url,
+        executors_see="host",
+        token=lambda: there.token,
     )
     worker = stage.bench.worker("w1", settings={"targets": {"shared": shared}})
     stage.keep(worker)

@@ -161,6 +161,8 @@ BAD: list[tuple[str, str]] = [
         f"{TARGET}kind: connect, url: 'sc://h', token_file: /t, token_variable: T}}",
         "big.token_variable: token_file is given as well; keep one of them",
     ),
+    (f"{TARGET}kind: local, master: local, executors_see: host}}", "a local target has no executors_see"),
+    (f"{TARGET}kind: connect, url: 'sc://h', executors_see: all}}", "must be one of data, host, not 'all'"),
     ("spark:\n  history: 'history:18080'", '(did you mean "http://history:18080"?)'),
     (
         f"{TARGET}kind: local, master: local, history: 'http://h/x'}}",
@@ -288,6 +290,17 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     (
         {"worker": {"data_dir": "/d", "spark_conf": {"spark.x": [1]}}},
         "worker.spark_conf.spark.x: it must be text",
+    ),
+    (
+        {"worker": {"data": "s3://bucket", "executors_see": "data"}},
+        "worker.executors_see: is data, but worker.data is a bucket",
+    ),
+    (
+        {
+            "worker": {"data": "s3://bucket"},
+            "spark": {"targets": {"big": {"kind": "connect", "url": "sc://h", "executors_see": "data"}}},
+        },
+        "spark.targets.big.executors_see: is data, but worker.data is a bucket",
     ),
     ({"connect": {"url": "https://spark:15002"}}, "connect.url: must be sc://host[:port] and no more"),
     ({"connect": {"url": "spark:15002"}}, '(did you mean "sc://spark:15002"?)'),

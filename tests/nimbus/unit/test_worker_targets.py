@@ -19,6 +19,7 @@ from nimbus.domain.slots import ConnectSession
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.application.yarn import hadoop_user
+from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.context import WorkerContext
 from nimbus.worker.preparation import CannotRunHereError, prepare
 from nimbus.worker.registration import Registration
@@ -108,6 +109,56 @@ def test_task_that_does_not_fit_its_target_is_refused(
 ) -> None:
     with pytest.raises(CannotRunHereError, match=words):
         prepared(bench, BIG, SHARED, WIDE, target=target, **task)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "key"),
+    [
+        (BIG, TaskKind.SPARK_SUBMIT, "spark.targets.big.executors_see"),
+        (YARN, TaskKind.SPARK_SUBMIT, "spark.targets.yarn.executors_see"),
+        (SHARED, TaskKind.SQL, "spark.targets.shared.executors_see"),
+        (replace(SHARED, executors_see="data"), TaskKind.SQL, ""),
+        (replace(BIG, executors_see="host"), TaskKind.SPARK_SUBMIT, ""),
+        (WIDE, TaskKind.SPARK_SUBMIT, ""),
+        (BIG, TaskKind.SQL, ""),  # its driver asks the executors
+    ],
+)
+def test_jars_and_connect_tasks_may_lose_writes_unless_their_target_says_what_executors_see(
+    bench: Bench, target: SparkTarget, kind: TaskKind, key: str
+) -> None:
+    mode = SparkMode.CONNECT if target.kind is TargetKind.CONNECT else SparkMode.CLASSIC
+
+    plan = prepared(bench, target, target=target.name, task_kind=kind, spark_mode=mode)
+
+    assert key in plan.unseen_output
+    assert bool(key) is bool(plan.unseen_output)
+
+
+@pytest.mark.parametrize(
+    ("master", "task", "keys", "may_lose"),
+    [
+        ("local[2]", {}, {}, False),
+        ("local[2]", {"spark_conf": {"spark.master": "spark://a:7077"}}, {}, True),
+        ("yarn", {}, {}, True),
+        ("yarn", {}, {"executors_see": "data"}, False),
+        (
+            "local[2]",
+            {"spark_mode": SparkMode.CONNECT},
+            {"connect": RemoteServer("sc://spark:1", None)},
+            True,
+        ),
+    ],
+)
+def test_jars_and_connect_tasks_without_a_target_may_lose_writes_unless_the_worker_says_it(
+    bench: Bench, master: str, task: Mapping[str, Any], keys: Mapping[str, Any], may_lose: bool
+) -> None:
+    kind = TaskKind.SQL if "connect" in keys else TaskKind.SPARK_SUBMIT
+    order = bench.order(bench.script("a.sql", ""), task_kind=kind, **task)
+    settings = replace(settings_of(bench), master=master, spark_conf={}, **keys)
+
+    plan = prepare(order, settings, bench, bench.board.cluster())
+
+    assert ("worker.executors_see" in plan.unseen_output) is may_lose
 
 
 def test_only_local_targets_have_warm_drivers(bench: Bench) -> None:
