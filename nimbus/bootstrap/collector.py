@@ -59,14 +59,18 @@ def build_collector(
 
 
 def add_purges(
-    collector: Collector, foundation: Foundation, metrics: GarbageMetrics, leads: Callable[[], bool]
+    collector: Collector,
+    foundation: Foundation,
+    metrics: GarbageMetrics,
+    leads: Callable[[], bool],
+    data_mark: Callable[[str], str],
 ) -> None:
-    """Add purges, which work while the scheduler leads, to its collector."""
+    """Add purges, which work while the scheduler leads. `data_mark`: see `nimbus.ports.Registrations`."""
     settings = foundation.settings
     purge = RunPurge(
         history=S3History(foundation.store),
         store=foundation.store,
-        outputs=output_place(settings, leads, metrics),
+        outputs=output_place(settings, leads, data_mark, metrics),
         state=TreeWholeState(calls_on(foundation.session), settings.cluster.root),
         leads=leads,
         retention=settings.retention,
@@ -78,10 +82,12 @@ def add_purges(
         collector.add(purge.apply_retention, settings.retention.interval, leads)
 
 
-def output_place(settings: Settings, leads: Callable[[], bool], metrics: GarbageMetrics) -> OutputPlace:
+def output_place(
+    settings: Settings, leads: Callable[[], bool], data_mark: Callable[[str], str], metrics: GarbageMetrics
+) -> OutputPlace:
     """The storage of outputs, from `worker.data`."""
     if (where := data_connection(settings)) is not None:
         return BucketOutputs(open_data(where), leads, metrics)
     worker = settings.worker
     is_known = worker.data is not None or worker.shared_dir is not None
-    return FolderOutputs(worker.data_dir if is_known else None, metrics)
+    return FolderOutputs(worker.data_dir if is_known else None, data_mark, metrics)

@@ -240,7 +240,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
     add_pages(api, services)
     garbage = GarbageMetrics(registry)
     collector = build_collector(foundation, garbage, leads=late.leads)
-    add_purges(collector, foundation, garbage, late.leads)
+    add_purges(collector, foundation, garbage, late.leads, registrations.data_mark)
     embedded = settings.worker.embedded
     return Parts(
         session=session,

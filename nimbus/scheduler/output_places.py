@@ -14,6 +14,7 @@ from nimbus.domain.ids import pipeline_name, run_id
 from nimbus.domain.purge import Purged
 from nimbus.scheduler.deleting import delete_with_uploads
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.data.mark import why_not_ours
 from nimbus.worker.files import remove_tree
 
 
@@ -38,18 +39,25 @@ class BucketOutputs:
 
 
 class FolderOutputs:
-    """Outputs in a folder that all workers share; `None`: this scheduler's configuration has no folder."""
+    """Outputs in a folder that all workers share.
 
-    def __init__(self, folder: Path | None, metrics: GarbageMetrics) -> None:
-        self._folder, self._metrics = folder, metrics
+    Args:
+        folder: `worker.data`; None: this scheduler's configuration has none.
+        recorded: See `nimbus.ports.Registrations.data_mark`.
+        metrics: Receives the counts.
+    """
+
+    def __init__(self, folder: Path | None, recorded: Callable[[str], str], metrics: GarbageMetrics) -> None:
+        self._folder, self._recorded, self._metrics = folder, recorded, metrics
 
     def delete(self, purged: Purged) -> bool:
-        """See `nimbus.scheduler.purge.OutputPlace.delete`. An empty folder may be one that is not mounted."""
-        if self._folder is None or not self._folder.is_dir() or not any(self._folder.iterdir()):
+        """See `nimbus.scheduler.purge.OutputPlace.delete`. Without its mark a folder is not the cluster's."""
+        why = "no worker.data in its configuration, or one that no worker uses"
+        if self._folder is not None and self._recorded(""):  # else the folder would be made and marked
+            why = why_not_ours(self._folder, self._recorded)
+        if self._folder is None or why:
             raise OutputsNotHereError(
-                f"outputs of run {purged.run} are not deleted: the folder of worker.data "
-                f"({self._folder or 'not set'}) is empty or not on this host. Set and mount it on all "
-                "schedulers."
+                f"outputs of run {purged.run} are not deleted: this scheduler has {why}"
             )
         # The names are checked again, because they become a path that is deleted.
         place = self._folder / pipeline_name(purged.pipeline) / run_id(purged.run)

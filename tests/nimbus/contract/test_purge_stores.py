@@ -24,6 +24,7 @@ from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.data.mark import MARK
 from tests.nimbus.contract.test_history import NOW, RUN
 
 
@@ -82,7 +83,11 @@ def outputs(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) 
     for run in ("old", "old-2"):
         (tmp_path / "p" / run / "t" / "1").mkdir(parents=True)
         (tmp_path / "p" / run / "t" / "1" / "rows.csv").write_text("1,2")
-    return Place(FolderOutputs(tmp_path, metrics), lambda: {path.name for path in (tmp_path / "p").iterdir()})
+    (tmp_path / MARK).write_text("m")
+    return Place(
+        FolderOutputs(tmp_path, lambda _: "m", metrics),
+        lambda: {path.name for path in (tmp_path / "p").iterdir()},
+    )
 
 
 def test_purge_deletes_all_of_one_run_and_nothing_of_another(store: ObjectStore, outputs: Place) -> None:

@@ -46,7 +46,7 @@ def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: lis
     )
     collector, leads = Collector(foundation.clock), lambda: True
 
-    add_purges(collector, foundation, GarbageMetrics(CollectorRegistry()), leads)
+    add_purges(collector, foundation, GarbageMetrics(CollectorRegistry()), leads, str)
 
     assert [task.interval_s for task in collector._tasks] == intervals_s
     assert {task.may for task in collector._tasks} == {leads}
@@ -62,7 +62,7 @@ def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: lis
     ids=["folder", "folder-by-its-old-name", "not-known"],
 )
 def test_outputs_are_deleted_in_the_folder_of_the_workers(worker: Worker, folder: Path | None) -> None:
-    place = output_place(some_settings(worker), lambda: True, GarbageMetrics(CollectorRegistry()))
+    place = output_place(some_settings(worker), lambda: True, str, GarbageMetrics(CollectorRegistry()))
 
     assert isinstance(place, FolderOutputs)
     assert place._folder == folder
@@ -71,6 +71,6 @@ def test_outputs_are_deleted_in_the_folder_of_the_workers(worker: Worker, folder
 def test_outputs_are_deleted_in_the_bucket_of_the_workers() -> None:
     settings = some_settings(a_worker(data="s3://results/x"))
 
-    place = output_place(settings, lambda: True, GarbageMetrics(CollectorRegistry()))
+    place = output_place(settings, lambda: True, str, GarbageMetrics(CollectorRegistry()))
 
     assert isinstance(place, BucketOutputs)

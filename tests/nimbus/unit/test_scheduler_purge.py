@@ -33,6 +33,7 @@ from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs, OutputsNotHereError
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.data.mark import MARK
 from nimbus.worker.files import remove_tree
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -426,7 +427,7 @@ def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
     stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
     for run in ("old", "older"):
         (tmp_path / "sums" / run).mkdir(parents=True)
-    stage.outputs = FolderOutputs(tmp_path, stage.garbage)
+    stage.outputs = in_folder(tmp_path, stage)
 
     def guarded(path: Path) -> None:
         if path.name != "old":
@@ -451,7 +452,7 @@ def test_output_nested_deeper_than_pythons_recursion_is_purged(stage: Stage, tmp
             os.close(place)
             place = below
         os.close(place)
-    stage.outputs = FolderOutputs(tmp_path, stage.garbage)
+    stage.outputs = in_folder(tmp_path, stage)
 
     try:
         stage.retain(outputs=MONTH)
@@ -479,11 +480,22 @@ def test_run_harms_no_other_purge_whatever_its_own_raises(
     assert (stage.has_outputs("old"), stage.has_outputs("older")) == (False, True)
 
 
+def recorded(mark: str) -> str:
+    """The mark of the cluster's folder of outputs; see `Registrations.data_mark`."""
+    del mark
+    return "ours"
+
+
+def in_folder(folder: Path, stage: Stage) -> FolderOutputs:
+    (folder / MARK).write_text("ours")
+    return FolderOutputs(folder, recorded, stage.garbage)
+
+
 def test_order_that_always_fails_is_tried_more_and_more_rarely(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.keep(a_run("old", OLD))
-    stage.outputs = FolderOutputs(tmp_path / "away", stage.garbage)
+    stage.outputs = FolderOutputs(tmp_path / "away", recorded, stage.garbage)
     minutes, tried, delete = 0, list[int](), stage.outputs.delete
     monkeypatch.setattr(HeldClock, "elapsed_s", lambda _: minutes * 60.0)
     monkeypatch.setattr(stage.outputs, "delete", lambda purged: tried.append(minutes) or delete(purged))
@@ -499,7 +511,7 @@ def test_order_that_always_fails_is_tried_more_and_more_rarely(
 
 def test_order_stays_while_outputs_cannot_be_reached(stage: Stage, tmp_path: Path) -> None:
     stage.keep(a_run("old", OLD))
-    stage.outputs = FolderOutputs(tmp_path / "away", stage.garbage)
+    stage.outputs = FolderOutputs(tmp_path / "away", recorded, stage.garbage)
 
     stage.order(*ALL, run_id=RunId("old"))
 
@@ -510,20 +522,25 @@ def test_order_stays_while_outputs_cannot_be_reached(stage: Stage, tmp_path: Pat
     assert stage.keys("purge-orders") == []
 
 
-def test_folder_that_is_empty_counts_as_not_mounted(stage: Stage, tmp_path: Path) -> None:
-    place = FolderOutputs(tmp_path, stage.garbage)
-    stage.keep(a_run("old", OLD))
-    stage.outputs = place
-    stage.retain(outputs=MONTH)
-    gone = stage.history.purged(RunId("old"))
-    assert gone is not None
-    with pytest.raises(OutputsNotHereError):
-        place.delete(gone)
-
+@pytest.mark.parametrize("mark", ["", "of another cluster"])
+def test_folder_without_the_mark_of_the_clusters_outputs_counts_as_not_mounted(
+    stage: Stage, tmp_path: Path, mark: str
+) -> None:
+    place = stage.outputs = in_folder(tmp_path, stage)
+    (tmp_path / MARK).write_text(mark)
     for run in ("old", "other"):
         (tmp_path / "sums" / run / "load" / "1").mkdir(parents=True)
         (tmp_path / "sums" / run / "load" / "1" / "rows.csv").write_text("1,2")
     (tmp_path / "sums" / "old" / "link").symlink_to(tmp_path / "sums" / "other")
+    stage.keep(a_run("old", OLD))
+    stage.retain(outputs=MONTH)
+    gone = stage.history.purged(RunId("old"))
+    assert gone is not None
+    with pytest.raises(OutputsNotHereError, match=MARK):
+        place.delete(gone)
+    assert (tmp_path / "sums" / "old" / "load" / "1" / "rows.csv").exists()
+
+    (tmp_path / MARK).write_text("ours")
     stage.retain(outputs=MONTH)
 
     assert [path.name for path in (tmp_path / "sums").iterdir()] == ["other"]
