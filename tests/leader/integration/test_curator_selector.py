@@ -28,6 +28,7 @@ from leader.protocol.participant import Card, Participant, Rank
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 from tests.leader.integration.curator.latches import LONG, Heard, Latches, end_session
 from tests.leader.integration.curator.participants import Candidate, Participants
 
@@ -47,8 +48,15 @@ def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
 
 
 @pytest.fixture
-def own_participants(own_zookeeper: ZooKeeperServer) -> Iterator[Participants]:
-    with Participants(own_zookeeper.hosts, "/election") as made:
+def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
+        yield made
+
+
+@pytest.fixture
+def far_participants(proxy: FaultProxy, zk_root: str) -> Iterator[Participants]:
+    """Participants whose server is out of reach whenever the test takes `proxy` down."""
+    with Participants(proxy.hosts, zk_root) as made:
         yield made
 
 
@@ -126,11 +134,11 @@ def test_a_loss_between_winning_and_taking_the_lead_is_never_followed_by_taking_
 
 @pytest.mark.parametrize("verb", ["close", "remove"])
 def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
-    own_participants: Participants, own_zookeeper: ZooKeeperServer, eventually: Eventually, verb: str
+    far_participants: Participants, proxy: FaultProxy, eventually: Eventually, verb: str
 ) -> None:
     """TestLeaderSelector.testLeaderNodeDeleteOnInterrupt"""
-    first, second = own_participants.queued(eventually, "a", "b")
-    own_zookeeper.kill()
+    first, second = far_participants.queued(eventually, "a", "b")
+    proxy.take_down()
     eventually(lambda: first.words == ["elected", "revoked"])
 
     closing = threading.Thread(target=first.queue.close, args=(timedelta(minutes=1),))
@@ -138,10 +146,10 @@ def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
         closing.start()
     else:
         first.queue.remove_from_leader_lock_queue()
-    own_zookeeper.start()
+    proxy.heal()
 
     eventually(lambda: second.leads, what="the second leads")
-    eventually(lambda: own_participants.ids() == ["b"])
+    eventually(lambda: far_participants.ids() == ["b"])
     if verb == "close":
         closing.join(LONG.total_seconds())
         assert not closing.is_alive()
@@ -149,16 +157,16 @@ def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
 
 
 def test_closing_is_bounded_when_the_server_dies_and_the_electable_does_not_return(
-    own_participants: Participants, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_participants: Participants, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testServerDying"""
     release = threading.Event()
-    one = own_participants.candidate("a")
+    one = far_participants.candidate("a")
     one.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.leads and one.words == ["elected"])
 
-    own_zookeeper.kill()
+    proxy.take_down()
     eventually(lambda: not one.leads)
     one.queue.close(timedelta(milliseconds=300))
 
@@ -183,19 +191,19 @@ def test_when_a_leaders_session_is_killed_and_it_closes_the_next_leads(
 
 
 def test_when_the_server_is_killed_and_the_leader_closes_the_next_leads(
-    own_participants: Participants, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    far_participants: Participants, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testKillServerThenCloseShouldElectNewLeader"""
-    first, second = own_participants.queued(eventually, "a", "b")
+    first, second = far_participants.queued(eventually, "a", "b")
 
-    own_zookeeper.kill()
+    proxy.take_down()
     eventually(lambda: first.words == ["elected", "revoked"])
-    own_zookeeper.start()
+    proxy.heal()
     first.queue.close(LONG)
 
     eventually(lambda: second.leads)
-    eventually(lambda: own_participants.ids() == ["b"])
-    assert own_participants.leaders() == [second]
+    eventually(lambda: far_participants.ids() == ["b"])
+    assert far_participants.leaders() == [second]
 
 
 def test_a_leader_that_closes_while_it_still_takes_the_lead_makes_room(
