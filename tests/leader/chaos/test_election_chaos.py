@@ -17,7 +17,7 @@ from tests.leader.chaos.election.election_report import report
 from tests.leader.chaos.election.stage import stage
 from tests.report import number_from, say
 
-LENGTH = timedelta(seconds=number_from("NIMBUS_CHAOS_SECONDS", 30))
+LENGTH = timedelta(seconds=number_from("NIMBUS_CHAOS_SECONDS", 10))
 SESSION = timedelta(milliseconds=number_from("NIMBUS_CHAOS_SESSION_MS", 2_000))
 START_LIMIT = timedelta(seconds=60)
 

@@ -22,6 +22,7 @@ from kazoo.client import KazooClient
 from nimbus.localstack.ensemble import Ensemble
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
+from tests.thorough import thorough
 
 Eventually = Callable[..., None]
 
@@ -177,7 +178,7 @@ def test_sentinel_does_not_stir_while_the_process_is_only_stopped(
         before = proxy.traffic()
 
         assert gone.wait(WAIT_S)  # the server has waited for the session to time out
-        threading.Event().wait(3.0)  # three sessions; not a wait for a result
+        threading.Event().wait(1.5)  # more than a session; not a wait for a result
 
         assert proxy.traffic().connections == before.connections == 1
         child.kill()
@@ -289,20 +290,24 @@ def test_sentinel_closes_the_session_once_the_server_is_back(
     trouble: str,
     start: Callable[..., Child],
     node: str,
-    own_zookeeper: ZooKeeperServer,
+    zookeeper: ZooKeeperServer,
+    watcher: KazooClient,
     eventually: Eventually,
 ) -> None:
-    child = start(own_zookeeper.hosts, node)
-    child.hear()
-    (own_zookeeper.kill if trouble == "killed" else own_zookeeper.pause)()
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as proxy:
+        child = start(proxy.hosts, node)
+        child.hear()
+        proxy.stall()
 
-    child.kill()
+        child.kill()
 
-    (own_zookeeper.start if trouble == "killed" else own_zookeeper.resume)()
-    eventually(child.ends, within_s=FOREVER_S / 2)
-    assert [end["outcome"] for end in child.ends()] == ["closed"]
-    with connected(own_zookeeper.hosts) as client:
-        assert client.exists(node) is None
+        eventually(lambda: proxy.traffic().connections == 2, what="the sentinel waits for an answer")
+        if trouble == "killed":
+            proxy.take_down()
+        proxy.heal()
+        eventually(child.ends, within_s=FOREVER_S / 2)
+        assert [end["outcome"] for end in child.ends()] == ["closed"]
+        assert watcher.exists(node) is None
 
 
 def test_sentinel_asks_again_when_the_answer_was_lost(
@@ -347,6 +352,7 @@ def test_sentinel_does_not_wait_for_a_server_that_is_not_there(
         assert child.ends()[0]["outcome"] in ("closed", "over")  # over: the answer to the close was lost
 
 
+@thorough
 def test_sentinel_closes_the_session_at_another_server_of_the_ensemble_when_one_hangs(
     start: Callable[..., Child], node: str, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -375,17 +381,18 @@ def test_sentinel_closes_the_session_at_another_server_of_the_ensemble_when_one_
 def test_sentinel_gives_up_when_the_session_cannot_live_any_more(
     start: Callable[..., Child],
     node: str,
-    own_zookeeper: ZooKeeperServer,
+    zookeeper: ZooKeeperServer,
     eventually: Eventually,
 ) -> None:
-    child = start(own_zookeeper.hosts, node, 1.0)
-    child.hear()
-    own_zookeeper.kill()
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as proxy:
+        child = start(proxy.hosts, node, 1.0)
+        child.hear()
+        proxy.take_down()
 
-    child.kill()
+        child.kill()
 
-    eventually(child.ends, within_s=WAIT_S)
-    assert [end["outcome"] for end in child.ends()] == ["gave_up"]
+        eventually(child.ends, within_s=WAIT_S)
+        assert [end["outcome"] for end in child.ends()] == ["gave_up"]
 
 
 def test_sentinel_program_is_small_and_sees_the_standard_library_alone(

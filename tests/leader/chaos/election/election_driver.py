@@ -20,6 +20,9 @@ ENSEMBLE_SLACK = timedelta(seconds=8)
 """Time for the ensemble's own election: six ticks until a silent server is excluded, six until a leader
 without a majority steps down, and the votes."""
 
+WIPED_FROM = timedelta(minutes=1)
+"""Shortest length in which the ensemble is also wiped once, which takes up to ten seconds."""
+
 _PAIRED = 0.3
 _POLL_S = 0.03
 
@@ -92,7 +95,7 @@ class Driver:
         began = now_ns()
         length_ns = _ns(length)
         wipe = draw("wiped", self._rng, self._stage.session)
-        wiped = False
+        wiped = length < WIPED_FROM  # a short play has no time for it
         for draws in plan(self._rng, self._stage.session):
             spent = now_ns() - began
             if spent > length_ns:
