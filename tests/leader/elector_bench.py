@@ -78,8 +78,8 @@ class Bench:
         defaults = {
             "root": self._root,
             "guard_timeout": timedelta(seconds=1),
-            "requeue_backoff_min": timedelta(milliseconds=100),
-            "requeue_backoff_max": timedelta(milliseconds=800),
+            "requeue_backoff_min": timedelta(milliseconds=20),
+            "requeue_backoff_max": timedelta(milliseconds=200),
             "step_down_margin": timedelta(milliseconds=400),
         }
         parts: dict[str, Any] = {"journal": journal}

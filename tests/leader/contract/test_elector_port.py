@@ -179,7 +179,7 @@ def test_who_the_guard_refuses_is_asked_again_until_it_may_lead(bench: Bench, ev
 
 @every_kind
 def test_a_guard_that_raises_or_hangs_means_no(bench: Bench, eventually: Eventually) -> None:
-    member = bench.member("a")
+    member = bench.member("a", guard_timeout=timedelta(milliseconds=200))
     release = threading.Event()
 
     def hang() -> Verdict:
@@ -261,7 +261,9 @@ def test_who_was_removed_stays_out_until_added_again(bench: Bench, eventually: E
 
 @every_kind
 def test_a_slow_electable_does_not_make_is_leader_wait(bench: Bench, eventually: Eventually) -> None:
-    member = bench.member("a", handover_timeout=timedelta(milliseconds=200))
+    member = bench.member(
+        "a", handover_timeout=timedelta(milliseconds=200), guard_timeout=timedelta(milliseconds=500)
+    )
     release = threading.Event()
 
     def slow(_leadership: Leadership) -> None:
@@ -329,7 +331,7 @@ def test_never_two_lead_while_leadership_goes_round(bench: Bench, eventually: Ev
     stop, doubled = threading.Event(), []
 
     def watch() -> None:
-        while not stop.is_set():
+        while not stop.wait(0.001):  # without the pause it would keep the electors' threads from running
             # A member that led before and after another one led, in one term, led at the same time.
             before = [member.elector.leadership() for member in members]
             after = [member.elector.leadership() for member in members]

@@ -32,6 +32,7 @@ def test_benchmark_of_the_election_measures_hand_overs_calls_and_traffic(tmp_pat
     assert not list((tmp_path / "data").iterdir()), "the server's data are removed"
 
 
+@thorough
 def test_profile_of_the_hand_over_shows_the_steps_of_both_sides(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
