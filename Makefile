@@ -59,8 +59,9 @@ simulate: setup ## Ten thousand simulated elections and clusters, built-in bugs 
 	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/*/property
 	$(PYTEST) $(SIDE_BY_SIDE) -m thorough tests/*/unit
 
-chaos: setup ## Ten minutes of faults against five participants on three ZooKeeper servers, with a checker
+chaos: setup ## Ten minutes of faults against five participants on three ZooKeeper servers, with a checker; the long tests of elections
 	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/leader/chaos/test_election_chaos.py
+	$(PYTEST) -m thorough tests/leader/integration
 
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/nimbus/chaos/test_chaos_smoke.py

@@ -19,7 +19,7 @@ from tests.leader.integration.curator.hand_driven import HandDriven
 from tests.leader.integration.curator.latches import LONG, Latches
 from tests.leader.integration.curator.participants import Participants
 
-SHORT = timedelta(seconds=2)
+SHORT = timedelta(seconds=1.5)
 Eventually = Callable[..., None]
 
 

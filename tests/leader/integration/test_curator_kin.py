@@ -139,7 +139,8 @@ def test_an_electable_may_close_its_queue_when_it_is_told(
 ) -> None:
     """testNestedDeadlockInLeadershipConfirmation and kin: five deadlocks of Flink's came from callbacks"""
     closed = threading.Event()
-    first, second = participants.candidate("a"), participants.candidate("b")
+    first = participants.candidate("a", handover_timeout=timedelta(milliseconds=200))
+    second = participants.candidate("b")
 
     def then(word: str) -> None:
         if word == "elected":
@@ -309,7 +310,7 @@ def test_closing_while_a_request_is_under_way_releases(
         return False
 
     proxy.cut_before(when=under_way)
-    proxy.delay(timedelta(milliseconds=150), Direction.TO_CLIENT)
+    proxy.delay(timedelta(milliseconds=50), Direction.TO_CLIENT)
     one.queue.add_to_leader_lock_queue()
     assert asked.wait(LONG.total_seconds())
 

@@ -14,6 +14,7 @@ from tests.conftest import LongLived
 from tests.leader.integration.curator.jvm_gateway import CuratorClient, CuratorLatch, JvmGateway
 from tests.leader.integration.curator.latches import PATIENT, Latches, Member, end_session
 from tests.leader.integration.curator.participants import Participants
+from tests.thorough import thorough
 
 Eventually = Callable[..., None]
 Curator = Callable[[str, str], CuratorLatch]
@@ -87,7 +88,7 @@ def test_each_sees_the_participants_of_both_in_the_same_order_with_the_same_lead
 def test_leadership_passes_between_ours_and_curators_and_only_one_leads(
     latches: Latches, curator: Curator, eventually: Eventually
 ) -> None:
-    rounds = 6
+    rounds = 3
     ours = latches.started("ours-0")
     eventually(lambda: ours.leads)
     theirs = curator(latches.path, "theirs-0")
@@ -129,6 +130,7 @@ def test_leadership_passes_between_ours_and_curators_and_only_one_leads(
     assert _ids(latches) == theirs.participants == [(f"ours-{rounds}", True), (f"theirs-{rounds}", False)]
 
 
+@thorough
 def test_when_the_session_of_either_ends_the_other_leads(
     latches: Latches, curator: Curator, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
@@ -145,6 +147,7 @@ def test_when_the_session_of_either_ends_the_other_leads(
     eventually(lambda: ours.leads, what="ours leads when Curator's session has ended")
 
 
+@thorough
 def test_curators_latch_whose_node_before_it_is_reset_by_ours_keeps_its_place(
     latches: Latches, curator: Curator, eventually: Eventually
 ) -> None:
@@ -194,6 +197,7 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
     assert (info.participant.id, info.epoch) == ("ours", ours.epochs[1])
 
 
+@thorough
 def test_an_unready_head_of_the_queue_yields_to_nobody_who_has_no_card(
     participants: Participants, curator: Curator, zk_root: str, eventually: Eventually
 ) -> None:

@@ -40,14 +40,14 @@ Eventually = Callable[..., None]
 class Member:
     """One participant: its session, its queue, a guard that the test controls, and the calls that it got."""
 
-    def __init__(self, hosts: str, root: str, name: str) -> None:
+    def __init__(self, hosts: str, root: str, name: str, session_timeout: timedelta = SESSION) -> None:
         self.held_up = threading.Event()
         self.held_up.set()
         self.told: list[tuple[str, int]] = []
         self.reasons: list[str] = []
         self.verdict = Verdict(True)
         self.guard: Callable[[], Verdict] = lambda: self.verdict
-        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=SESSION))
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.session.start(LONG)
         self.queue = LeaderLockQueue(
             session=self.session,
@@ -80,12 +80,12 @@ class Member:
 
 
 @pytest.fixture
-def members(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[[str], Member]]:
+def members(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Member]]:
     """Makes members of one election, and ends them all."""
     made: list[Member] = []
 
-    def make(name: str) -> Member:
-        made.append(Member(zookeeper.hosts, zk_root, name))
+    def make(name: str, session_timeout: timedelta = SESSION) -> Member:
+        made.append(Member(zookeeper.hosts, zk_root, name, session_timeout))
         return made[-1]
 
     yield make
@@ -155,19 +155,20 @@ def test_when_the_leader_closes_the_next_leads_in_a_higher_epoch(
 
 
 def test_who_takes_its_time_to_be_told_goes_on_proving_that_it_leads(
-    members: Callable[[str], Member], eventually: Eventually
+    members: Callable[..., Member], eventually: Eventually
 ) -> None:
-    member = members("a")
+    session_timeout = SESSION / 2
+    member = members("a", session_timeout)
     member.held_up.clear()
     member.queue.add_to_leader_lock_queue()
     eventually(member.queue.is_leader)
 
-    threading.Event().wait(1.5 * SESSION.total_seconds())
+    threading.Event().wait(1.5 * session_timeout.total_seconds())
 
     assert member.queue.is_leader()
     proof_age = member.queue.status().proof_age
     assert proof_age is not None
-    assert proof_age < SESSION / 2
+    assert proof_age < session_timeout / 2
     assert member.told == []
     member.held_up.set()
     eventually(lambda: member.told == [("elected", 1)])

@@ -17,6 +17,7 @@ from tests.fault_proxy.proxy import FaultProxy, Op, Request, Trap
 from tests.leader.integration.curator.latches import LONG, Latches
 from tests.leader.integration.curator.overlaps import Overlaps
 from tests.leader.integration.curator.participants import Candidate, Participants
+from tests.thorough import thorough
 
 Eventually = Callable[..., None]
 
@@ -145,12 +146,16 @@ def _deletes(request: Request) -> bool:
     return request.op == Op.DELETE or _DELETES in request.payload
 
 
+@thorough
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 16))
 def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, nth: int, when: str
 ) -> None:
-    """The test finds the requests itself, so it includes later additions to the protocol."""
+    """The test finds the requests itself, so it includes later additions to the protocol.
+
+    `test_links.py` does the same without an heir, in the normal suite.
+    """
     session, heir = participants.session(proxy.hosts), participants.candidate("heir")
     heir.queue.add_to_leader_lock_queue()
     eventually(lambda: heir.leads)

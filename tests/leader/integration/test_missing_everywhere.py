@@ -1,8 +1,8 @@
 """Cases that the tests of no other election have, on a real ZooKeeper.
 
-In other files: a leader stopped for three sessions (test_paused), guards that raise or hang and the
-leader node changed by hand (test_election), removed access lists (test_curator_selector), a follower
-that is isolated from its ensemble (test_curator_cluster).
+In other files: a leader stopped for three sessions (test_paused), a wiped ensemble (test_wiped), guards that
+raise or hang and the leader node changed by hand (test_election), removed access lists
+(test_curator_selector), a follower that is isolated from its ensemble (test_curator_cluster).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy
 from tests.forked import exit_code_of_child
 from tests.leader.integration.curator.hand_driven import HandDriven
-from tests.leader.integration.curator.latches import LONG, PATIENT, Heard, Latches, wipe
+from tests.leader.integration.curator.latches import LONG, PATIENT, Heard, Latches
 from tests.leader.integration.curator.overlaps import Overlaps
 from tests.leader.integration.curator.participants import Participants
+from tests.thorough import thorough
 
 SHORT = timedelta(seconds=2)
 Eventually = Callable[..., None]
@@ -252,6 +253,7 @@ def _last_zxid(participants: Participants) -> int:
 # --- sessions -------------------------------------------------------------------------------------
 
 
+@thorough
 def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its_heir_leads(
     proxy: FaultProxy, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
@@ -347,29 +349,6 @@ def test_a_forked_child_does_not_lead_and_harms_nothing(
     eventually(lambda: _last_zxid(participants) > before, what="a proof was committed since")
     assert one.leads
     assert (one.words, latch.words) == (["elected"], ["is"])
-
-
-def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_higher_epoch(
-    own_zookeeper: ZooKeeperServer, eventually: Eventually
-) -> None:
-    with (
-        Participants(own_zookeeper.hosts, "/election") as participants,
-        Latches(own_zookeeper.hosts, "/latch") as latches,
-    ):
-        (one,) = participants.queued(eventually, "a")
-        latch = latches.started("a")
-        eventually(lambda: latch.words == ["is"])
-
-        wipe(own_zookeeper)
-
-        eventually(lambda: one.words == ["elected", "revoked"])
-        eventually(lambda: "wiped" in (one.queue.status().last_abdication or ""), what="it says why")
-        assert not one.leads
-        eventually(lambda: latch.words == ["is", "not", "is"], what="a latch has no epoch, and leads again")
-        fresh = participants.candidate("fresh")
-        fresh.queue.add_to_leader_lock_queue()
-        eventually(lambda: fresh.words == ["elected"], what="who has seen nothing may begin anew")
-        assert one.words == ["elected", "revoked"]
 
 
 # --- guards ---------------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ from tests.leader.chaos.election.history_lines import Did, Line
 from tests.leader.chaos.election.participant_process import ParticipantProcess
 from tests.report import number_from, say
 
-TRIALS = number_from("NIMBUS_PAUSE_TRIALS", 4)
+TRIALS = number_from("NIMBUS_PAUSE_TRIALS", 2)
 SIDE_BY_SIDE = 20
-SESSION = timedelta(seconds=2)
+SESSION = timedelta(seconds=1.5)
 PAUSE = 3 * SESSION
 LONG = timedelta(seconds=15)
 PACE = 5.0

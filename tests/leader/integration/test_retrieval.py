@@ -27,8 +27,11 @@ from leader.flink.retrieval import LeaderRetrievalService
 from leader.flink.view import LeaderView, ViewState
 from leader.protocol.terms import ComponentInfo, encode_component, encode_leader
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 
 SESSION = timedelta(seconds=4)
+BRIEF = timedelta(seconds=1.5)
+"""The session timeout of followers that must notice that it is over."""
 LONG = timedelta(seconds=10)
 Eventually = Callable[..., None]
 
@@ -54,8 +57,10 @@ class Listener:
 class Follower:
     """A session, a retrieval, a listener."""
 
-    def __init__(self, hosts: str, root: str, component: str | None = None) -> None:
-        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=SESSION))
+    def __init__(
+        self, hosts: str, root: str, component: str | None = None, session_timeout: timedelta = SESSION
+    ) -> None:
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.session.start(LONG)
         self.retrieval = LeaderRetrievalService(self.session, root, component=component)
         self.listener = Listener()
@@ -73,8 +78,8 @@ def follow(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., F
     """Makes started followers of one election, and ends them all."""
     made: list[Follower] = []
 
-    def make(component: str | None = None) -> Follower:
-        made.append(Follower(zookeeper.hosts, zk_root, component))
+    def make(component: str | None = None, session_timeout: timedelta = SESSION) -> Follower:
+        made.append(Follower(zookeeper.hosts, zk_root, component, session_timeout))
         made[-1].start()
         return made[-1]
 
@@ -297,7 +302,7 @@ def test_a_session_that_ends_makes_it_unknown_and_the_next_session_reads_anew(
 def test_a_connection_thread_that_has_ended_is_started_again_though_nobody_else_uses_the_session(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
-    follower = follow()
+    follower = follow(session_timeout=BRIEF)
     _leads(client, zk_root, "a", 1)
     eventually(lambda: follower.listener.told[-1:] == [("current", "a", 1)])
 
@@ -309,33 +314,27 @@ def test_a_connection_thread_that_has_ended_is_started_again_though_nobody_else_
 
 
 def test_an_outage_longer_than_the_session_timeout_makes_it_unknown_without_a_word_from_zookeeper(
-    own_zookeeper: ZooKeeperServer, eventually: Eventually
+    zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    follower = Follower(own_zookeeper.hosts, "/outage")
-    listener = follower.listener
-    follower.start()
-    try:
-        client = KazooClient(hosts=own_zookeeper.hosts)
-        client.start(timeout=10)
-        _leads(client, "/outage", "a", 1)
-        eventually(lambda: listener.told[-1:] == [("current", "a", 1)])
-        client.stop()
-        client.close()
-        eventually(lambda: listener.told[-1] == ("current", None, None), what="it left")
-        before = len(listener.told)
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as proxy:
+        follower = Follower(proxy.hosts, zk_root, session_timeout=BRIEF)
+        listener = follower.listener
+        follower.start()
+        try:
+            eventually(lambda: listener.told == [("current", None, None)], what="nobody leads")
 
-        own_zookeeper.kill()
-        eventually(lambda: listener.told[before:] == [("stale", None, None)])
-        assert follower.retrieval.view().state is ViewState.STALE
-        eventually(lambda: listener.told[before + 1 :] == [("unknown", None, None)], within_s=20)
-        assert follower.session.state is SessionState.SUSPENDED, "nobody said that the session is over"
-        assert "longer than the session lasts" in listener.views[-1].reason
-        assert follower.retrieval.view().state is ViewState.UNKNOWN
+            proxy.take_down()
+            eventually(lambda: listener.told[1:] == [("stale", None, None)])
+            assert follower.retrieval.view().state is ViewState.STALE
+            eventually(lambda: listener.told[2:] == [("unknown", None, None)], within_s=20)
+            assert follower.session.state is SessionState.SUSPENDED, "nobody said that the session is over"
+            assert "longer than the session lasts" in listener.views[-1].reason
+            assert follower.retrieval.view().state is ViewState.UNKNOWN
 
-        own_zookeeper.start()
-        eventually(lambda: listener.told[-1] == ("current", None, None), within_s=30)
-    finally:
-        follower.end()
+            proxy.heal()
+            eventually(lambda: listener.told[-1] == ("current", None, None), within_s=30)
+        finally:
+            follower.end()
 
 
 def test_a_slow_listener_delays_neither_the_view_nor_another_retrieval_and_is_told_all_in_order(

@@ -152,7 +152,7 @@ def test_start_over_a_server_that_accepts_and_never_answers_is_unreachable(
         proxy.black_hole()
         session = ZooKeeperSession(ZooKeeperConfig(hosts=proxy.hosts, session_timeout=timedelta(seconds=3)))
         with pytest.raises(ZooKeeperUnreachableError, match=proxy.hosts):
-            session.start(timedelta(seconds=2))
+            session.start(SHORT)
 
 
 def test_session_cannot_be_started_after_it_was_closed(session: ZooKeeperSession) -> None:
@@ -163,9 +163,9 @@ def test_session_cannot_be_started_after_it_was_closed(session: ZooKeeperSession
 
 
 def test_server_that_grants_another_session_timeout_is_believed_and_logged(
-    own_zookeeper: ZooKeeperServer,
+    zookeeper: ZooKeeperServer,
 ) -> None:
-    config = ZooKeeperConfig(hosts=own_zookeeper.hosts, session_timeout=timedelta(milliseconds=400))
+    config = ZooKeeperConfig(hosts=zookeeper.hosts, session_timeout=timedelta(milliseconds=400))
     session = ZooKeeperSession(config)
     with structlog.testing.capture_logs() as log:
         session.start(LONG)

@@ -21,7 +21,7 @@ from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 LONG = timedelta(seconds=20)
-PATIENT = timedelta(seconds=10)
+PATIENT = timedelta(seconds=6)
 """A session timeout for tests in which no session may expire, even on a busy machine."""
 
 
