@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CONFTEST = Path(__file__).parents[1] / "property_settings.py"
+CONFTEST = Path(__file__).parents[2] / "conftest.py"
 
 SUSPECTS = {
     "thread": "gate = threading.Event(); threading.Thread(target=gate.wait, args=(5,), name='T').start()",
@@ -34,7 +34,7 @@ def wide(long_lived):
 
 
 def test_leaks_of_every_kind_fail_their_test_and_nothing_else_does(tmp_path: Path) -> None:
-    (tmp_path / "property_settings.py").write_text(
+    (tmp_path / "conftest.py").write_text(
         CONFTEST.read_text().replace("LEAK_GRACE_S = 15.0", "LEAK_GRACE_S = 0.3")
     )
     lines = ["import os, subprocess, threading, pytest"]
@@ -44,7 +44,7 @@ def test_leaks_of_every_kind_fail_their_test_and_nothing_else_does(tmp_path: Pat
     (tmp_path / "test_inner.py").write_text("\n".join(lines))
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rEf", "-p", "no:cacheprovider", "-c", "/dev/null", "."],
+        [sys.executable, "-m", "pytest", "-qrEf", "-Wignore", "-pno:cacheprovider", "-c", "/dev/null", "."],
         cwd=tmp_path,
         capture_output=True,
         text=True,
