@@ -89,5 +89,4 @@ def output_place(
     if (where := data_connection(settings)) is not None:
         return BucketOutputs(open_data(where), leads, metrics)
     worker = settings.worker
-    is_known = worker.data is not None or worker.shared_dir is not None
-    return FolderOutputs(worker.data_dir if is_known else None, data_mark, metrics)
+    return FolderOutputs(None if worker.data is None else worker.data_dir, data_mark, metrics)

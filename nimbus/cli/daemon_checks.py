@@ -87,7 +87,7 @@ def users_of(settings: Settings) -> Iterator[Finding]:
 def data_of(settings: Settings) -> Iterator[Finding]:
     """Is the folder of outputs there?"""
     worker = settings.worker
-    if worker.data_uri is not None or (worker.data is None and worker.shared_dir is None):
+    if worker.data is None or worker.data_uri is not None:
         return
     name, folder = f"worker.data {worker.data_dir}", worker.data_dir
     if not folder.is_dir():

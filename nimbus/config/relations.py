@@ -188,9 +188,7 @@ def _session_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
 
 def _data_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     worker = settings.worker
-    if worker.data is not None and worker.shared_dir is not None:
-        yield ("worker", "data_dir"), "data is given as well, and means the same; give one of them"
-    elif worker.embedded and worker.data is None and worker.shared_dir is None:
+    if worker.embedded and worker.data is None:
         yield ("worker", "data"), NO_DATA
     targets = settings.spark.targets.items()
     places: dict[KeyPath, str | None] = {
@@ -218,7 +216,7 @@ def _retention_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 f"({format_duration(keep.history)}), with which they go; lower the one or raise the other"
             )
             yield ("retention", name), message
-    if worker.data is None and worker.shared_dir is None and (keep.outputs or keep.history):
+    if worker.data is None and (keep.outputs or keep.history):
         name = "outputs" if keep.outputs else "history"
         yield ("retention", name), f"{name} is given and worker.data is not: name the place of the outputs"
 

@@ -168,9 +168,7 @@ class Worker(Strict):
     work_dir: SparkFolder
     """Derived: the folder `worker` in scheduler.state_dir."""
     data: Annotated[str, BeforeValidator(texts.data_place)] | None = None
-    """A folder that all workers share, or `s3://bucket/prefix`. None: `data_dir` is used."""
-    shared_dir: Annotated[AbsolutePath | None, Field(alias="data_dir")] = None
-    """The key `data_dir`: the former name of `data`, for a folder."""
+    """A folder that all workers share, or `s3://bucket/prefix`. None: no worker runs here."""
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
     executors_see: Literal["data", "host"] | None = None
     """As of a target, for executors of `master` and of `connect.url`."""
@@ -215,12 +213,11 @@ class Worker(Strict):
         """
         if self.data_uri is not None:
             return self.work_dir / "inputs"
-        folder = self.shared_dir if self.data is None else Path(self.data)
-        if folder is None:
+        if self.data is None:
             raise InvalidConfigurationError(
                 [Problem(file="configuration", key="worker.data", message=NO_DATA)]
             )
-        return folder
+        return Path(self.data)
 
 
 class Connect(Strict):

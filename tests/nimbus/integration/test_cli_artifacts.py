@@ -36,7 +36,7 @@ def config(
             "secret_access_key": s3_server.secret_key,
         },
         "scheduler": {"state_dir": str(tmp_path / "state")},
-        "worker": {"data_dir": str(tmp_path / "data")},
+        "worker": {"data": str(tmp_path / "data")},
     }
 
 

@@ -35,7 +35,7 @@ def config(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> dict[str, Any
             "secret_access_key": s3_server.secret_key,
         },
         "scheduler": {"id": "s1", "port": free_port(), "state_dir": str(tmp_path / "state")},
-        "worker": {"data_dir": str(tmp_path)},
+        "worker": {"data": str(tmp_path)},
     }
 
 

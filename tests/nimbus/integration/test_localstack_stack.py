@@ -232,7 +232,6 @@ def test_configuration_of_a_scheduler_is_for_its_owner_only_and_holds_what_was_t
         assert settings["zookeeper"] == {"hosts": stack.zookeeper.hosts, "session_timeout": "2.5s"}
 
     assert settings["worker"]["slots"] == 3
-    assert "data_dir" not in settings["worker"], "the former name of `data`"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

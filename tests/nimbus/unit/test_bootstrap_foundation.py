@@ -17,7 +17,7 @@ SYNC = """\
 zookeeper: {hosts: "zk1:2181"}
 storage: {bucket: nimbus}
 scheduler: {state_dir: /var/lib/nimbus}
-worker: {data_dir: /srv/data}
+worker: {data: /srv/data}
 sync:
   threads: 9
   bandwidth_bytes_per_s: 2000000

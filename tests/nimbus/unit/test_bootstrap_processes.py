@@ -29,7 +29,7 @@ WORKER = """\
 zookeeper: {hosts: "zk1:2181"}
 storage: {bucket: nimbus}
 scheduler: {state_dir: /var/lib/nimbus}
-worker: {data_dir: /srv/data}
+worker: {data: /srv/data}
 """
 
 

@@ -56,10 +56,9 @@ def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: lis
     ("worker", "folder"),
     [
         (a_worker(data="/mnt/data"), Path("/mnt/data")),
-        (a_worker(data_dir=Path("/mnt/data")), Path("/mnt/data")),
         (a_worker(embedded=False), None),
     ],
-    ids=["folder", "folder-by-its-old-name", "not-known"],
+    ids=["folder", "not-known"],
 )
 def test_outputs_are_deleted_in_the_folder_of_the_workers(worker: Worker, folder: Path | None) -> None:
     place = output_place(some_settings(worker), lambda: True, str, GarbageMetrics(CollectorRegistry()))

@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
     "zookeeper": {"hosts": "zk1.example.com:2181"},
     "storage": {"bucket": "nimbus"},
     "scheduler": {"state_dir": "/var/lib/nimbus"},
-    "worker": {"data_dir": "/srv/data"},
+    "worker": {"data": "/srv/data"},
 }
 
 
@@ -49,7 +49,7 @@ storage:
 scheduler:
   state_dir: /var/lib/nimbus
 worker:
-  data_dir: /srv/data
+  data: /srv/data
 """
 
 TARGET = "spark:\n  targets:\n    big: {"
@@ -264,7 +264,6 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"worker": {"data": "s3:/b/p"}}, "worker.data: 's3:/b/p' is not s3://bucket or s3://bucket/prefix"),
     ({"worker": {"data": "s3://b/p"}}, "worker.data: must be a bucket's name, 3 to 63 characters, not 'b'"),
     ({"worker": {"data": "s3://bucket/a/../b"}}, "worker.data: must be a prefix of keys"),
-    ({"worker": {"data": "/d", "data_dir": "/d"}}, "worker.data_dir: data is given as well"),
     (
         {"storage": {"bucket": "nimbus", "encryption": "AES256", "kms_key_id": "k"}},
         "storage.kms_key_id: kms_key_id is given; set storage.encryption to aws:kms",
@@ -275,20 +274,20 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
         {"worker": {"data": "s3://bucket"}, "data": {"access_key_id": "me"}},
         "data.access_key_id: access_key_id is given and secret_access_key is not",
     ),
-    ({"worker": {"data_dir": "/d", "slots": 0}}, "worker.slots: must be at least 1, not 0"),
-    ({"worker": {"data_dir": "/d", "metrics": 8471}}, "worker.metrics: must be host:port, such as 127.0.0.1"),
-    ({"worker": {"data_dir": "/d", "metrics": "127.0.0.1"}}, "worker.metrics: must be host:port"),
-    ({"worker": {"data_dir": "/d", "metrics": "127.0.0.1:0"}}, "worker.metrics: must be host:port"),
+    ({"worker": {"data": "/d", "slots": 0}}, "worker.slots: must be at least 1, not 0"),
+    ({"worker": {"data": "/d", "metrics": 8471}}, "worker.metrics: must be host:port, such as 127.0.0.1"),
+    ({"worker": {"data": "/d", "metrics": "127.0.0.1"}}, "worker.metrics: must be host:port"),
+    ({"worker": {"data": "/d", "metrics": "127.0.0.1:0"}}, "worker.metrics: must be host:port"),
     (
-        {"worker": {"data_dir": "/d", "metrics": "0.0.0.0:8471"}},
+        {"worker": {"data": "/d", "metrics": "0.0.0.0:8471"}},
         "worker.metrics: metrics (0.0.0.0:8471) is no loopback address and api.auth is optional",
     ),
-    ({"worker": {"data_dir": "/d", "slots": True}}, "worker.slots: must be a whole number, not true"),
-    ({"worker": {"data_dir": "/d", "embedded": "yes"}}, "worker.embedded: must be true or false, not 'yes'"),
-    ({"worker": {"data_dir": "/d", "master": "lokal"}}, "must be a Spark master such as local[2]"),
-    ({"worker": {"data_dir": "/d", "spark_conf": {"executor.x": 1}}}, '(did you mean "spark.executor.x"?)'),
+    ({"worker": {"data": "/d", "slots": True}}, "worker.slots: must be a whole number, not true"),
+    ({"worker": {"data": "/d", "embedded": "yes"}}, "worker.embedded: must be true or false, not 'yes'"),
+    ({"worker": {"data": "/d", "master": "lokal"}}, "must be a Spark master such as local[2]"),
+    ({"worker": {"data": "/d", "spark_conf": {"executor.x": 1}}}, '(did you mean "spark.executor.x"?)'),
     (
-        {"worker": {"data_dir": "/d", "spark_conf": {"spark.x": [1]}}},
+        {"worker": {"data": "/d", "spark_conf": {"spark.x": [1]}}},
         "worker.spark_conf.spark.x: it must be text",
     ),
     (
@@ -309,8 +308,8 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"connect": {"url": "sc://127.0.0.1:15002"}}, '(did you mean "sc://localhost:15002"?)'),
     ({"connect": {"token": "x"}}, "connect.token: token is given and url is not"),
     ({"connect": {"idle_timeout": "0s"}}, "connect.idle_timeout: must be longer than 0s"),
-    ({"worker": {"data_dir": "/d", "env": {"A-B": "1"}}}, "is not a name of an environment variable"),
-    ({"worker": {"data_dir": "/d", "env": "A=1"}}, "worker.env: must be a mapping of keys to values"),
+    ({"worker": {"data": "/d", "env": {"A-B": "1"}}}, "is not a name of an environment variable"),
+    ({"worker": {"data": "/d", "env": "A=1"}}, "worker.env: must be a mapping of keys to values"),
 ]
 
 
@@ -373,7 +372,7 @@ def test_derived_values_follow_what_they_derive_from_and_yield_to_what_is_given(
     everywhere = load(tmp_path, GOOD | asked | {"scheduler": {"state_dir": "/x", "host": "0.0.0.0"}})
     assert everywhere.scheduler.advertise_url == f"https://{socket.gethostname()}:8470"
 
-    given = load(tmp_path, GOOD | {"worker": {"id": "w9", "work_dir": "/w", "data_dir": "/d"}})
+    given = load(tmp_path, GOOD | {"worker": {"id": "w9", "work_dir": "/w", "data": "/d"}})
     assert (given.worker.id, given.worker.work_dir) == ("w9", Path("/w"))
 
 
@@ -422,7 +421,7 @@ def test_on_is_a_word_where_it_is_a_key_in_a_variable_too(tmp_path: Path) -> Non
 @pytest.mark.parametrize("written", ["010", "1.10", "+10:30", "yes", "1_000", "2024-01-01"])
 def test_text_without_quotes_stays_as_it_is_written(tmp_path: Path, written: str) -> None:
     text = BASE.replace(
-        "  data_dir", f"  env: {{A: {written}}}\n  spark_conf: {{spark.a: {written}}}\n  data_dir"
+        "  data: ", f"  env: {{A: {written}}}\n  spark_conf: {{spark.a: {written}}}\n  data: "
     )
     variable = {"NIMBUS__WORKER__ENV": f"{{A: {written}}}"}
 
@@ -485,7 +484,7 @@ def test_environment_alone_can_give_what_is_required(tmp_path: Path) -> None:
             "NIMBUS__ZOOKEEPER__HOSTS": "zk1:2181",
             "NIMBUS__STORAGE__BUCKET": "nimbus",
             "NIMBUS__SCHEDULER__STATE_DIR": "/x",
-            "NIMBUS__WORKER__DATA_DIR": "/d",
+            "NIMBUS__WORKER__DATA": "/d",
         },
     )
 
@@ -550,7 +549,7 @@ def test_secret_comes_from_a_file_that_a_variable_names(tmp_path: Path) -> None:
 def test_users_of_tasks_are_names_or_numbers_and_not_root(tmp_path: Path) -> None:
     given = {
         **GOOD,
-        "worker": {"data_dir": "/srv/data", "run_as": "etl", "run_as_pipelines": {"flights": 1001}},
+        "worker": {"data": "/srv/data", "run_as": "etl", "run_as_pipelines": {"flights": 1001}},
     }
 
     worker = load(tmp_path, given).worker
@@ -561,7 +560,7 @@ def test_users_of_tasks_are_names_or_numbers_and_not_root(tmp_path: Path) -> Non
         0: "do not run as root",
         "a b": "name or number",
     }.items():
-        (line,) = refusal(tmp_path, {**GOOD, "worker": {"data_dir": "/srv/data", "run_as": user}})
+        (line,) = refusal(tmp_path, {**GOOD, "worker": {"data": "/srv/data", "run_as": user}})
         assert "worker.run_as" in line
         assert words in line
 
@@ -589,7 +588,7 @@ def test_origin_of_every_value_is_known(tmp_path: Path) -> None:
     assert settings.origins["log.level"] == "environment NIMBUS__LOG__LEVEL"
     assert settings.origins["zookeeper.session_timeout"] == "default"
     assert settings.origins["worker.id"] == "default"
-    assert settings.origins["worker.data_dir"] == f"{tmp_path}/nimbus.yaml:8"
+    assert settings.origins["worker.data"] == f"{tmp_path}/nimbus.yaml:8"
     with pytest.raises(TypeError):
         settings.origins["log.level"] = "x"  # type: ignore[index]
 
@@ -608,7 +607,7 @@ def test_secrets_are_in_no_text_of_the_settings_and_in_no_refusal(tmp_path: Path
     assert "hush" not in line
 
 
-def test_scheduler_without_a_worker_needs_no_data_dir_until_somebody_asks_for_it(tmp_path: Path) -> None:
+def test_scheduler_without_a_worker_needs_no_data_until_somebody_asks_for_it(tmp_path: Path) -> None:
     settings = load(tmp_path, GOOD | {"worker": {"embedded": False}})
 
     with pytest.raises(InvalidConfigurationError, match=r"worker\.data: is missing"):
@@ -619,7 +618,6 @@ def test_scheduler_without_a_worker_needs_no_data_dir_until_somebody_asks_for_it
     ("given", "uri", "folder"),
     [
         ({"data": "/srv/x"}, None, "/srv/x"),
-        ({"data_dir": "/srv/x"}, None, "/srv/x"),
         ({"data": "s3://bucket/some/prefix/"}, "s3://bucket/some/prefix", "/w/inputs"),
         ({"data": "s3://bucket"}, "s3://bucket", "/w/inputs"),
     ],
@@ -737,7 +735,7 @@ def test_address_off_loopback_without_required_tokens_is_refused(tmp_path: Path,
 
 
 def test_metrics_off_loopback_need_tokens_and_tls(tmp_path: Path) -> None:
-    document = GOOD | {"worker": {"data_dir": "/d", "metrics": "0.0.0.0:8471"}, "api": {"auth": "required"}}
+    document = GOOD | {"worker": {"data": "/d", "metrics": "0.0.0.0:8471"}, "api": {"auth": "required"}}
 
     with pytest.raises(InvalidConfigurationError) as refused:
         load(tmp_path, document)

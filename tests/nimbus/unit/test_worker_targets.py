@@ -248,7 +248,7 @@ def test_drivers_are_submitted_to_clusters_that_have_rest_as_the_user_of_hadoop(
 zookeeper: {hosts: "zk:2181"}
 storage: {bucket: nimbus}
 scheduler: {state_dir: /var/lib/nimbus}
-worker: {data_dir: /srv/data, env: {HADOOP_USER_NAME: etl}}
+worker: {data: /srv/data, env: {HADOOP_USER_NAME: etl}}
 spark:
   targets:
     hadoop: {kind: yarn, hadoop_conf_dir: /etc/hadoop, rest: ["http://rm:8088"], queue_timeout: 2h,
@@ -275,7 +275,7 @@ def test_history_servers_are_the_general_one_and_those_of_targets(tmp_path: Path
 zookeeper: {hosts: "zk:2181"}
 storage: {bucket: nimbus}
 scheduler: {state_dir: /var/lib/nimbus}
-worker: {data_dir: /srv/data}
+worker: {data: /srv/data}
 spark:
   history: http://history:18080/
   targets:
@@ -297,7 +297,7 @@ def test_token_is_read_when_it_is_needed(tmp_path: Path) -> None:
 zookeeper: {{hosts: "zk:2181"}}
 storage: {{bucket: nimbus}}
 scheduler: {{state_dir: /var/lib/nimbus}}
-worker: {{data_dir: /srv/data}}
+worker: {{data: /srv/data}}
 spark:
   targets:
     a: {{kind: connect, url: "sc://a:1", token_file: {tmp_path}/token}}
