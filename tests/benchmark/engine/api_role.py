@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +21,6 @@ from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.telemetry.logging import configure
-from tests.benchmark.engine.shim import definitions
 
 LONG = timedelta(seconds=30)
 
@@ -55,6 +55,7 @@ class ApiRole:
         configure(stream=sys.stderr)
         self._session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=60)))
         self._session.start(LONG)
+        unused: Any = None
         services = ApiServices(
             reader=TreeClusterReader(calls_on(self._session), root),
             commands=TreeCommandQueue(calls_on(self._session), root),
@@ -64,7 +65,8 @@ class ApiRole:
             metrics=CollectorRegistry(),
             clock=SystemClock(),
             changes=MemoryCluster().changes(),
-            **definitions(),
+            definitions=unused,
+            releases=unused,
         )
         self._server = ApiServer(create_app(services))
         self._server.start()

@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from leader import (
+    ElectionConfig,
     LeaderLockQueue,
     Leadership,
     Participant,
@@ -23,21 +24,16 @@ from leader import (
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.session import calls_on
-from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
+from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.engine.policy import Policy
 from nimbus.ports import LeaderStore
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
-from tests.benchmark.engine.shapes import digest_of, spec_of
-from tests.benchmark.engine.shim import (
-    Policy,
-    asks_for_a_run,
-    built,
-    election_config,
-    run_of,
-    template_helper,
-)
+from nimbus.templates.helper import TemplateHelper
+from tests.benchmark.engine.shapes import digest_of, run_built, spec_of
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns
 
@@ -85,7 +81,7 @@ class EngineRole:
         self.session.start(LONG)
         self._root = root
         self._specs: dict[str, Any] = {}
-        self._builder, self._templates = ThreadPoolExecutor(1), template_helper()
+        self._builder, self._templates = ThreadPoolExecutor(1), TemplateHelper()
         self._clock, self._metrics = SteppedClock(), TracedMetrics()
         self._elected_ns = self._recovered_ns = 0
         self.engine = Engine(
@@ -99,7 +95,7 @@ class EngineRole:
         )
         self.election = LeaderLockQueue(
             session=self.session,
-            config=election_config(root),
+            config=ElectionConfig(root=root, newest_schema=NEWEST_SCHEMA),
             participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
             guard=lambda: Verdict(True),
             electable=self,
@@ -176,17 +172,17 @@ class EngineRole:
         if self.engine.status.recovered_at is not None and not self._recovered_ns:
             self._recovered_ns = now_ns()
 
-    def _build(self, effect: Any) -> None:
+    def _build(self, effect: BuildRun) -> None:
         """Build a run as `nimbus.engine.effects` does: on its own thread, with the real helper process."""
-        self.engine.tell(built(effect, self._specs, self._templates.render))
+        self.engine.tell(run_built(effect, self._specs, self._templates.render))
 
     def _effect(self, effect: Any) -> None:
         match effect:
             case PrepareRelease(release):
                 self.engine.tell(ReleasePrepared(release, self._specs[release.digest]))
-            case ArchiveRun():
-                self.engine.tell(RunArchived(run_of(effect)))
-            case _ if asks_for_a_run(effect):
+            case ArchiveRun(run):
+                self.engine.tell(RunArchived(run))
+            case BuildRun():
                 self._builder.submit(self._build, effect)
             case ResignLeadership(reason):
                 self.election.abdicate(reason)

@@ -26,16 +26,17 @@ from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Command, PublishRelease, QueuedCommand, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.decision import ArchiveRun, PrepareRelease
+from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import AttemptChanged, CommandsChanged, ReleasePrepared, RunArchived
+from nimbus.engine.policy import Policy
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
-from tests.benchmark.engine.shapes import described, digest_of, place_of, spec_of
-from tests.benchmark.engine.shim import NEWEST_SCHEMA, Policy, asks_for_a_run, built, run_of
+from tests.benchmark.engine.shapes import described, digest_of, place_of, run_built, spec_of
 
 TASKS = 10
 _PIPELINE = PipelineName("turns")
@@ -144,10 +145,10 @@ class MemoryRole:
         match effect:
             case PrepareRelease(release):
                 self._engine.tell(ReleasePrepared(release, self._spec))
-            case ArchiveRun():
-                self._engine.tell(RunArchived(run_of(effect)))
-            case _ if asks_for_a_run(effect):
-                self._engine.tell(built(effect, {self._digest: self._spec}))
+            case ArchiveRun(run):
+                self._engine.tell(RunArchived(run))
+            case BuildRun():
+                self._engine.tell(run_built(effect, {self._digest: self._spec}))
 
     # Called by the main thread. It changes the stored records in place and without news, so that the engine
     # gets only the news whose turn is measured.
@@ -225,7 +226,8 @@ def _opened(commits: list[tuple[w.Write, ...]]) -> Iterator[AttemptId]:
 
 
 def _worker(name: str) -> WorkerInfo:
+    now = datetime.now(UTC)
     return WorkerInfo(
         id=WorkerId(name), host=HostId("h"), hostname="h", pid=1, slots=_SLOTS, version="1",
-        started_at=datetime.now(UTC),
+        started_at=now, reported_at=now,
     )  # fmt: skip

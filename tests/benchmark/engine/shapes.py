@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.run import Run
+from nimbus.engine.decision import BuildRun
+from nimbus.engine.news import RunBuilt
+from nimbus.engine.state import Built
 
 _NEEDS = 3
 _WINDOW = 50
@@ -84,3 +89,18 @@ def _needs(shape: str, place: int, draw: random.Random) -> list[int]:
         return [place - 1]
     near = range(max(0, place - _WINDOW), place)
     return sorted(draw.sample(near, min(len(near), draw.randint(0, _NEEDS))))
+
+
+def run_built(
+    effect: BuildRun, specs: Mapping[str, PipelineSpec], render: Callable[[Run], Run] = lambda run: run
+) -> RunBuilt:
+    """The event that answers an effect.
+
+    Args:
+        effect: Asks for the run.
+        specs: Definitions, by the digest of their release.
+        render: Renders the arguments; by default, they stay unchanged.
+    """
+    return RunBuilt(
+        effect.subject, Built(effect.draft, render(new_run(specs[effect.draft.release], effect.draft)))
+    )

@@ -66,9 +66,10 @@ class SimulatedWorkers:
         """Add workers. Holding workers claim their attempts and write beats, but do not end them."""
         for number in range(count):
             worker = WorkerId(f"{prefix}-{number}")
+            now = datetime.now(UTC)
             info = WorkerInfo(
                 id=worker, host=_HOST, hostname="bench", pid=1, slots=slots, version="1",
-                started_at=datetime.now(UTC),
+                started_at=now, reported_at=now,
             )  # fmt: skip
             self._known[worker] = set()
             if holding:

@@ -17,7 +17,7 @@ from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import AlertState
 from nimbus.ports import AlertTarget, LeaderStore
-from tests.benchmark.engine.shim import built
+from tests.benchmark.engine.shapes import run_built
 from tests.nimbus.chaos import alert_leader
 from tests.nimbus.chaos.backfill_leader import RELEASE
 from tests.nimbus.chaos.forked_leaders import LONGEST_S, Notes
@@ -118,7 +118,7 @@ class DoomedRole(alert_leader.AlertingRole):
         return store
 
     def _build(self, effect: Any) -> None:
-        self.engine.tell(built(effect, self._specs))  # no templates in it
+        self.engine.tell(run_built(effect, self._specs))  # no templates in it
 
 
 def lead(*, hosts: str, root: str, url: str, run: str, at: str, notes: str) -> None:
