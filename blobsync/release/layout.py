@@ -2,9 +2,6 @@
 
 A layout is not part of the release's identity: the same files may be packed differently later. It is not
 trusted: a pack must hash to its name, and each member to the digest in the manifest.
-
-Earlier versions wrote schema 2 for releases whose files are plain objects in the bucket. It is refused: see
-ADR 43.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from blobsync.release.manifest import Blob
 from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 
 SCHEMA = 1
-_PLAIN_OBJECTS_SCHEMA = 2
 MAX_PACKS = 10_000
 MAX_LAYOUT_BYTES = 1 << 20  # enough for MAX_PACKS; bounds the memory that a hostile layout takes
 MAX_PUBLISHER_CHARS = 200
@@ -111,11 +107,6 @@ class Layout:
 
 
 def _check_schema(schema: Any) -> None:
-    if type(schema) is int and schema == _PLAIN_OBJECTS_SCHEMA:
-        raise InvalidLayoutError(
-            "this release consists of plain objects that an earlier version adopted, and this version "
-            "does not read those. Publish the same files again: the release keeps its digest"
-        )
     if type(schema) is not int or schema != SCHEMA:
         which = str(schema)[:40] if type(schema) is int else "that is no number"
         raise InvalidLayoutError(

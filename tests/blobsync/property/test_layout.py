@@ -47,13 +47,9 @@ def test_layout_stays_as_it_is_stored() -> None:
     )
 
 
-def test_layout_of_plain_objects_is_refused_and_says_what_to_do() -> None:
-    """Earlier versions wrote such layouts; see ADR 43."""
-    published = b'"published_at":"2026-01-02T03:04:05Z","published_by":"ci"'
-    stored = b'{"loose":"data/v1/","packs":[],' + published + b',"schema":2}'
-
-    with pytest.raises(InvalidLayoutError, match=r"plain objects.*Publish the same files again"):
-        Layout.parse(stored)
+def test_layout_of_a_newer_version_is_refused_and_says_what_to_do() -> None:
+    with pytest.raises(InvalidLayoutError, match="schema 2, this version reads 1; update blobsync"):
+        Layout.parse(VALID.encode().replace(b'"schema":1', b'"schema":2'))
 
 
 def test_largest_layout_is_read() -> None:
