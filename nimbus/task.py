@@ -64,8 +64,8 @@ class TaskContext:
     """Start of the data interval. None: the run was started by hand without one."""
     data_interval_end: datetime | None = None
     """End of the data interval, exclusive."""
-    tz: str | None = None
-    """IANA name of the schedule's time zone, or UTC. None: an earlier release of Nimbus created the run."""
+    tz: str = "UTC"
+    """IANA name of the schedule's time zone, or UTC."""
     parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
     """Cluster variables that the pipeline's templates name, with their values when the run was created."""
@@ -204,7 +204,7 @@ def context() -> TaskContext:
         logical_date=datetime.fromisoformat(document["logical_date"]),
         data_interval_start=_time(document.get("data_interval_start")),
         data_interval_end=_time(document.get("data_interval_end")),
-        tz=document.get("tz"),
+        tz=document.get("tz", "UTC"),
         parameters=document["parameters"],
         variables=document.get("variables", {}),
         inputs=_wrapped({task: Path(place) for task, place in document["inputs"].items()}),

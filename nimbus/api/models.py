@@ -216,8 +216,8 @@ class WorkerModel(Model):
     """How many logs storage did not accept, and why. They are on the worker's disk."""
     attempts: list[OrderModel] = []
     """Its orders; at most 20."""
-    reported_at: datetime | None = None
-    """When it registered last; null: an earlier release wrote it."""
+    reported_at: datetime
+    """When it registered last."""
     clock_ahead_s: float | None = None
     """How far its clock was ahead of ZooKeeper's at its last heartbeat; negative: behind. Null: not known."""
 

@@ -154,9 +154,9 @@ class RunSummaryModel(Model):
     priority: PriorityName
     logical_date: datetime
     data_interval: DataIntervalModel | None
-    """Null: the run was started by hand without one, or by an earlier release."""
-    timezone: str | None
-    """IANA name of the zone of its dates; null: an earlier release created the run."""
+    """Null: the run was started by hand without one."""
+    timezone: str
+    """IANA name of the zone of its dates."""
     created_at: datetime
     started_at: datetime | None
     """Null if it is or was only queued."""
@@ -164,7 +164,7 @@ class RunSummaryModel(Model):
     parent: ParentModel | None = None
     """The task that started it; null: no task did."""
     submitted_by: str
-    """The requester: a person, or `schedule`; empty: an earlier release created the run."""
+    """The requester: a person, or `schedule`; empty: not known."""
     rerun_of: str | None
     """The run that it repeats."""
     selected: str

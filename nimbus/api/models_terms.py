@@ -48,7 +48,7 @@ class TermModel(Model):
     before: int | None
     """Epoch of the term recorded before; null: there was none."""
     unrecorded: int
-    """Number of epochs since then without a record: a guard refused, or an older release led."""
+    """Number of epochs since then without a record: a guard refused."""
     gap_s: float | None
     """Seconds from the end of that term to `began_at`; an upper bound if that end is not exact."""
     takeover_s: float | None

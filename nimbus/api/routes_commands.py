@@ -40,7 +40,7 @@ class ListedCommandModel(Model):
     at: datetime
     """When it was decided; for a pending command, when it was requested."""
     kind: str
-    """For example `start_run`; empty: an earlier release decided it."""
+    """For example `start_run`."""
     pipeline: str | None
     run_id: str | None
     """The run of a start; for a pending command, its run."""
@@ -48,7 +48,7 @@ class ListedCommandModel(Model):
     """Other names in it: `run`, `task`, `release`, `backfill`, `pool`, `worker`, `token`, `name`."""
     submitted_by: str
     address: str
-    """Address of the client; empty: an earlier release received the command."""
+    """Address of the client; empty: not known."""
     token_id: str
     """Id of the token; empty: no token was needed."""
     reason: str

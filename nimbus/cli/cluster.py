@@ -231,7 +231,7 @@ def history(api: Api, out: Output, limit: int) -> None:
         "adopted",
         "decisions",
     )
-    out.table(columns, rows, empty="no term is recorded: there was no leader, or an older release leads")
+    out.table(columns, rows, empty="no term is recorded: there was no leader")
     if not answer["history_complete"]:
         out.note("history did not answer: older terms may be missing from this list.")
 
@@ -289,9 +289,7 @@ def _aside_name(one: dict[str, Any]) -> str:
 
 
 def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The cluster's schema, and what to do about it. Schedulers of the previous release report none."""
-    if "cluster_schema" not in answer:
-        return
+    """The cluster's schema, and what to do about it."""
     stands, newest, older = answer["cluster_schema"], answer["newest_schema"], ", ".join(answer["older"])
     if stands is None:
         words = "none before the first leader"

@@ -62,7 +62,7 @@ def _words(attempt: Mapping[str, Any], now: datetime) -> str:
     began = moment(attempt["started_at"]) or moment(attempt["opened_at"]) or now
     end = moment(attempt["ended_at"]) or now
     ending = attempt["outcome"] or "running"
-    failure = attempt.get("failure")  # a scheduler of an earlier release does not tell it
+    failure = attempt["failure"]
     if failure not in (None, ending):
         ending += f" ({failure})"
     return f"{span((end - began).total_seconds())} {ending}{on_worker(attempt)}"

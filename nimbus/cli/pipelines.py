@@ -193,7 +193,7 @@ def show(api: Api, out: Output, name: str) -> None:
         ("changed", clock(answer["updated_at"])),
     ]
     out.table((name, ""), [row for row in rows if row[1]])
-    if fires := answer.get("skipped_fires"):  # an earlier release sends none
+    if fires := answer["skipped_fires"]:
         out.line("")
         skipped = [(clock(s["first"]), clock(s["last"]), s["count"], s["reason"]) for s in fires]
         out.table(("skipped from", "to", "fires", "because"), skipped)

@@ -171,7 +171,7 @@ def _asked(run: dict[str, Any]) -> str:
 
 
 def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Rows that only some runs have: name and value. An earlier release sends none of them."""
+    """Rows that only some runs have: name and value."""
     if interval := run.get("data_interval"):
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
@@ -225,7 +225,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
 
 def _show_given(out: Output, run: dict[str, Any]) -> None:
     for word, field in (("with", "parameters"), ("vars", "variables")):
-        if given := run.get(field):  # an earlier release tells no variables
+        if given := run[field]:
             out.line(f"{word:<9} " + ", ".join(f"{key}={value}" for key, value in given.items()))
 
 

@@ -93,7 +93,7 @@ def simulate(
     after, until = _time("--from", start), _time("--to", end)
     if until <= after:
         raise CliError("--to must be later than --from.", code="bad_time", exit_code=Exit.USAGE)
-    limit = max_running or api.get("/status").get("runs_max_running")  # an earlier release has no limit
+    limit = max_running or api.get("/status")["runs_max_running"]
     known = _durations(api.get("/runs", state="succeeded", limit=_MOST_RUNS)["runs"])
     assumed = Known(parse_duration(assume), _ASSUMED)
     expected = _expected(api, known, assumed, with_priority=limit is not None)
@@ -139,7 +139,7 @@ def _time(option: str, text: str) -> datetime:
 def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
-        if run.get("started_at") and run["finished_at"]:  # an earlier release sends no start
+        if run["started_at"] and run["finished_at"]:
             took = datetime.fromisoformat(run["finished_at"]) - datetime.fromisoformat(run["started_at"])
             found[run["pipeline"]].append(took.total_seconds())
     return {

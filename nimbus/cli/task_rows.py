@@ -23,7 +23,7 @@ _AT_REST = ("QUEUED", "COMPLETED")
 
 def _child_runs(task: dict[str, Any]) -> str:
     """The states of a task's child runs."""
-    children = task.get("children")  # an earlier release does not tell them
+    children = task["children"]
     if not children or not children["attempt"]:
         return ""
     states = ("succeeded", "failed", "stopped", "refused", "waiting")
@@ -42,7 +42,7 @@ def progress(task: dict[str, Any]) -> str:
     told = [
         _words(key, value) for key, value in (last.get("progress") or {}).items() if key not in _NOT_SHOWN
     ]
-    if (kept := last.get("checkpoint")) is not None:  # an earlier release does not tell it
+    if (kept := last.get("checkpoint")) is not None:
         text = json.dumps(kept, ensure_ascii=False)
         told.append(f"checkpoint {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}")
     return ", ".join(told)
@@ -73,7 +73,7 @@ def _application(attempt: dict[str, Any]) -> tuple[str | None, str | None]:
     """Id and history page of an ended attempt; for running ones they are in `progress`."""
     if attempt["outcome"] is None:
         return None, None
-    return attempt.get("application"), attempt.get("history_url")  # an earlier release does not tell them
+    return attempt["application"], attempt["history_url"]
 
 
 def _words(key: str, value: Any) -> str:

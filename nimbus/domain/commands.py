@@ -345,7 +345,7 @@ class QueuedCommand:
     submitted_at: datetime
     submitted_by: str = ""
     asked_by: Principal | None = None
-    """None: an earlier release of Nimbus queued the command."""
+    """Whose permission the leader checks. None: nobody's, because the API did not queue the command."""
     key: CommandKey | None = None
     if_match: tuple[str, ...] = ()
     """Allowed revisions of the changed object, or `*`; checked at the decision. Empty: no condition."""
@@ -364,12 +364,12 @@ class CommandOutcome:
     epoch: int
     run_id: RunId | None = None
     """For a start: the requested run, so that a refusal can be found by it."""
-    kind: str = ""
-    """Type of the command, such as `start_run`. Empty: an earlier release wrote it."""
+    kind: str
+    """Type of the command, such as `start_run`."""
     pipeline: PipelineName | None = None
     """The pipeline of the command. None: it has none, or it is not known."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Other names in the command, see `names_in`. Empty: none, or an earlier release wrote it."""
+    """Other names in the command, see `names_in`."""
     submitted_by: str = ""
     asked_by: Principal | None = None
     key: CommandKey | None = None

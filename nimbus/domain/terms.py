@@ -115,7 +115,7 @@ class Term:
 
     @property
     def unrecorded(self) -> int:
-        """Number of epochs since `before` without a record: a guard refused, or an older release led."""
+        """Number of epochs since `before` without a record: a guard refused."""
         return 0 if self.before is None else self.epoch - self.before - 1
 
 

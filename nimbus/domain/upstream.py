@@ -64,11 +64,10 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     if run.data_interval is None:
         return Judged(Standing.FAILED, "its run has no data interval")
     live = [other for other in upstream.live if other.id != run.id and _may_count(other)]
-    zone = run.timezone or "UTC"
     if wait.is_self:
         awaited = _before(run.data_interval, upstream.index, live)
     else:
-        awaited = wanted(wait, run.data_interval, ZoneInfo(zone))
+        awaited = wanted(wait, run.data_interval, ZoneInfo(run.timezone))
     if awaited is None:
         return Judged(Standing.MET)  # the first one
     ended = () if upstream.index is None else tuple(upstream.index.overlapping(awaited))
@@ -82,8 +81,12 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     ]
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
-        return Judged(Standing.FAILED, f"run {last.run} {last.outcome}, for {_shown(last.interval, zone)}")
-    named = [f"{_shown(gap, zone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
+        return Judged(
+            Standing.FAILED, f"run {last.run} {last.outcome}, for {_shown(last.interval, run.timezone)}"
+        )
+    named = [
+        f"{_shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]
+    ]
     more = len(lacks) - MOST_GAPS
     return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
 
@@ -101,7 +104,7 @@ def awaits(wait: PipelineWait, run: RunHeader, other: RunHeader) -> bool:
         return False
     if wait.is_self:
         return other.data_interval.end <= run.data_interval.start
-    return _overlap(wanted(wait, run.data_interval, ZoneInfo(run.timezone or "UTC")), other.data_interval)
+    return _overlap(wanted(wait, run.data_interval, ZoneInfo(run.timezone)), other.data_interval)
 
 
 def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:

@@ -52,8 +52,8 @@ class WorkerInfo:
     """Pid of the executor process for pooled attempts, or why there is none, as text."""
     unstored_logs: str = ""
     """How many logs storage did not accept, and why, as text; empty: it accepts them."""
-    reported_at: datetime | None = None
-    """When this record was written. None: an earlier release wrote it."""
+    reported_at: datetime
+    """When this record was written."""
     clock_ahead_s: float | None = None
     """See `SchedulerInfo.clock_ahead_s`."""
 
@@ -87,7 +87,7 @@ class Assignment:
     needs_in_run: bool = False
     """Only in storage: the task's needs and the inputs are so many that only the run's record has them."""
     data_interval: DataInterval | None = None
-    timezone: str | None = None
+    timezone: str = "UTC"
     output: str = ""
     """Place of the attempt's own output, relative to `worker.data`. In a bucket, a nonce is added."""
     timeout: timedelta | None = None

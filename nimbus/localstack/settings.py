@@ -96,7 +96,7 @@ def _data_keys(s3: S3Server) -> dict[str, str]:
 
 
 def _spark_start(tuning: StackTuning) -> dict[str, Any]:
-    """Only keys that differ from the defaults, because earlier releases do not have them."""
+    """Only keys that differ from the defaults."""
     if tuning.class_archive_dir is not None:
         archive: dict[str, Any] = {"class_archive_dir": str(tuning.class_archive_dir)}
     else:

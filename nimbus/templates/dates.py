@@ -18,27 +18,25 @@ from nimbus.domain.local_dates import local, on_calendar
 from nimbus.templates.names import INTERVAL
 from nimbus.templates.sandbox import check_format
 
-NO_ZONE = "this run has no time zone: an earlier release made it"
-
 
 def date_values(
-    logical_date: datetime, interval: tuple[datetime, datetime] | None, tz: str | None
+    logical_date: datetime, interval: tuple[datetime, datetime] | None, tz: str
 ) -> dict[str, Any]:
     """The values of `nimbus.templates.names.DATES` for one run.
 
     Args:
         logical_date: The logical date, with the zone's offset.
         interval: Start and end of the run's data interval, with the zone's offsets; None: it has none.
-        tz: IANA name of the schedule's zone; None: it is not known.
+        tz: IANA name of the schedule's zone.
     """
-    functions = DateFunctions(logical_date.tzinfo if tz is None else ZoneInfo(tz))
+    functions = DateFunctions(ZoneInfo(tz))
     ends = interval or [StrictUndefined(hint=NO_INTERVAL, name=name) for name in INTERVAL]
     return {
         "ds": f"{logical_date:%Y-%m-%d}",
         "ds_nodash": f"{logical_date:%Y%m%d}",
         "logical_date": logical_date,
         **dict(zip(INTERVAL, ends, strict=True)),
-        "tz": StrictUndefined(hint=NO_ZONE, name="tz") if tz is None else tz,
+        "tz": tz,
         "days": functions.days,
         "months": functions.months,
         "month_start": functions.month_start,
@@ -54,7 +52,7 @@ class DateFunctions:
     They raise TypeError, ValueError or OverflowError.
     """
 
-    def __init__(self, zone: tzinfo | None) -> None:
+    def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
 
     def days(self, value: Any, number: int) -> date:
@@ -93,14 +91,12 @@ class DateFunctions:
 
     def _changed(self, value: Any, change: Callable[[Any], date]) -> date:
         found = _date(value)
-        if not isinstance(found, datetime):
-            return change(found)
-        if self._zone is None or found.tzinfo is None:
+        if not isinstance(found, datetime) or found.tzinfo is None:
             return change(found)
         return on_calendar(found, self._zone, change)
 
     def _local(self, moment: datetime) -> datetime:
-        return moment if self._zone is None or moment.tzinfo is None else local(moment, self._zone)
+        return moment if moment.tzinfo is None else local(moment, self._zone)
 
 
 def _date(value: Any) -> date:

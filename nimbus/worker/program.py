@@ -78,6 +78,7 @@ def variables(task: TaskContext) -> dict[str, str]:
         "ATTEMPT_NUMBER": str(task.attempt),
         "FENCE_TOKEN": task.fence_token,
         "LOGICAL_DATE": task.logical_date.isoformat(),
+        "TZ": task.tz,
         "OUTPUT": str(task.output),
         "RESULT": str(task.result_file),
         "CHECKPOINT": str(task.checkpoint_file),
@@ -88,8 +89,6 @@ def variables(task: TaskContext) -> dict[str, str]:
     if task.data_interval_start is not None and task.data_interval_end is not None:
         found["DATA_INTERVAL_START"] = task.data_interval_start.isoformat()
         found["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()
-    if task.tz is not None:
-        found["TZ"] = task.tz
     if len(task.inputs) <= MOST_INPUTS:
         found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
         found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}

@@ -66,6 +66,7 @@ class Stage:
             slots=slots,
             version="1",
             started_at=NOW,
+            reported_at=NOW,
         )
         self.state.put_workers([worker], self.instant())
         for spec in specs:

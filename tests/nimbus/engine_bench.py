@@ -39,7 +39,14 @@ SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind
 DIGEST = digest_of(SPEC)
 RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
 WORKER = WorkerInfo(
-    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
+    id=WorkerId("w1"),
+    host=HostId("h"),
+    hostname="h",
+    pid=1,
+    slots=2,
+    version="1",
+    started_at=NOW,
+    reported_at=NOW,
 )
 
 RUN = RunId("p-1")

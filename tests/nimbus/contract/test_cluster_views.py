@@ -132,7 +132,14 @@ RUN = Run(
     tasks=Tasks([TaskRun(spec=TASK, retry_at=NOW)]),
 )
 WORKER = WorkerInfo(
-    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW
+    id=WorkerId("w1"),
+    host=HostId("h"),
+    hostname="h",
+    pid=1,
+    slots=1,
+    version="1",
+    started_at=NOW,
+    reported_at=NOW,
 )
 SCHEDULER = SchedulerInfo(
     id="s1",
@@ -312,7 +319,13 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 def outcome(command: CommandId, *, code: str = "ok") -> CommandOutcome:
     return CommandOutcome(
-        command=command, accepted=code == "ok", code=code, message="done", decided_at=NOW, epoch=1
+        command=command,
+        accepted=code == "ok",
+        code=code,
+        message="done",
+        decided_at=NOW,
+        epoch=1,
+        kind="start_run",
     )
 
 

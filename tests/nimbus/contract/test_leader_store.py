@@ -93,7 +93,9 @@ ORDER = Assignment(
     logical_date=NOW,
 )
 
-INFO = WorkerInfo(id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW)
+INFO = WorkerInfo(
+    id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW, reported_at=NOW
+)
 RECORD = active(
     PipelineSpec(name=PipelineName("p"), tasks=(SPEC,)),
     published=ReleaseDigest("0" * 64),
@@ -459,7 +461,9 @@ def test_a_command_is_consumed_once(bench: Bench) -> None:
     command = StopRun(run_id=RUN.id, reason="test")
     first, second = bench.submit(command), bench.submit(command)
     assert [queued.id for queued in bench.store.read_commands((), 100)] == [first, second]
-    outcome = CommandOutcome(command=first, accepted=True, code="ok", message="done", decided_at=NOW, epoch=1)
+    outcome = CommandOutcome(
+        command=first, accepted=True, code="ok", message="done", decided_at=NOW, epoch=1, kind="start_run"
+    )
 
     commit(bench.store, [w.ConsumeCommand(outcome)])
 
@@ -553,6 +557,7 @@ def with_outcomes(bench: Bench, count: int, refused: Collection[int] = ()) -> li
             message="",
             decided_at=NOW + timedelta(minutes=minutes),
             epoch=1,
+            kind="start_run",
         )
         commit(bench.store, [w.ConsumeCommand(outcome)])
     return asked
@@ -561,7 +566,9 @@ def with_outcomes(bench: Bench, count: int, refused: Collection[int] = ()) -> li
 def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
     loaded(bench.store)
     command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
-    outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
+    outcome = CommandOutcome(
+        command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1, kind="start_run"
+    )
     commit(bench.store, [w.ConsumeCommand(outcome)])
     bench.depose()
 

@@ -44,6 +44,7 @@ WORKER = WorkerInfo(
     targets={"big": 8},
     submits=("big",),
     orders_in_clusters=3,
+    reported_at=NOW,
 )
 SCHEDULER = SchedulerInfo(
     id="s1",

@@ -166,6 +166,7 @@ class World:
             slots=1,
             version="0.1.0",
             started_at=T0,
+            reported_at=T0,
         )
         self.cluster.put(one, two, self.record, self.worker)
 
@@ -212,6 +213,7 @@ class World:
             decided_at=T0,
             epoch=7,
             run_id=command.run_id if isinstance(command, StartRun) else None,
+            kind="start_run",
         )
 
     def _backfill(self, command: CreateBackfill) -> Backfill:

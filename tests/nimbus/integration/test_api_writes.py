@@ -160,7 +160,13 @@ def test_a_command_can_be_asked_for_later(world: Any, api: httpx.Client) -> None
     world.deciding = False
     command = api.post("/cluster/abdicate", json={"reason": "x"}).json()["command_id"]
     outcome = CommandOutcome(
-        command=command, accepted=False, code="busy", message="no", decided_at=world.clock.time, epoch=8
+        command=command,
+        accepted=False,
+        code="busy",
+        message="no",
+        decided_at=world.clock.time,
+        epoch=8,
+        kind="start_run",
     )
     world.cluster.answer(outcome)
 

@@ -130,7 +130,13 @@ def fill(session: StoreSession, root: str) -> None:
         [
             w.ConsumeCommand(
                 CommandOutcome(
-                    command=answered, accepted=True, code="ok", message="", decided_at=NOW, epoch=EPOCH
+                    command=answered,
+                    accepted=True,
+                    code="ok",
+                    message="",
+                    decided_at=NOW,
+                    epoch=EPOCH,
+                    kind="start_run",
                 )
             )
         ],

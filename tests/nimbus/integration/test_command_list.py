@@ -74,6 +74,7 @@ def test_list_says_who_asked_from_where_and_why_and_keeps_it(
             epoch=7,
             submitted_by=queued.submitted_by,
             asked_by=queued.asked_by,
+            kind="start_run",
         )
     )
     (decided,) = api.get("/commands").json()["commands"]

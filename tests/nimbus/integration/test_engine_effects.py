@@ -244,6 +244,7 @@ def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, ev
         message="",
         decided_at=datetime(2026, 3, 1, tzinfo=UTC),
         epoch=1,
+        kind="start_run",
     )
     bench.history.set_down(True)
     bench.effects.start(ArchiveOutcomes((refusal,)))

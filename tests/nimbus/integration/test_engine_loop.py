@@ -341,6 +341,7 @@ def test_old_outcomes_are_forgotten_by_the_reign_at_most_once_a_minute(
             message="",
             decided_at=RECORD.updated_at,
             epoch=1,
+            kind="start_run",
         )
 
     bench.cluster.change(outcomes={CommandId("cmd-old"): old("cmd-old")})

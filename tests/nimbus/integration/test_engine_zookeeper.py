@@ -78,7 +78,14 @@ SPEC = PipelineSpec(
     ),
 )
 WORKER = WorkerInfo(
-    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
+    id=WorkerId("w1"),
+    host=HostId("h"),
+    hostname="h",
+    pid=1,
+    slots=2,
+    version="1",
+    started_at=NOW,
+    reported_at=NOW,
 )
 
 

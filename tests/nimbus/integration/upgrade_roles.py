@@ -19,7 +19,7 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.session import calls_on
-from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, TaskName, WorkerId
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -39,7 +39,6 @@ from nimbus.engine.decision import ArchiveRun
 from nimbus.engine.policy import Policy
 from tests.benchmark.engine.child import play
 from tests.benchmark.engine.engine_role import LONG, EngineRole
-from tests.benchmark.engine.shim import run_of
 
 EVERY_S = 0.2
 """Interval at which registrations and orders are read."""
@@ -117,7 +116,7 @@ class SchedulerRole(EngineRole):
 
     def _effect(self, effect: Any) -> None:
         if isinstance(effect, ArchiveRun):
-            run = self._reader.run(RunId(run_of(effect)))
+            run = self._reader.run(effect.run)
             if run is not None:
                 self._ended[run.id] = run.state.value
         super()._effect(effect)
@@ -165,9 +164,10 @@ class WorkerRole:
         self.session.close(LONG)
 
     def _publish(self, *, draining: bool) -> None:
+        now = datetime.now(UTC)
         info = WorkerInfo(
             id=self._id, host=HostId("h"), hostname="h", pid=os.getpid(), slots=SLOTS, version="1",
-            started_at=datetime.now(UTC), draining=draining, newest_schema=NEWEST_SCHEMA,
+            started_at=now, reported_at=now, draining=draining, newest_schema=NEWEST_SCHEMA,
         )  # fmt: skip
         self._registrations.publish_worker(info)
 

@@ -91,6 +91,7 @@ class Worker:
             draining=self.draining,
             newest_schema=NEWEST_SCHEMA,
             targets={TARGET: TARGET_SLOTS},
+            reported_at=START,
         )
         self.world.zookeeper.register(info)
 

@@ -39,7 +39,15 @@ NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 A, B, C = TaskName("a"), TaskName("b"), TaskName("c")
 W1 = WorkerId("w1")
 WORKER = WorkerInfo(
-    id=W1, host=HostId("h1"), hostname="one", pid=1, slots=2, version="0", started_at=NOW, draining=False
+    id=W1,
+    host=HostId("h1"),
+    hostname="one",
+    pid=1,
+    slots=2,
+    version="0",
+    started_at=NOW,
+    draining=False,
+    reported_at=NOW,
 )
 
 

@@ -49,10 +49,6 @@ def test_application_of_an_attempt_that_runs_is_named_once() -> None:
     assert remarks({"why": None, "attempts": [attempt]}) == "application app-1, ui http://driver:4040"
 
 
-def test_scheduler_of_an_earlier_release_tells_of_no_application() -> None:
-    assert remarks({"why": None, "attempts": [{"outcome": "failed", "progress": None}]}) == ""
-
-
 def test_each_attempt_that_has_ended_and_had_an_application_has_a_row() -> None:
     without = {**ENDED, "number": 2, "application": None, "history_url": None}
     nowhere = {**ENDED, "number": 3, "history_url": None}

@@ -40,6 +40,7 @@ def worker(name: str, host: str) -> WorkerInfo:
         slots=1,
         version="1",
         started_at=NOW,
+        reported_at=NOW,
     )
 
 

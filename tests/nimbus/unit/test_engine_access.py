@@ -246,7 +246,7 @@ def test_tokens_are_bounded_and_expired_ones_make_room() -> None:
     assert len(state.settings.tokens) == MOST_TOKENS
 
 
-def test_command_of_an_earlier_release_is_decided_as_before() -> None:
+def test_command_that_the_api_did_not_queue_is_decided() -> None:
     state = a_state()
     queued = QueuedCommand(
         id=CommandId("cmd-0000000001"), command=PausePipeline(pipeline=SUMS), submitted_at=NOW

@@ -49,6 +49,7 @@ def known(
         slots=slots,
         version="1",
         started_at=NOW,
+        reported_at=NOW,
     )
     state.put_workers([worker] if slots else [], at(NOW))
     state.put_pipeline(active(spec, schedule_position=NOW, updated_at=NOW))

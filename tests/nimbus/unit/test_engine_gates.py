@@ -45,6 +45,7 @@ WORKER = WorkerInfo(
     slots=10,
     version="1",
     started_at=NOW,
+    reported_at=NOW,
 )
 
 

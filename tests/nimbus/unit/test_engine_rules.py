@@ -82,6 +82,7 @@ def a_worker(name: str, *, slots: int = 1, draining: bool = False, load: float =
         started_at=NOW,
         draining=draining,
         load_average=load,
+        reported_at=NOW,
     )
 
 

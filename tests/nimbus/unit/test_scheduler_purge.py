@@ -223,7 +223,13 @@ def test_retention_of_history_leaves_only_the_note(stage: Stage) -> None:
 def test_retention_of_history_purges_outcomes_of_commands_too(stage: Stage, accepted: bool) -> None:
     for age in (OLD, YOUNG):
         outcome = CommandOutcome(
-            command=COMMAND, accepted=accepted, code="", message="", decided_at=NOW - age, epoch=1
+            command=COMMAND,
+            accepted=accepted,
+            code="",
+            message="",
+            decided_at=NOW - age,
+            epoch=1,
+            kind="start_run",
         )
         stage.history.store_outcomes([outcome])
 

@@ -223,7 +223,7 @@ def test_difference_of_clocks_is_that_of_the_first_and_the_last() -> None:
 
     worker = WorkerInfo(
         id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW,
-        clock_ahead_s=-4.0,
+        clock_ahead_s=-4.0, reported_at=NOW,
     )  # fmt: skip
 
     assert clocks_differ_s([one, unknown, other]) == 3.5

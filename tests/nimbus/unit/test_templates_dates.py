@@ -104,14 +104,6 @@ def test_template_that_names_the_interval_of_a_run_without_one_is_refused_with_a
     assert rendered("{% if " + name + " is defined %}x{% else %}all{% endif %}", without) == "all"
 
 
-def test_run_of_an_earlier_release_counts_by_the_offset_of_its_date() -> None:
-    context = date_values(datetime.fromisoformat("2026-03-30T06:00+02:00"), None, None)
-
-    assert rendered("{{ days(logical_date, -2) }}", context) == "2026-03-28 06:00:00+02:00"
-    with pytest.raises(TemplateError, match="earlier release"):
-        rendered("{{ tz }}", context)
-
-
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -33,7 +33,7 @@ TASK = TaskContext(
     release_root=Path("release"),
     fence_token="000001",
 )
-WITHOUT = replace(TASK, data_interval_start=None, data_interval_end=None, tz=None)
+WITHOUT = replace(TASK, data_interval_start=None, data_interval_end=None, tz="UTC")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,6 @@ def test_program_sees_interval_and_zone_in_its_environment() -> None:
     assert found.keys() - variables(WITHOUT).keys() == {
         "NIMBUS_DATA_INTERVAL_START",
         "NIMBUS_DATA_INTERVAL_END",
-        "NIMBUS_TZ",
     }
 
 
@@ -95,7 +94,7 @@ def test_context_of_a_task_has_the_interval_and_zone_of_its_order(
 ) -> None:
     bench = Bench(tmp_path)
     order = bench.order("task.py")
-    order = replace(order, data_interval=interval, timezone="Europe/Berlin" if interval else None)
+    order = replace(order, data_interval=interval, timezone="Europe/Berlin")
     file = tmp_path / "context.json"
     file.write_text(json.dumps(context_document(bench.startup().plan, order, tmp_path)))
     bench.close()
@@ -106,7 +105,7 @@ def test_context_of_a_task_has_the_interval_and_zone_of_its_order(
 
     context.cache_clear()
     if interval is None:
-        assert (found.data_interval_start, found.data_interval_end, found.tz) == (None, None, None)
+        assert (found.data_interval_start, found.data_interval_end) == (None, None)
     else:
         assert (found.data_interval_start, found.data_interval_end) == (interval.start, interval.end)
-        assert found.tz == "Europe/Berlin"
+    assert found.tz == "Europe/Berlin"
