@@ -527,7 +527,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
 
 def data_access(startup: Mapping[str, Any], nonce: str, endpoints: Sequence[str]) -> dict[str, Any] | None:
     """The bucket's access data for `nimbus.worker.data.signed`; None: outputs are in a folder."""
-    if startup.get("data_token") is None:
+    if startup["data_token"] is None:
         return None
     return {
         **{name: startup[name] for name in ("attempt", "pipeline", "release")},
@@ -622,7 +622,7 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     wheels = list(unpacked_wheels(release, folder / "wheels"))
     driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
     context = {**startup["context"], "release_root": str(release)}
-    if startup.get("data_token") is not None:
+    if startup["data_token"] is not None:
         context["output"] = str(folder / "output")
         places = {task: Path(place).name for task, place in context["inputs"].items()}
         context["inputs"] = {task: str(folder / "inputs" / name) for task, name in places.items()}

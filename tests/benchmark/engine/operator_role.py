@@ -14,7 +14,7 @@ from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
 from tests.benchmark.engine.shapes import digest_of
 from tests.benchmark.leader.clock import now_ns
-from tests.outcomes import await_outcome
+from tests.nimbus.outcomes import await_outcome
 
 LONG = timedelta(seconds=30)
 _THREADS = 8

@@ -109,7 +109,7 @@ def materialised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
     remove_tree(root)
 
 
-def test_record_of_a_tree_that_an_earlier_release_wrote_is_read() -> None:
+def test_record_of_a_tree_stays_as_it_is_stored() -> None:
     stored = (
         b"BSTREE1\n"
         + bytes.fromhex("0eb8fab4d9ee9e289608da94f78169976400106f02fc3c4ef511a7fb8cb288ca")

@@ -187,25 +187,6 @@ def test_status_warns_of_clocks_that_differ(
     assert ("those of schedulers and workers differ by 900.0 s" in shown) is warns
 
 
-def test_status_of_a_scheduler_of_the_release_before_is_shown_without_a_schema(
-    nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    get = Api.get
-
-    def older(api: Api, path: str, *rest: Any, **more: Any) -> Any:
-        answer = get(api, path, *rest, **more)
-        new = ("cluster_schema", "newest_schema", "older")
-        return {key: value for key, value in answer.items() if key not in new}
-
-    monkeypatch.setattr(Api, "get", older)
-
-    shown = nimbus("cluster", "status")
-
-    assert shown.exit_code == 0
-    assert "answered by" in shown.stdout
-    assert "schema" not in shown.stdout
-
-
 def test_show_says_why_a_task_waits_and_draws_the_attempts(world: Any, nimbus: Invoke) -> None:
     world.failed("r1")
 

@@ -331,7 +331,7 @@ def test_half_an_import_can_be_destroyed_and_half_a_removal_cannot_be_imported_o
         assert (tree.unfinished(), tree.counts()) == ("destroy", {"unfinished": 1})
 
 
-def test_lone_command_and_schema_of_the_release_before_are_imported(stage: Stage) -> None:
+def test_lone_command_and_schema_are_imported(stage: Stage) -> None:
     commands = {"commands": b"", "commands/cmd-0000000001": b"{}"}
     state = moving.ClusterState(nodes=commands | {"outcomes": b""}, epoch=EPOCH, schema=1)
     with opened(stage.new) as (session, settings):

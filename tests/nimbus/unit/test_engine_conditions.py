@@ -7,12 +7,11 @@ from typing import get_args
 
 import pytest
 
-from nimbus import records
 from nimbus.domain import commands as c
 from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillState
-from nimbus.domain.commands import Command, PausePipeline, SetVariable
+from nimbus.domain.commands import Command, SetVariable
 from nimbus.engine.rules.conditions import target_of
 from tests.nimbus.command_cases import CASES, Case
 from tests.nimbus.property.test_command_kills import a_bench
@@ -99,15 +98,3 @@ def test_of_two_with_the_same_revision_in_one_batch_the_first_is_done() -> None:
     assert [world.outcomes[key].code for key in keys] == ["ok", "changed"]
     assert world.settings.variables == {"day": "2"}
     assert len(bench.cluster.commits) == before + 1
-
-
-def test_a_command_of_the_release_before_has_no_condition() -> None:
-    body = records.CommandBody(
-        command=PausePipeline(pipeline=c.PipelineName("p")),
-        submitted_at="2026-03-01T12:00:00+00:00",
-        submitted_by="me",
-    )
-    stored = records.COMMAND.encode(body).replace(b'"if_match":[],', b"")
-    assert b"if_match" not in stored
-
-    assert records.COMMAND.decode(stored, "commands/cmd-1") == body

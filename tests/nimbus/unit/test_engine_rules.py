@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -202,15 +201,6 @@ def test_outcome_of_an_activation_names_the_release_that_is_active_from_then_on(
 
     assert isinstance(consumed, w.ConsumeCommand)
     assert consumed.outcome.names == {"release": DIGEST}
-
-
-def test_outcome_of_the_release_before_is_read_without_names() -> None:
-    (consumed,) = decide(known(PausePipeline(pipeline=PipelineName("other")))).writes
-    assert isinstance(consumed, w.ConsumeCommand)
-    body = json.loads(OUTCOME.encode(consumed.outcome))
-    del body["names"]
-
-    assert OUTCOME.decode(json.dumps(body).encode(), "outcome").names == {}
 
 
 def test_asking_twice_starts_one_run() -> None:

@@ -108,8 +108,8 @@ def test_output_that_is_not_kept_stays_so_when_the_end_is_said_in_other_words(
     assert bool(second["not_flushed"]) is said_again
 
 
-def test_startup_document_of_a_release_before_buckets_means_a_folder() -> None:
-    assert bootstrap.data_access({"attempt": "run1.task.1"}, "nonce", ()) is None
+def test_startup_document_without_a_token_for_data_means_a_folder() -> None:
+    assert bootstrap.data_access({"attempt": "run1.task.1", "data_token": None}, "nonce", ()) is None
 
 
 def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -118,7 +118,12 @@ def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -
     door.files["release.tar"] = archive
     (where / bootstrap.DATA_MARK).touch()
     context = {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}}
-    startup = {"release_sha256": hashlib.sha256(archive).hexdigest(), "driver": {}, "context": context}
+    startup = {
+        "release_sha256": hashlib.sha256(archive).hexdigest(),
+        "driver": {},
+        "context": context,
+        "data_token": None,
+    }
     return bootstrap.make_folder(startup, door) / "release"
 
 
@@ -170,6 +175,7 @@ def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
     startup = {
         "release_sha256": hashlib.sha256(archive).hexdigest(),
         "driver": {},
+        "data_token": None,
         "context": {"output": str(output), "inputs": {}},
     }
 
