@@ -13,6 +13,7 @@ from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.alerts import webhook
 from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import AlertState
@@ -113,7 +114,7 @@ class DoomedRole(alert_leader.AlertingRole):
         self._specs[RELEASE.digest] = SPEC
 
     def _store(self, leadership: Leadership) -> LeaderStore:
-        store = DoomedStore(self.session, self._root, leadership.token)
+        store = DoomedStore(calls_on(self.session), self._root, leadership.token)
         store.doom = self._doom
         return store
 

@@ -131,7 +131,7 @@ class CountedRole(EngineRole):
         self._specs = {digest_of(spec): spec for spec in (SPEC, NEWER)}
 
     def _store(self, leadership: Leadership) -> LeaderStore:
-        store = CountedStore(self.session, self._root, leadership.token)
+        store = CountedStore(calls_on(self.session), self._root, leadership.token)
         store.count(self._steps)
         return store
 

@@ -147,7 +147,7 @@ class Scheduler:
         self.election.add_to_leader_lock_queue()
 
     def _store(self, leadership: Leadership) -> TreeLeaderStore:
-        return CountingStore(self.session, self.root, leadership.token)
+        return CountingStore(calls_on(self.session), self.root, leadership.token)
 
     def _leads(self) -> bool:
         return self.election.is_leader()
