@@ -109,6 +109,7 @@ def test_scheduler_that_cannot_listen_stops_without_further_errors() -> None:
             info=part("report").info,
             publish_readiness=lambda _info: None,
             quarantine=lambda _found: None,
+            stand=lambda _stands: None,
             metrics=ReadinessMetrics(CollectorRegistry()),
         ),
         announcer=part("announcer"),
