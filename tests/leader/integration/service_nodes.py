@@ -22,6 +22,8 @@ from leader.elector import Electable
 from leader.flink.service import LeaderElection, LeaderElectionService
 
 LONG = timedelta(seconds=10)
+Published = Callable[[str], tuple[str, int, UUID, str] | None]
+"""Reads what is published for a component: participant, epoch, session, address."""
 
 
 class Contender:

@@ -32,12 +32,6 @@ class Quiet:
 
 
 @pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
 def queue(proxy: FaultProxy, zk_root: str) -> Iterator[LeaderLockQueue]:
     """The queue of participant `a`, which retries soon after a refusal."""
     session = ZooKeeperSession(ZooKeeperConfig(hosts=proxy.hosts, session_timeout=timedelta(seconds=3)))

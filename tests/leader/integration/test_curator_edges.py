@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -21,24 +21,6 @@ from tests.leader.integration.curator.participants import Participants
 
 SHORT = timedelta(seconds=1.5)
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
-def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
-    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
-        yield made
-
-
-@pytest.fixture
-def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
-    with Participants(zookeeper.hosts, zk_root) as made:
-        yield made
 
 
 def _of_a_latch(request: Request) -> bool:

@@ -7,7 +7,7 @@ such as etcd's compaction, because ZooKeeper keeps no history.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -33,18 +33,6 @@ from tests.leader.integration.curator.latches import LONG, PATIENT, end_session
 from tests.leader.integration.curator.participants import Participants
 
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
-def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
-    with Participants(zookeeper.hosts, zk_root) as made:
-        yield made
 
 
 def _leader(participants: Participants) -> str | None:

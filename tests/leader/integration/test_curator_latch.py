@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 
@@ -24,36 +24,10 @@ from leader.zookeeper.session import SessionState
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import Direction, FaultProxy
 from tests.leader.integration.curator.hand_driven import HandDriven
-from tests.leader.integration.curator.latches import LONG, PATIENT, Latches, Member, end_session, wipe
+from tests.leader.integration.curator.latches import LONG, PATIENT, Latches, Member, end_session
 
 Eventually = Callable[..., None]
 TEN = 10
-
-
-@pytest.fixture
-def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
-    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
-        yield made
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
-def own_latches(own_zookeeper: ZooKeeperServer) -> Iterator[Latches]:
-    """Latches on a server that the test may wipe."""
-    with Latches(own_zookeeper.hosts, "/latch") as made:
-        yield made
-
-
-@pytest.fixture
-def far_latches(proxy: FaultProxy, zk_root: str) -> Iterator[Latches]:
-    """Latches whose server is out of reach whenever the test takes `proxy` down."""
-    with Latches(proxy.hosts, f"{zk_root}/latch") as made:
-        yield made
 
 
 def _one_leads(latches: Latches, eventually: Eventually) -> Member:
@@ -91,22 +65,24 @@ def test_the_leader_of_a_queue_that_does_not_exist_is_nobody(latches: Latches) -
     assert member.latch.get_participants() == []
 
 
-def test_a_queue_that_is_gone_with_the_whole_ensemble_is_made_again(
-    own_latches: Latches, own_zookeeper: ZooKeeperServer, eventually: Eventually
+def test_a_queue_that_is_gone_with_all_sessions_is_made_again(
+    far_latches: Latches, proxy: FaultProxy, latches: Latches, eventually: Eventually
 ) -> None:
-    """testGetChildrenHitsNoNode"""
-    first, second = own_latches.queued(2, eventually, own_sessions=True)
+    """testGetChildrenHitsNoNode: Curator's test starts an empty server at the old port."""
+    first, second = far_latches.queued(2, eventually, own_sessions=True)
     eventually(lambda: first.words == ["is"])
 
-    wipe(own_zookeeper)
+    proxy.take_down()
+    for member in (first, second):
+        end_session(latches.hosts, member.session)
+    latches.shared.client.delete(latches.path)
+    proxy.heal()
 
     eventually(lambda: first.words[:2] == ["is", "not"], what="the first is told that it lost")
-    eventually(lambda: len(own_latches.nodes()) == 2, what="both queue again")
-    leader = _one_leads(own_latches, eventually)
+    eventually(lambda: len(latches.nodes()) == 2, what="both queue again")
+    leader = _one_leads(far_latches, eventually)
     eventually(lambda: leader.words[-1] == "is")
-    first_in_line = next(
-        member for member in (first, second) if member.latch.own_node == own_latches.nodes()[0]
-    )
+    first_in_line = next(member for member in (first, second) if member.latch.own_node == latches.nodes()[0])
     assert leader is first_in_line
 
 

@@ -35,31 +35,6 @@ from tests.leader.integration.curator.participants import Candidate, Participant
 Eventually = Callable[..., None]
 
 
-@pytest.fixture
-def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
-    with Participants(zookeeper.hosts, zk_root) as made:
-        yield made
-
-
-@pytest.fixture
-def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
-    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
-        yield made
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
-def far_participants(proxy: FaultProxy, zk_root: str) -> Iterator[Participants]:
-    """Participants whose server is out of reach whenever the test takes `proxy` down."""
-    with Participants(proxy.hosts, zk_root) as made:
-        yield made
-
-
 def test_an_interrupted_leader_releases_the_lock_and_queues_again(
     participants: Participants, eventually: Eventually
 ) -> None:

@@ -44,18 +44,6 @@ def curator(jvm: JvmGateway, zookeeper: ZooKeeperServer) -> Iterator[Curator]:
         latch.client.close()
 
 
-@pytest.fixture
-def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
-    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
-        yield made
-
-
-@pytest.fixture
-def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
-    with Participants(zookeeper.hosts, zk_root) as made:
-        yield made
-
-
 def _ids(latches: Latches) -> list[tuple[str, bool]]:
     return [(view.participant.id, view.is_leader) for view in read_latches(latches.shared, latches.path)]
 
@@ -192,6 +180,7 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
     theirs.close()
     eventually(lambda: ours.leads and len(ours.epochs) == 2)
     assert ours.epochs[1] > ours.epochs[0]
+    eventually(lambda: ours.queue.get_leader() is not None, what="it is published")
     info = ours.queue.get_leader()
     assert info is not None
     assert (info.participant.id, info.epoch) == ("ours", ours.epochs[1])

@@ -93,16 +93,6 @@ def members(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., 
         member.stop()
 
 
-@pytest.fixture
-def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """An operator's client, with its own session."""
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
-    yield client
-    client.stop()
-    client.close()
-
-
 def _queue_up(members: Callable[[str], Member], eventually: Eventually, *names: str) -> list[Member]:
     """Start members one after the other, so that they queue in this order."""
     joined: list[Member] = []
@@ -112,46 +102,6 @@ def _queue_up(members: Callable[[str], Member], eventually: Eventually, *names: 
         joined.append(member)
         eventually(lambda: len(joined[0].queue.get_all_participants()) == len(joined), what=f"{name} queues")
     return joined
-
-
-def test_of_three_who_queue_the_first_leads_and_all_see_the_same_queue(
-    members: Callable[[str], Member], eventually: Eventually, zk_root: str
-) -> None:
-    first, second, third = _queue_up(members, eventually, "a", "b", "c")
-    eventually(first.queue.is_leader, what="the first leads")
-    eventually(lambda: third.queue.status().position == 2, what="the third knows its place")
-
-    views = third.queue.get_all_participants()
-    leader = second.queue.get_leader()
-
-    assert [(view.participant.id, view.position, view.is_leader) for view in views] == [
-        ("a", 0, True),
-        ("b", 1, False),
-        ("c", 2, False),
-    ]
-    assert read_participants(first.session, zk_root) == views
-    assert leader is not None
-    assert leader.participant.id == "a"
-    assert leader.epoch == 1
-    assert [m.queue.is_leader() for m in (first, second, third)] == [True, False, False]
-    assert third.queue.status().phase is Phase.QUEUED
-
-
-def test_when_the_leader_closes_the_next_leads_in_a_higher_epoch(
-    members: Callable[[str], Member], eventually: Eventually
-) -> None:
-    first, second, third = _queue_up(members, eventually, "a", "b", "c")
-    eventually(first.queue.is_leader)
-
-    first.queue.close(LONG)
-
-    assert first.told == [("elected", 1), ("revoked", 1)]
-    assert not first.queue.is_leader()
-    assert first.queue.status().phase is Phase.CLOSED
-    eventually(second.queue.is_leader, what="the second leads")
-    eventually(lambda: second.told == [("elected", 2)], what="the second is told")
-    assert not third.told
-    eventually(lambda: [v.participant.id for v in third.queue.get_all_participants()] == ["b", "c"])
 
 
 def test_who_takes_its_time_to_be_told_goes_on_proving_that_it_leads(
@@ -245,44 +195,6 @@ def test_a_guard_that_hangs_means_no_and_hangs_nobody_else(
         assert hanging.told == []
     finally:
         release.set()
-
-
-def test_who_cannot_take_the_lead_does_not_keep_it(
-    members: Callable[[str], Member], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    member = members("a")
-    raised = threading.Event()
-
-    def elected(leadership: Leadership) -> None:
-        if not raised.is_set():
-            raised.set()
-            raise OSError("disk full")
-        member.told.append(("elected", leadership.epoch))
-
-    monkeypatch.setattr(member, "elected", elected)
-    member.queue.add_to_leader_lock_queue()
-
-    eventually(lambda: len(member.told) == 2, what="revoked, then elected anew")
-    assert member.told[0] == ("revoked", 1)
-    assert member.told[1][0] == "elected"
-    assert member.told[1][1] > 1
-    assert "disk full" in member.reasons[0]
-
-
-def test_a_leader_that_abdicates_goes_to_the_end_of_the_queue(
-    members: Callable[[str], Member], eventually: Eventually
-) -> None:
-    first, second = _queue_up(members, eventually, "a", "b")
-    eventually(first.queue.is_leader)
-    old = first.queue.get_all_participants()[0].node
-
-    first.queue.abdicate("moved by an operator")
-
-    eventually(second.queue.is_leader)
-    eventually(lambda: [v.participant.id for v in second.queue.get_all_participants()] == ["b", "a"])
-    assert old not in [view.node for view in second.queue.get_all_participants()]
-    assert first.reasons == ["moved by an operator"]
-    eventually(lambda: first.told == [("elected", 1), ("revoked", 1)], what="the first is told")
 
 
 def test_a_leader_whose_session_is_closed_at_the_server_is_deposed_and_queues_again(

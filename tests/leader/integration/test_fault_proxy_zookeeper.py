@@ -18,12 +18,6 @@ SOON = timedelta(seconds=10)
 
 
 @pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
 def connect() -> Iterator[Callable[[str], KazooClient]]:
     made: list[KazooClient] = []
 

@@ -41,12 +41,6 @@ class Told:
 
 
 @pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
 def connect(proxy: FaultProxy) -> Iterator[Connect]:
     made: list[ZooKeeperSession] = []
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from leader import LeaderError, Phase, SessionState, Verdict, read_leader
+from leader import LeaderError, SessionState, Verdict, read_leader
 from leader.clock import boottime
 from leader.core.latch import model as m
 from leader.zookeeper.executor import SessionExecutor
@@ -31,24 +31,6 @@ from tests.thorough import thorough
 
 SHORT = timedelta(seconds=2)
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
-    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
-        yield made
-
-
-@pytest.fixture
-def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
-    with Participants(zookeeper.hosts, zk_root) as made:
-        yield made
-
-
-@pytest.fixture
-def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
-    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
-        yield made
 
 
 # --- the latch's node, watches, listeners ---------------------------------------------------------
@@ -375,31 +357,3 @@ def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
 
     eventually(lambda: made[1].words == ["elected"], what="the one that is ready leads")
     assert made[0].told == made[2].told == []
-
-
-def test_a_guard_that_raises_then_hangs_then_agrees_elects_once(
-    participants: Participants, eventually: Eventually
-) -> None:
-    release = threading.Event()
-    moods = iter(["raise", "hang"])
-    one = participants.candidate("a", guard_timeout=timedelta(milliseconds=200))
-
-    def guard() -> Verdict:
-        mood = next(moods, "agree")
-        if mood == "raise":
-            raise LookupError("no such release")
-        if mood == "hang":
-            release.wait(60)
-        return Verdict(True)
-
-    one.guard = guard
-    try:
-        one.queue.add_to_leader_lock_queue()
-        eventually(lambda: "no answer" in (one.queue.status().last_abdication or ""), what="it hangs")
-        assert one.told == []
-        assert not one.leads
-    finally:
-        release.set()
-
-    eventually(lambda: one.words == ["elected"])
-    assert one.queue.status().phase is Phase.LEADING

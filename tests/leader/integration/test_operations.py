@@ -245,26 +245,6 @@ def test_nothing_can_be_asked_where_nobody_leads(election: Election, zookeeper: 
     assert election.run("doctor").exit_code == 1
 
 
-def test_who_is_not_ready_yields_to_who_is_though_its_guard_would_say_yes(election: Election) -> None:
-    election.queue_up("a", "b", "c")
-    election.queues["b"].publish_readiness(False, missing=2, missing_bytes=10, reasons=("2 files",))
-    election.queues["c"].publish_readiness(True)
-    election.eventually(
-        lambda: (
-            [
-                view.card.rank.unready if view.card else None
-                for view in election.queues["a"].get_all_participants()
-            ]
-            == [1, 2, 0]
-        )
-    )
-
-    election.stop("a")
-
-    election.leads("c")
-    assert "yields to c" in (election.queues["b"].status().last_abdication or "")
-
-
 def test_a_reserve_yields_to_who_is_ready_and_leads_when_there_is_nobody_else(election: Election) -> None:
     reserve = election.join("reserve", priority=-1)
     election.leads("reserve")

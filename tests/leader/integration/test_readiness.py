@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from leader import Verdict, next_in_line
-from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.leader.integration.curator.participants import Participants
 
 Eventually = Callable[..., None]
 NO = Verdict(False, ("not synced",))
 DEGRADED = Verdict(True, ("release 3 is nowhere",), degraded=True)
-
-
-@pytest.fixture
-def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
-    with Participants(zookeeper.hosts, zk_root) as made:
-        yield made
 
 
 def test_a_change_of_readiness_is_seen_by_the_others_and_changes_who_is_next(
@@ -42,6 +35,7 @@ def test_a_change_of_readiness_is_seen_by_the_others_and_changes_who_is_next(
     leader.queue.close(timedelta(seconds=30))
     eventually(second.queue.is_leader, within_s=30, what="the ready one leads")
     assert first.told == []
+    assert "yields to c" in (first.queue.status().last_abdication or "")
 
 
 @pytest.mark.parametrize("verdict", [NO, DEGRADED])

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 from kazoo.security import make_acl
 
 from leader import (
@@ -23,60 +21,16 @@ from leader import (
     ElectionPaths,
     ElectionStateError,
     Elector,
-    LeaderError,
     Participant,
     Verdict,
 )
 from leader.elector import Electable
 from leader.factory import ElectorSetup, make_elector
 from leader.flink.service import LeaderElectionService
-from leader.protocol.terms import decode_component
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests.leader.integration.service_nodes import LONG, Contender, Node
+from tests.leader.integration.service_nodes import LONG, Contender, Node, Published
 
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Node]]:
-    """Makes participants of one election, and ends them all."""
-    made: list[Node] = []
-
-    def make(name: str, **settings: Any) -> Node:
-        made.append(Node(zookeeper.hosts, zk_root, name, **settings))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.end()
-
-
-@pytest.fixture
-def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """An operator's client, with its own session."""
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
-def published(operator: KazooClient, zk_root: str) -> Callable[[str], tuple[str, int, UUID, str] | None]:
-    """Reads the published information of a component: participant, epoch, session, address."""
-
-    def read(component: str) -> tuple[str, int, UUID, str] | None:
-        path = ElectionPaths(zk_root).component(component)
-        try:
-            info = decode_component(operator.get(path)[0], path)
-        except (NoNodeError, LeaderError):
-            return None
-        return (info.participant_id, info.epoch, info.session, info.address)
-
-    return read
-
-
-Published = Callable[[str], tuple[str, int, UUID, str] | None]
 
 
 def test_all_components_are_granted_one_session_id_and_publish_their_addresses(

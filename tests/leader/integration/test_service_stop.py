@@ -3,67 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 
 from leader import (
     ElectionPaths,
     ElectionStateError,
-    LeaderError,
 )
-from leader.protocol.terms import decode_component
-from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests.leader.integration.service_nodes import LONG, Node
+from tests.leader.integration.service_nodes import LONG, Node, Published
 
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Node]]:
-    """Makes participants of one election, and ends them all."""
-    made: list[Node] = []
-
-    def make(name: str, **settings: Any) -> Node:
-        made.append(Node(zookeeper.hosts, zk_root, name, **settings))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.end()
-
-
-@pytest.fixture
-def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """An operator's client, with its own session."""
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
-def published(operator: KazooClient, zk_root: str) -> Callable[[str], tuple[str, int, UUID, str] | None]:
-    """Reads the published information of a component: participant, epoch, session, address."""
-
-    def read(component: str) -> tuple[str, int, UUID, str] | None:
-        path = ElectionPaths(zk_root).component(component)
-        try:
-            info = decode_component(operator.get(path)[0], path)
-        except (NoNodeError, LeaderError):
-            return None
-        return (info.participant_id, info.epoch, info.session, info.address)
-
-    return read
-
-
-Published = Callable[[str], tuple[str, int, UUID, str] | None]
 
 
 def test_stop_revokes_and_after_it_nothing_is_told(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -24,16 +24,6 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 SESSION = timedelta(seconds=4)
 LONG = timedelta(seconds=10)
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """An operator's client, with its own session."""
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
-    yield client
-    client.stop()
-    client.close()
 
 
 def test_a_session_that_reaches_no_server_says_where_it_looked() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -18,7 +17,6 @@ from leader.errors import ZooKeeperUnavailableError
 from leader.latch import CloseMode, LatchConfig, LatchState, LeaderLatch
 from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
-from nimbus.localstack.zookeeper import ZooKeeperServer
 
 LONG = timedelta(seconds=20)
 PATIENT = timedelta(seconds=6)
@@ -177,28 +175,3 @@ def end_session(hosts: str, session: ZooKeeperSession) -> None:
     thief.stop()
     with suppress(Exception):
         thief.close()
-
-
-def wipe(server: ZooKeeperServer) -> None:
-    """Delete the server's data, and with them every session.
-
-    The server refuses clients that have seen a higher zxid than its own, so this function writes until it is
-    high enough. In production, the operator restarts the clients.
-    """
-    past = zxid(server)
-    server.kill()
-    shutil.rmtree(server.data_dir / "data")
-    server.start()
-    writer = KazooClient(hosts=server.hosts)
-    writer.start(timeout=LONG.total_seconds())
-    while zxid(server) <= past:
-        for _ in range(50):
-            writer.set("/zookeeper", b"")
-    writer.stop()
-    writer.close()
-
-
-def zxid(server: ZooKeeperServer) -> int:
-    """Id of the last transaction of a running server."""
-    line = next(line for line in server.ask("srvr").splitlines() if line.startswith(b"Zxid:"))
-    return int(line.removeprefix(b"Zxid:"), 16)
