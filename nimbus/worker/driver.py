@@ -12,8 +12,10 @@ import builtins
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 EXIT_NOT_STARTED = 75
 """Exit code of a driver that got no "go", and of a runner whose claim was refused: user code did not run."""
+_MOST_SIGNALS = 1 << 16
+"""As many as a pipe holds."""
 _EXIT_AFTER_MAIN = "spark.submit.callSystemExitOnMainExit"
 """Without it, the JVM of a jar waits for ever for threads that are not daemons."""
 
@@ -142,14 +146,17 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> int:
     book = FlowBook(sys.stdout)
     stop_progress = _start_progress(folder, book) if plan.starts_spark else _nothing
     check_output = _watch_output() if plan.starts_spark else _nothing
-    driver = os.getpid()
+    driver, told_to_end = os.getpid(), _note_signals()
     status = completed(partial(_run_task, plan, book))
     if os.getpid() != driver:
         return status
+    is_cut_short = status == 0 and told_to_end()
     stop_progress()
     if plan.starts_spark:
         _stop_spark()
-    if status == 0:
+    if is_cut_short:  # in the form of an exception, so that it becomes the reason
+        sys.stderr.write("SystemExit: SIGTERM told the task to end before its code had ended\n")
+    elif status == 0:
         check_output()
         sys.stdout.flush()
         # Written last: a process that ends early (os._exit, native code) must not look like a success.
@@ -240,6 +247,24 @@ def _start_progress(folder: Path, book: FlowBook) -> Callable[[], None]:
     thread = ProgressThread(folder / "work" / "progress.json", book.figures)
     thread.start()
     return thread.close
+
+
+def _note_signals() -> Callable[[], bool]:
+    """Note the signals that handlers of the task take. Without a handler, SIGTERM ends the process.
+
+    Returns:
+        True if a SIGTERM came. An event loop of the task that handles signals itself hides it.
+    """
+    reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=partial(signal.set_wakeup_fd, -1))
+
+    def told_to_end() -> bool:
+        with suppress(BlockingIOError):
+            return signal.SIGTERM in os.read(reads, _MOST_SIGNALS)
+        return False
+
+    return told_to_end
 
 
 def _watch_output() -> Callable[[], None]:

@@ -281,16 +281,17 @@ class Executor:
         if end.fault:
             verdict = Verdict(Outcome.REFUSED, f"the driver cannot begin: {end.fault}", None)
         else:
+            is_not_ordered, is_program = held.ordered is Ordered.NOT, held.order.order.task.kind.is_program
+            came_to_its_end = held.folder.came_to_its_end() if is_not_ordered else held.was_done
+            is_clear = end.status == 0 and (came_to_its_end or is_program)
             verdict = judge(
                 end.status,
                 ordered=held.ordered,
-                came_to_its_end=held.was_done
-                if held.ordered is not Ordered.NOT
-                else held.folder.came_to_its_end(),
-                is_program=held.order.order.task.kind.is_program,
+                came_to_its_end=came_to_its_end,
+                is_program=is_program,
                 exceeded=held.exceeded,
                 timeout=held.order.order.timeout,
-                log_tail="" if end.status == 0 else log_tail(held.folder),
+                log_tail="" if is_clear else log_tail(held.folder),
                 oom_killer=end.status != 0 and procfs.oom_kills() > held.oom_kills,
             )
         if verdict.outcome is not Outcome.SUCCEEDED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +26,22 @@ from pathlib import Path
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 """
 RUNS_IN_MAIN = ANSWERS_WITH_ZERO + "Path(sys.argv[1]).touch()\nwhile True:\n    time.sleep(0.02)\n"
+TELLS_ITS_PID = """
+import os
+from nimbus.task import context
+(context().output / "pid").write_text(str(os.getpid()))
+"""
+ENDS_ITS_CHILDREN = """
+import multiprocessing
+fork = multiprocessing.get_context("fork")
+ready = fork.Event()
+child = fork.Process(target=lambda: (ready.set(), time.sleep(60)))
+child.start()
+ready.wait()
+child.terminate()
+child.join()
+assert child.exitcode == 0, "it inherits the handler"
+"""
 RUNS_IN_A_THREAD = (
     ANSWERS_WITH_ZERO
     + """
@@ -144,6 +161,27 @@ def test_task_that_answers_its_timeout_with_exit_code_0_has_timed_out(
     run(RUNS_IN_MAIN, str(tmp_path / "runs"), timeout=timedelta(seconds=3))
 
     assert bench.await_end().outcome is Outcome.TIMED_OUT
+
+
+def test_task_that_answers_a_signal_of_others_with_exit_code_0_has_failed(
+    bench: Bench, run: Run, tmp_path: Path
+) -> None:
+    run(TELLS_ITS_PID + RUNS_IN_MAIN, str(tmp_path / "runs"))
+    eventually((tmp_path / "runs").exists, "the task runs")
+
+    os.kill(int((bench.data / "bench/run1/task/1/pid").read_text()), signal.SIGTERM)
+
+    end = bench.await_end()
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 0)
+    assert "SIGTERM told the task to end" in end.reason
+
+
+def test_signal_to_a_child_does_not_fail_a_task(bench: Bench, run: Run) -> None:
+    run(ANSWERS_WITH_ZERO + ENDS_ITS_CHILDREN)
+
+    end = bench.await_end()
+
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
 
 
 def test_threads_and_exit_handlers_of_a_task_end_before_its_attempt(bench: Bench, run: Run) -> None:
