@@ -17,7 +17,7 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 FORCED = 70
-"""Exit code when shutdown did not end in time."""
+"""Exit code when shutdown did not end in time, or a thread failed."""
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _SETTLED_S = 1.0
 """Pause after the start before `warm_up`. A scheduler has taken its role by then, and is idle."""
@@ -32,9 +32,10 @@ def run_until_signal(
 ) -> int:
     """Start, wait for SIGTERM or SIGINT, stop. A second Ctrl-C, or the limit, ends the process at once.
 
-    Main thread only. Returns the exit code: 0, also after a signal, because a requested end is no failure.
-    The caller ends the process with it. The limit applies until then, because a remaining thread can keep an
-    interpreter from ending.
+    Main thread only. Returns the exit code: 0, also after a signal, because a requested end is no failure. An
+    exception that ends a thread has the effect of a signal, and the code is 70: a supervisor starts a process
+    again, not a thread. The caller ends the process with the code. The limit applies until then, because a
+    remaining thread can keep an interpreter from ending.
 
     Args:
         start: Starts everything, and returns when it runs.
@@ -42,8 +43,16 @@ def run_until_signal(
         limit: Longest time from the signal to the end of the process.
         warm_up: Work that the first user would wait for. It is called a second after the start.
     """
-    asked = threading.Event()
+    asked, failed = threading.Event(), threading.Event()
     force = _ForcedEnd(limit)
+
+    def thread_failed(args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread is not None else "unknown"
+        _log.error("thread_failed", thread=name, exc_info=args.exc_value)
+        if not asked.is_set():
+            failed.set()
+        force.begin()
+        asked.set()
 
     def hear(number: signal.Signals) -> None:
         if not asked.is_set():
@@ -52,6 +61,7 @@ def run_until_signal(
         asked.set()
 
     with _signals(hear):
+        threading.excepthook = thread_failed
         try:
             start()
             if not asked.wait(_SETTLED_S):
@@ -61,7 +71,7 @@ def run_until_signal(
             force.begin()
             stop()
     _log.info("shutdown_done")
-    return 0
+    return FORCED if failed.is_set() else 0
 
 
 def shutdown_step(name: str, step: Callable[[], object]) -> None:

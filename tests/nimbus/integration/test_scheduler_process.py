@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -60,6 +61,28 @@ def test_a_signal_that_another_thread_takes_is_not_lost() -> None:
     out, _ = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, "started\nstopping\n")
+
+
+def test_exception_that_ends_a_thread_stops_the_process_in_order_with_70() -> None:
+    process = daemon(start="threading.Thread(target=lambda: 1 / 0, name='some-thread').start()")
+
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (70, "started\nstopping\n")
+    (failed,) = (json.loads(said) for said in err.splitlines() if "thread_failed" in said)
+    assert failed["thread"] == "some-thread"
+    assert "ZeroDivisionError" in failed["exception"]
+
+
+def test_thread_that_fails_while_the_process_stops_is_logged_alone() -> None:
+    process = daemon(stop="late = threading.Thread(target=lambda: 1 / 0); late.start(); late.join()")
+    assert line(process.stdout) == "started"
+
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert "thread_failed" in err
 
 
 def test_sigterm_while_stopping_changes_nothing() -> None:
