@@ -10,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from blobsync import ObjectInfo, collect, publish
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.collection import run
 from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.decision import CollectionPolicy
 from blobsync.publishing.publisher import PublishedRelease
@@ -97,7 +100,8 @@ def test_release_that_is_published_again_while_two_collectors_delete_it_is_whole
     assert not list(store.list("leases/"))
 
 
-def test_collection_waits_for_a_publish_within_its_patience() -> None:
+def test_collection_waits_for_a_publish_within_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PAUSE_S", 0.01)
     passed = timedelta(0)
 
     def now() -> datetime:

@@ -47,7 +47,7 @@ from tests.s3_proxy.proxy import FaultProxy
 
 MIB = 1 << 20
 DATA = random.Random(4).randbytes(3 * MIB + 17)
-QUICK = timedelta(seconds=2)
+QUICK = timedelta(seconds=1)
 
 MakeStore = Callable[..., S3ObjectStore]
 

@@ -330,7 +330,7 @@ def test_publish_gives_up_on_an_outage_within_its_deadline(root: Path) -> None:
     store.unavailable = True
 
     with pytest.raises(StoreUnavailableError):
-        upload(store, root, retry=replace(QUICK, deadline=timedelta(seconds=1)))
+        upload(store, root, retry=replace(QUICK, deadline=timedelta(milliseconds=200)))
 
 
 def test_first_error_ends_the_others(root: Path) -> None:

@@ -7,11 +7,13 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from blobsync.s3 import connection as s3_connection
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
 from blobsync.s3.endpoint import Endpoint
 from blobsync.s3.messages import HttpError, StaleConnectionError
@@ -60,6 +62,12 @@ def say() -> Iterator[Say]:
         each.close()
     for thread in threads:
         thread.join(10)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a second of the connection a tenth of a second."""
+    monkeypatch.setattr(s3_connection, "_TICK_S", 0.1)
 
 
 def ask(connection: Connection) -> bytes:
@@ -176,8 +184,10 @@ def test_interim_answers_are_passed_over(say: Say) -> None:
     connection.close()
 
 
+@pytest.mark.usefixtures("quick")
 def test_silence_is_given_up_and_told_meanwhile(say: Say) -> None:
-    connection = Connection(say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", b"never"))
+    endpoint = say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", b"never")
+    connection = Connection(replace(endpoint, limits=Limits(0.5, 1024)))
     told: list[int] = []
 
     connection.ask(b"GET / HTTP/1.1\r\n\r\n", told.append)
@@ -229,6 +239,7 @@ def test_connection_is_not_reusable_when_the_length_of_the_body_is_not_told(say:
     connection.close()
 
 
+@pytest.mark.usefixtures("quick")
 def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
     """So the caller of a transfer soon sees its progress, and can stop it."""
     over = threading.Event()
@@ -240,7 +251,7 @@ def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
             peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n")
             for _ in range(25):
                 peer.sendall(b"x")
-                over.wait(0.1)  # slow, but never silent for long
+                over.wait(0.01)  # slow, but never silent for long
 
     with socket.create_server(("127.0.0.1", 0)) as listening, (tmp_path / "file").open("wb") as file:
         thread = threading.Thread(target=serve)

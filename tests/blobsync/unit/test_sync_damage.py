@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import CorruptBlobError, ObjectInfo, ReleaseCorruptError, ReleaseState
+from blobsync import CorruptBlobError, ObjectInfo, ReleaseCorruptError, ReleaseState, RetryPolicy
 from blobsync.sync.damage import LONGEST_S, DamagedObjects
 from blobsync.testing.memory import MemoryObjectStore
 from tests.blobsync.sync_samples import SOON, Rig, state_of
 
+OFTEN = RetryPolicy(first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5))
 Eventually = Callable[..., None]
 
 
@@ -38,7 +39,7 @@ def test_damaged_object_is_downloaded_less_and_less_often_and_at_once_when_it_ch
     ref = rig.publish("p", a="1")
     key = rig.key(ref, "a")
     rig.store.corrupt(key, 20)
-    syncer = rig.syncer(ref)
+    syncer = rig.syncer(ref, retry=OFTEN)
 
     eventually(lambda: rig.store.reads[f"list {key}"] > 60)
 
@@ -56,7 +57,7 @@ def test_damaged_object_is_downloaded_when_somebody_asks(rig: Rig, eventually: E
     ref = rig.publish("p", a="1")
     key = rig.key(ref, "a")
     rig.store.corrupt(key, 20)
-    syncer = rig.syncer(ref)
+    syncer = rig.syncer(ref, retry=OFTEN)
     eventually(lambda: rig.store.reads[f"list {key}"] > 60)
     if how == "ensure":
         before = rig.store.reads[key]
