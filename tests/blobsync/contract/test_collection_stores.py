@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from blobsync import ObjectStore, ReleaseRef, S3Config, S3ObjectStore, Secret, collect, publish
 from blobsync.bucket import keys
@@ -23,15 +22,6 @@ from tests.blobsync.release_reader import read_release
 from tests.blobsync.travelled_store import TravelledStore
 
 POLICY = CollectionPolicy(keep_age=DAY, keep_newest=1, max_share=1.0, patience=timedelta(0))
-
-
-@pytest.fixture(scope="module")
-def moto_endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "rclone", "moto"])
@@ -124,6 +114,7 @@ def test_release_that_is_published_again_within_the_grace_stays_whole(
         assert read_release(store, "p", ref.digest)["small.txt"] == content
 
 
+@pytest.mark.parametrize("store", ["memory", "rclone"], indirect=True)
 def test_more_tombstones_than_fit_in_the_clear_are_read_back(store: TravelledStore) -> None:
     orphans = {keys.blob(digest(f"{number}")) for number in range(400)}
     for key in orphans:
