@@ -179,3 +179,10 @@ class World:
 
     def tombstones(self) -> list[str]:
         return [info.key for info in self.store.list(keys.TOMBSTONES)]
+
+
+def a_lease(world: World, subject: str) -> str:
+    """Write the lease of a publish, for half an hour. Returns its key."""
+    key, now = keys.publish_lease("a" * 32), world.clock.now
+    world.store.write(key, Lease(subject, "ci@host", now, HOUR / 2).encode(now))
+    return key

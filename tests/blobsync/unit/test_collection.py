@@ -1,9 +1,7 @@
-"""Garbage collection in the bucket: which objects are deleted, which stay, when a collection is refused."""
+"""Garbage collection in the bucket: which objects are condemned and deleted, and which stay."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,23 +9,27 @@ import pytest
 
 from blobsync import (
     BlobSyncConfigError,
-    GcRefusedError,
     ObjectInfo,
-    ReleaseRef,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     collect,
     publish,
 )
 from blobsync.bucket import keys
-from blobsync.bucket.leases import Lease, live_leases
+from blobsync.bucket.leases import live_leases
 from blobsync.bucket.tombstones import condemned
-from blobsync.collection import deletion as deletion_module
 from blobsync.collection.decision import CollectionPolicy, Reason, roots
 from blobsync.collection.inventory import Kind, Tally, inventory
-from blobsync.progress import Phase, Progress
 from blobsync.testing.memory import MemoryObjectStore
-from tests.blobsync.collection_samples import DAY, HOUR, POLICY, START, World, digest, publishing, put, sample
+from tests.blobsync.collection_samples import (
+    DAY,
+    HOUR,
+    POLICY,
+    START,
+    World,
+    digest,
+    publishing,
+    put,
+    sample,
+)
 from tests.blobsync.release_reader import read_release
 
 MINUTE = timedelta(minutes=1)
@@ -226,58 +228,6 @@ def test_leases_of_the_dead_are_collected() -> None:
     assert world.names() == set()
 
 
-def test_empty_set_of_releases_is_refused_unless_it_is_said() -> None:
-    world = World()
-    world.put("p", ["a"])
-    world.clock.forward(100 * DAY)
-    with pytest.raises(GcRefusedError, match="allow_empty"):
-        world.collect(allow_empty=False)
-    assert world.tombstones() == []
-
-
-def test_release_to_keep_that_is_not_there_refuses_the_run() -> None:
-    world = World()
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(2 * DAY)
-    with pytest.raises(GcRefusedError, match="cannot be read"):
-        world.collect(sample("elsewhere", ["a"]))
-    assert keys.blob(digest("x")) in world.names()
-
-
-def damaged_manifest(world: World, ref: ReleaseRef) -> None:
-    world.store.corrupt(keys.manifest(ref.name, ref.digest), 5)
-
-
-def lost_layout(world: World, ref: ReleaseRef) -> None:
-    world.store.lose(keys.layout(ref.name, ref.digest))
-
-
-def rubbish_layout(world: World, ref: ReleaseRef) -> None:
-    world.store.write(keys.layout(ref.name, ref.digest), b"{}")
-
-
-def empty_layout(world: World, ref: ReleaseRef) -> None:
-    world.store.write(keys.layout(ref.name, ref.digest), sample("p").layout.encode())
-
-
-@pytest.mark.parametrize("damage", [damaged_manifest, lost_layout, rubbish_layout, empty_layout])
-@pytest.mark.parametrize("named", [True, False])
-def test_kept_release_that_cannot_be_read_refuses_the_run(damage: object, named: bool) -> None:
-    world = World()
-    release = world.put("p", ["a"])
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(2 * DAY)
-    damage(world, release.ref)  # type: ignore[operator]
-    before = world.names()
-    with pytest.raises(GcRefusedError, match="cannot be read"):
-        world.collect(*([release] if named else []))
-    assert world.names() == before
-
-
 def test_objects_condemned_long_ago_stay_while_a_release_that_took_them_up_is_visible() -> None:
     world = World()
     release = sample("p", ["a"], ["b"])
@@ -294,148 +244,6 @@ def test_objects_condemned_long_ago_stay_while_a_release_that_took_them_up_is_vi
     world.clock.forward(DAY)
     world.collect(policy=policy)
     assert world.names() == set()
-
-
-def test_release_that_nobody_keeps_need_not_be_readable() -> None:
-    world = World()
-    old, new = world.put("p", ["old"]), world.put("p", ["new"])
-    world.clock.forward(2 * DAY)
-    damaged_manifest(world, old.ref)
-    rubbish_layout(world, old.ref)
-    world.clock.forward(2 * DAY)
-    world.twice(new)
-    assert not (old.keys - new.keys) & world.names()
-
-
-class Listing(MemoryObjectStore):
-    """Its listings have the faults that a test sets."""
-
-    hide: frozenset[str] = frozenset()
-    stop_after: str | None = None
-    reverse = False
-    fail_after: int | None = None
-
-    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        found = [info for info in super().list(prefix, start_after) if prefix or info.key not in self.hide]
-        if not prefix and start_after is None:
-            if self.stop_after is not None:
-                found = [info for info in found if info.key <= self.stop_after]
-            found = found[::-1] if self.reverse else found
-        for count, info in enumerate(found):
-            if not prefix and count == self.fail_after:
-                raise StoreUnavailableError("the listing broke off")
-            yield info
-
-
-def listing_world() -> tuple[World, Listing, list[str]]:
-    world = World()
-    world.store = store = Listing(now=world.clock)
-    for name in ("old", "new"):
-        world.put("p", [name])
-        world.clock.forward(HOUR)
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(DAY)
-    return world, store, sorted(world.names())
-
-
-def test_listing_that_ends_early_refuses_the_run() -> None:
-    world, store, before = listing_world()
-    for key in before[:-1]:
-        store.stop_after = key
-        with pytest.raises(GcRefusedError, match="ended after"):
-            world.collect()
-    store.stop_after = None
-    assert sorted(world.names()) == before
-
-
-def test_listing_out_of_order_or_broken_off_refuses_the_run() -> None:
-    world, store, before = listing_world()
-    store.reverse = True
-    with pytest.raises(GcRefusedError, match="out of order"):
-        world.collect()
-    store.reverse = False
-    for count in range(len(before)):
-        store.fail_after = count
-        with pytest.raises(StoreUnavailableError):
-            world.collect()
-    store.fail_after = None
-    assert sorted(world.names()) == before
-
-
-def test_listing_that_lacks_a_manifest_its_history_tells_of_or_a_needed_object_refuses_the_run() -> None:
-    world, store, before = listing_world()
-    refused = 0
-    for key in before:
-        store.hide = frozenset({key})
-        deletes = len(store.deletes)
-        try:
-            report = world.collect(dry_run=True)
-        except GcRefusedError as exc:
-            assert "listing lacks it" in str(exc)
-            refused += 1
-        else:
-            # No kept release needs this object. Without its history entry, a release may be kept longer.
-            assert report.due or key.startswith(keys.PUBLICATIONS)
-        assert len(store.deletes) == deletes
-    store.hide = frozenset()
-    assert refused == 4  # for both manifests, and for the layout and the pack of the newest release
-
-
-def test_what_came_during_the_listing_is_no_reason_to_refuse() -> None:
-    world = World()
-
-    class Growing(MemoryObjectStore):
-        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-            yield from super().list(prefix, start_after)
-            if not prefix and start_after is None:
-                put(self, sample("zz", ["late"]), world.clock.now)
-
-    world.store = Growing(now=world.clock)
-    world.put("p", ["a"])
-    world.clock.forward(5 * DAY)
-    assert not world.collect().is_stopped
-
-
-def test_needed_object_that_is_lost_is_told_and_the_rest_is_collected() -> None:
-    world = World()
-    release = world.put("p", ["a"], ["b"])
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    world.store.lose(keys.blob(digest("b")))
-    report = world.twice(release)
-    assert report.missing == (keys.blob(digest("b")),)
-    assert report.missing_count == 1
-    assert report.deleted == {Kind.BLOB: Tally(1, 1)}
-
-
-@pytest.mark.parametrize(("orphans", "refused"), [(2, False), (3, True)])
-def test_more_than_the_share_is_refused(orphans: int, refused: bool) -> None:
-    world = World()
-    release = world.put("p", [f"{number}" for number in range(13 - orphans)])  # and three documents
-    for number in range(orphans):
-        world.store.write(keys.blob(digest(f"orphan {number}")), b"")
-    world.clock.forward(2 * DAY)
-    policy = CollectionPolicy(max_share=2 / 16, patience=timedelta(0))
-    world.collect(release, policy=policy)
-    world.clock.forward(DAY)
-    before = world.names()
-    if refused:
-        with pytest.raises(GcRefusedError, match="max_share"):
-            world.collect(release, policy=policy)
-        assert world.names() == before
-        assert "max_share" in world.collect(release, policy=policy, dry_run=True).postponed
-    else:
-        assert world.collect(release, policy=policy).deleted == {Kind.BLOB: Tally(2, 0)}
-
-
-def test_more_than_the_share_of_bytes_is_refused() -> None:
-    world = World()
-    release = world.put("p", [f"{number}" for number in range(20)])
-    world.store.write(keys.blob(digest("large")), bytes(100_000))
-    world.clock.forward(2 * DAY)
-    with pytest.raises(GcRefusedError, match="max_share"):
-        world.twice(release, policy=CollectionPolicy(patience=timedelta(0)))
 
 
 def test_dry_run_writes_and_deletes_nothing_and_says_what_would_go() -> None:
@@ -464,107 +272,6 @@ def test_dry_run_of_a_collector_whose_clock_is_wrong_says_the_same() -> None:
     world.clock.forward(DAY)
     assert world.collect(dry_run=True, **wrong).due == {Kind.BLOB: Tally(1, 1)}
     assert world.collect(**wrong).deleted == {Kind.BLOB: Tally(1, 1)}
-
-
-def a_lease(world: World, subject: str) -> str:
-    key, now = keys.publish_lease("a" * 32), world.clock.now
-    world.store.write(key, Lease(subject, "ci@host", now, 30 * MINUTE).encode(now))
-    return key
-
-
-def test_publish_under_way_postpones_the_deletion() -> None:
-    world = World()
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(DAY)
-    lease = keys.publish_lease("a" * 32)
-    world.store.write(
-        lease, Lease("flights", "ci@host", world.clock.now, 30 * MINUTE).encode(world.clock.now)
-    )
-
-    report = world.collect()
-    assert "flights by ci@host" in report.postponed
-    assert report.due == {Kind.BLOB: Tally(1, 1)}
-    assert report.deleted == {}
-    assert keys.blob(digest("x")) in world.names()
-    assert not [key for key in world.names() if key.startswith(keys.COLLECT_LEASES)]
-    world.clock.forward(30 * MINUTE)  # the lease expires: its publisher has died
-    assert world.collect().deleted == {Kind.BLOB: Tally(1, 1)}
-
-
-def test_releases_of_a_name_that_is_being_published_are_kept() -> None:
-    world = World()
-    old, _ = world.put("p", ["old"]), world.put("p", ["new"])
-    world.clock.forward(2 * DAY)
-    a_lease(world, "p")
-    assert Reason.LEASED in world.collect().kept[Kind.PACK]
-    assert condemned(world.store) == frozenset()
-    assert old.keys <= world.names()
-
-
-def test_publish_that_begins_while_a_collection_deletes_waits_and_then_finds_what_is_left() -> None:
-    world = World()
-    release, steps = sample("p", ["a"], ["b"]), []
-
-    class Interleaved(MemoryObjectStore):
-        publish: Iterator[str] | None = None
-
-        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
-            if self.publish is not None:
-                steps.append(next(self.publish))
-                steps.append(next(self.publish))
-            super().delete_many(keys, before_each)
-
-    world.store = store = Interleaved(now=world.clock)
-    for key, data in release.objects.items():
-        store.write(key, data)
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(DAY)
-    store.publish = publishing(store, release, world.clock, "a" * 32)
-    assert world.collect().deleted == {Kind.PACK: Tally(1, 50), Kind.BLOB: Tally(1, 1)}
-    assert set(steps) == {"lease", "wait"}
-    for _ in store.publish:
-        pass
-    assert release.keys <= world.names()
-
-
-def test_lease_is_lost_when_the_host_slept_and_nothing_more_is_deleted() -> None:
-    world = World()
-
-    class Sleepy(MemoryObjectStore):
-        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-            yield from super().list(prefix, start_after)
-            if not prefix and any(key.startswith(keys.COLLECT_LEASES) for key in self.writes[-1:]):
-                world.clock.forward(timedelta(minutes=11))
-
-    world.store = Sleepy(now=world.clock)
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    report = world.twice()
-    assert "lease" in report.postponed
-    assert report.deleted == {}
-    assert world.names() == {keys.blob(digest("x"))}
-
-
-def test_lease_is_renewed_while_the_look_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-
-    class Slow(MemoryObjectStore):
-        def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
-            if key.startswith("layouts/"):
-                world.clock.forward(timedelta(minutes=4))
-            return super().read(key, start=start, size_bytes=size_bytes)
-
-    world.store = Slow(now=world.clock)
-    for number in range(2):
-        world.put(f"p{number}", ["a"])
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    report = world.twice(policy=CollectionPolicy(max_share=1, patience=timedelta(0)))
-    assert report.deleted == {Kind.BLOB: Tally(1, 1)}
-    assert sum(key.startswith(keys.COLLECT_LEASES) for key in world.store.writes) > 1
 
 
 def test_tombstone_from_the_future_restarts_the_grace() -> None:
@@ -638,209 +345,6 @@ def test_two_tombstones_condemn_what_both_do_since_the_later_time() -> None:
     report = world.collect()
     assert report.deleted == {Kind.BLOB: Tally(1, 0)}
     assert len(world.tombstones()) == 1
-
-
-class Failing(MemoryObjectStore):
-    """Refuses all batches, and some single deletes."""
-
-    refuse: frozenset[str] = frozenset()
-    refuse_all = False
-
-    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
-        raise StoreAccessDeniedError("no batches")
-
-    def delete(self, key: str) -> None:
-        if key in self.refuse or (self.refuse_all and not key.startswith(("gc/", "leases/"))):
-            raise StoreAccessDeniedError(f"{key} may not be deleted")
-        super().delete(key)
-
-
-def failing_world(orphans: int) -> tuple[World, Failing]:
-    world = World()
-    world.store = store = Failing(now=world.clock)
-    for number in range(orphans):
-        store.write(keys.blob(digest(f"{number}")), b"x")
-    world.clock.forward(2 * DAY)
-    return world, store
-
-
-def test_failed_delete_does_not_stop_the_rest() -> None:
-    world, store = failing_world(30)
-    store.refuse = frozenset(keys.blob(digest(f"{number}")) for number in range(10))
-    report = world.twice()
-    assert report.deleted == {Kind.BLOB: Tally(20, 20)}
-    assert report.failed_count == 10
-    assert {key for key, _ in report.failed} == store.refuse == world.names()
-    store.refuse = frozenset()
-    assert world.collect().deleted == {Kind.BLOB: Tally(10, 10)}
-
-
-def test_deletion_asks_whether_it_may_before_each_request() -> None:
-    class OneByOne(MemoryObjectStore):
-        """Like a server without batch deletion: one request for each object, and each takes five minutes."""
-
-        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
-            assert before_each is not None
-            for key in keys:
-                before_each()
-                world.clock.forward(timedelta(minutes=5))
-                self.delete(key)
-
-    world = World()
-    world.store = store = OneByOne(now=world.clock)
-    for number in range(4):
-        store.write(keys.blob(digest(f"{number}")), b"x")
-    world.clock.forward(2 * DAY)
-    written: list[str] = []
-    write = store.write
-    store.write = lambda key, *args, **kwargs: (written.append(key), write(key, *args, **kwargs))[1]  # type: ignore[method-assign]
-
-    report = world.twice()
-
-    assert report.deleted == {Kind.BLOB: Tally(4, 4)}
-    assert sum(key.startswith(keys.COLLECT_LEASES) for key in written) >= 4
-
-
-def test_store_that_takes_no_deletes_at_all_ends_the_run_soon() -> None:
-    world, store = failing_world(60)
-    store.refuse_all = True
-    report = world.twice()
-    assert report.failed_count == deletion_module.MAX_FAILURES_IN_A_ROW
-    assert "may not be deleted" in report.postponed
-
-
-@pytest.mark.parametrize("readable", [True, False])
-def test_release_whose_manifest_cannot_be_deleted_keeps_what_it_needs(readable: bool) -> None:
-    world = World()
-    world.store = store = Failing(now=world.clock)
-    old, new = world.put("p", ["old"], ["old"]), world.put("p", ["new"])
-    store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    store.refuse = frozenset({keys.manifest("p", old.ref.digest)})
-    if not readable:
-        rubbish_layout(world, old.ref)
-        world.clock.forward(2 * DAY)
-    world.twice(new)
-    assert old.keys <= world.names()
-    assert (keys.blob(digest("x")) in world.names()) is not readable  # else it may be needed
-
-
-def test_stale_uploads_are_abandoned_after_the_grace() -> None:
-    world = World()
-    world.store = MemoryObjectStore(now=world.clock, multipart_bytes=10)
-
-    class StopError(Exception):
-        pass
-
-    def stop(_size_bytes: int) -> None:
-        raise StopError
-
-    for key in (keys.blob(digest("x")), "others/" + digest("x")):
-        with pytest.raises(StopError):
-            world.store.write(key, bytes(100), on_progress=stop)
-    world.clock.forward(DAY - MINUTE)
-    assert world.collect().abandoned_uploads == 0
-    world.clock.forward(MINUTE)
-    assert world.collect(dry_run=True).abandoned_uploads == 1
-    lease = a_lease(world, "p")
-    assert world.collect().abandoned_uploads == 0  # a publisher may continue it
-    world.store.delete(lease)
-    assert world.collect().abandoned_uploads == 1
-    assert [upload.key for upload in world.store.unfinished_uploads("")] == ["others/" + digest("x")]
-
-
-def test_server_that_lists_no_uploads_is_collected_all_the_same() -> None:
-    class Plain(MemoryObjectStore):
-        def unfinished_uploads(self, prefix: str) -> Iterator[object]:  # type: ignore[override]
-            raise StoreAccessDeniedError("ListMultipartUploads")
-
-    world = World()
-    world.store = Plain(now=world.clock)
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    assert world.twice().deleted == {Kind.BLOB: Tally(1, 1)}
-
-
-def test_collection_that_is_told_to_stop_stops_and_says_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion_module, "BATCH", 3)
-    stopping, world = threading.Event(), World()
-    for number in range(10):
-        world.store.write(keys.blob(digest(f"{number}")), b"x")
-    world.clock.forward(2 * DAY)
-
-    def stop(progress: Progress) -> None:
-        if progress.phase is Phase.DELETING:
-            assert progress.total_count == 10
-            stopping.set()
-
-    report = world.twice(stopping=stopping, progress=stop)
-    assert report.is_stopped
-    assert report.deleted == {Kind.BLOB: Tally(3, 3)}
-    assert len(world.names()) == 7
-    assert world.collect(stopping=stopping).is_stopped
-    assert world.collect().deleted == {Kind.BLOB: Tally(7, 7)}
-
-
-def test_deletion_lets_publishes_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion_module, "BATCH", 1)
-    monkeypatch.setattr("blobsync.collection.run.PAUSE_S", 0.0)
-    world = World()
-
-    class Slow(MemoryObjectStore):
-        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
-            super().delete_many(keys, before_each)
-            world.clock.forward(timedelta(seconds=deletion_module.HOLD_S + 1))
-
-    world.store = Slow(now=world.clock)
-    for number in range(3):
-        world.store.write(keys.blob(digest(f"{number}")), b"x")
-    world.clock.forward(2 * DAY)
-    report = world.twice()
-    assert report.deleted == {Kind.BLOB: Tally(3, 3)}
-    assert sum(key.startswith(keys.COLLECT_LEASES) for key in world.store.writes) == 3
-
-
-def test_collection_tells_how_far_it_is() -> None:
-    world, told = World(), []
-    world.put("p", ["a"])
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    world.twice(progress=told.append)
-    assert {item.phase for item in told} == {Phase.LISTING, Phase.READING, Phase.DELETING}
-    assert Progress(Phase.READING, 1, 1) in told
-    assert Progress(Phase.DELETING, 1, 1) in told
-
-
-def test_nothing_is_deleted_when_whoever_collects_may_not_delete_any_more() -> None:
-    world = World()
-    world.store.write(keys.blob(digest("x")), b"x")
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(DAY)
-
-    report = world.collect(may_delete=lambda: False)
-
-    assert report.is_stopped
-    assert report.deleted == {}
-    assert world.names() == {keys.blob(digest("x"))}, "neither the object nor a lease of ours"
-    assert world.collect(may_delete=lambda: True).deleted[Kind.BLOB].count == 1
-
-
-def test_right_to_delete_is_asked_for_before_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion_module, "BATCH", 1)
-    world = World()
-    for name in ("x", "y", "z"):
-        world.store.write(keys.blob(digest(name)), b"x")
-    world.clock.forward(2 * DAY)
-    world.collect()
-    world.clock.forward(DAY)
-    answers = iter([True, True, True, False])  # one answer before the lease, then one before each batch
-
-    report = world.collect(may_delete=lambda: next(answers))
-
-    assert report.is_stopped
-    assert report.deleted[Kind.BLOB].count == 2
-    assert len(world.names()) == 1
 
 
 def test_report_is_plain_data() -> None:

@@ -17,9 +17,10 @@ from blobsync.bucket.leases import Lease
 from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.bucket.tombstones import condemned, tombstones
 from blobsync.collection.collector import CollectionReport
+from blobsync.collection.decision import Reason
 from blobsync.collection.inventory import Kind, Tally
 from blobsync.testing.memory import MemoryObjectStore
-from tests.blobsync.collection_samples import DAY, Sample, World, digest, publishing, sample
+from tests.blobsync.collection_samples import DAY, HOUR, Sample, World, a_lease, digest, publishing, sample
 
 
 class Interrupted(MemoryObjectStore):
@@ -202,3 +203,58 @@ def test_release_that_another_collection_deletes_during_the_look_needs_nothing(
             world.collect(release)
     else:
         assert world.collect().deleted == {}
+
+
+def test_publish_under_way_postpones_the_deletion() -> None:
+    world = World()
+    world.store.write(keys.blob(digest("x")), b"x")
+    world.clock.forward(2 * DAY)
+    world.collect()
+    world.clock.forward(DAY)
+    a_lease(world, "flights")
+
+    report = world.collect()
+    assert "flights by ci@host" in report.postponed
+    assert report.due == {Kind.BLOB: Tally(1, 1)}
+    assert report.deleted == {}
+    assert keys.blob(digest("x")) in world.names()
+    assert not [key for key in world.names() if key.startswith(keys.COLLECT_LEASES)]
+    world.clock.forward(HOUR / 2)  # the lease expires: its publisher has died
+    assert world.collect().deleted == {Kind.BLOB: Tally(1, 1)}
+
+
+def test_releases_of_a_name_that_is_being_published_are_kept() -> None:
+    world = World()
+    old, _ = world.put("p", ["old"]), world.put("p", ["new"])
+    world.clock.forward(2 * DAY)
+    a_lease(world, "p")
+    assert Reason.LEASED in world.collect().kept[Kind.PACK]
+    assert condemned(world.store) == frozenset()
+    assert old.keys <= world.names()
+
+
+def test_publish_that_begins_while_a_collection_deletes_waits_and_then_finds_what_is_left() -> None:
+    world = World()
+    release, steps = sample("p", ["a"], ["b"]), []
+
+    class Interleaved(MemoryObjectStore):
+        publish: Iterator[str] | None = None
+
+        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+            if self.publish is not None:
+                steps.append(next(self.publish))
+                steps.append(next(self.publish))
+            super().delete_many(keys, before_each)
+
+    world.store = store = Interleaved(now=world.clock)
+    for key, data in release.objects.items():
+        store.write(key, data)
+    world.clock.forward(2 * DAY)
+    world.collect()
+    world.clock.forward(DAY)
+    store.publish = publishing(store, release, world.clock, "a" * 32)
+    assert world.collect().deleted == {Kind.PACK: Tally(1, 50), Kind.BLOB: Tally(1, 1)}
+    assert set(steps) == {"lease", "wait"}
+    for _ in store.publish:
+        pass
+    assert release.keys <= world.names()
