@@ -90,8 +90,9 @@ chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
 	NIMBUS_BLOB_FAULT_RUNS=$${NIMBUS_BLOB_FAULT_RUNS:-20} NIMBUS_BLOB_DISKS=$${NIMBUS_BLOB_DISKS:-60} \
 	NIMBUS_LAW_EXAMPLES=$${NIMBUS_LAW_EXAMPLES:-20000} NIMBUS_BLOB_CUTS=$${NIMBUS_BLOB_CUTS:-1000} \
-	$(PYTEST) tests/blobsync/chaos tests/blobsync/integration/test_sync_processes.py \
-		tests/blobsync/property/test_collection_laws.py
+	NIMBUS_PUBLISH_KILLS=$${NIMBUS_PUBLISH_KILLS:-100} \
+	$(PYTEST) -m "thorough or not thorough" tests/blobsync/chaos tests/blobsync/property/test_collection_laws.py \
+		tests/blobsync/integration/test_sync_processes.py tests/blobsync/integration/test_publish_process.py
 
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)

@@ -28,10 +28,15 @@ Names = dict[str, int]
 
 @dataclass
 class Kept:
-    """The flushed data of a disk, by inode. Everything else may be lost."""
+    """The flushed data of a disk, by inode. Everything else may be lost.
+
+    Attributes:
+        calls: Number of calls so far.
+    """
 
     files: dict[int, bytes] = field(default_factory=dict)
     folders: dict[int, Names] = field(default_factory=dict)
+    calls: int = 0
 
 
 class Recorder:
@@ -45,7 +50,7 @@ class Recorder:
     """
 
     def __init__(self, top: Path, aside: Path, dies_at: int, *, fsyncs: bool) -> None:
-        self._top, self._aside, self._left, self._fsyncs = top, aside, dies_at, fsyncs
+        self._top, self._aside, self._dies_at, self._fsyncs = top, aside, dies_at, fsyncs
         self.kept = Kept()
 
     def install(self) -> None:
@@ -76,11 +81,11 @@ class Recorder:
         setattr(os, name, replaced)
 
     def _count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            self._left = 1 << 30
+        if self.kept.calls == self._dies_at:
+            self._dies_at = -1
             self.die()
             os._exit(DIED)
+        self.kept.calls += 1
 
     def _unlink(self, call: Callable[..., Any], path: Any, *, dir_fd: int | None = None) -> None:
         self._save(_place(path, dir_fd))
@@ -175,9 +180,15 @@ def run(work: Callable[[], None], top: Path, aside: Path, dies_at: int, *, fsync
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def read_kept(aside: Path) -> Kept:
+    """What the process recorded."""
+    kept: Kept = pickle.loads((aside / "kept").read_bytes())
+    return kept
+
+
 def cut(top: Path, aside: Path, dice: random.Random) -> None:
     """Reduce the disk to a possible state after the power cut."""
-    kept: Kept = pickle.loads((aside / "kept").read_bytes())
+    kept = read_kept(aside)
     now: dict[int, Names] = {}
     states: dict[int, os.stat_result] = {}
     for folder, _, files in os.walk(top):

@@ -41,7 +41,7 @@ from tests.blobsync.local_store_samples import contents
 from tests.report import number_from, say
 
 ROOT = Path(__file__).parents[3]
-KILLS = number_from("NIMBUS_BLOB_KILLS", 42)
+KILLS = number_from("NIMBUS_BLOB_KILLS", 24)
 SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
 AT_ONCE = 3
 LONGEST_S = 0.4

@@ -37,7 +37,7 @@ from tests.blobsync.local_store_samples import contents
 from tests.report import number_from, say
 
 SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
-POINTS = number_from("NIMBUS_BLOB_DISKS", 12)
+POINTS = number_from("NIMBUS_BLOB_DISKS", 6)
 RETRY = RetryPolicy(first_wait=timedelta(milliseconds=20), max_wait=timedelta(milliseconds=100))
 SOON = timedelta(seconds=60)
 NAME, DISK_MIB = "p", 120
@@ -139,7 +139,7 @@ def _is_full(syncer: Syncer, large: ReleaseRef, first: ReleaseRef, eventually: E
     if seen.disk.condition is DiskCondition.FULL:
         assert "make room" in seen.disk.reason
     try:
-        syncer.ensure(large, timedelta(seconds=2))
+        syncer.ensure(large, timedelta(seconds=1))
     except LocalStoreError as exc:
         assert "No space left" in str(exc)
         assert syncer.readiness().is_ready(first)

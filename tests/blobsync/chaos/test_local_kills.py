@@ -73,7 +73,7 @@ def workers() -> Iterator[list[Workers]]:
 def test_store_whose_users_are_killed_at_random_moments_counts_nothing_false_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    kills = number_from("NIMBUS_BLOB_KILLS", 60)
+    kills = number_from("NIMBUS_BLOB_KILLS", 30)
     seed = number_from("NIMBUS_BLOB_SEED", random.randrange(1 << 30))
     sys.stdout.write(f"NIMBUS_BLOB_SEED={seed}\n")  # shown when it fails
     chance, known = random.Random(seed), releases()

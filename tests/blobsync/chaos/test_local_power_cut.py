@@ -20,7 +20,7 @@ from blobsync import CorruptBlobError
 from blobsync.local import trees
 from blobsync.local.gc import gc
 from blobsync.local.store import LocalStore
-from tests.blobsync.chaos.power_cut import DIED, ENDED, OnlyWhatIsSure, cut, run
+from tests.blobsync.chaos.power_cut import DIED, ENDED, OnlyWhatIsSure, cut, read_kept, run
 from tests.blobsync.local_store_samples import Sample, bring, contents, fill, sample
 from tests.report import number_from, say
 
@@ -117,14 +117,9 @@ def check(work: Work) -> None:
 
 def calls(folder: Path) -> int:
     """Number of calls at which the power may be cut."""
-    low, high = 0, 4096
-    while low < high:
-        with working(folder / f"{low}-{high}") as work:
-            middle = (low + high) // 2
-            code = run(work, work.disk, work.aside, middle)
-            assert code in {DIED, ENDED}
-            low, high = (middle + 1, high) if code == DIED else (low, middle)
-    return low
+    with working(folder / "all") as work:
+        assert run(work, work.disk, work.aside, 1 << 20) == ENDED
+        return read_kept(work.aside).calls
 
 
 def cut_once(folder: Path, dies_at: int, dice: random.Random, *, fsyncs: bool = True) -> None:

@@ -25,7 +25,7 @@ from tests.report import number_from, say
 from tests.s3_proxy.faults import ProxiedRequest
 from tests.s3_proxy.proxy import FaultProxy
 
-ROUNDS = number_from("NIMBUS_BLOB_ROUNDS", 4)
+ROUNDS = number_from("NIMBUS_BLOB_ROUNDS", 2)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
 SYNCERS, PUBLISHERS = 5, 2
 ROOT = Path(__file__).parents[3]
