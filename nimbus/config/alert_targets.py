@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import KeyPath, SuggestingError
-from nimbus.config.values import AbsoluteFile, described, one_of
+from nimbus.config.values import AbsoluteFile, one_of
 from nimbus.domain.notify import AlertEvent
 
 _KEYS = {
@@ -44,10 +44,7 @@ def _smtp(value: object) -> str:
     return value
 
 
-def _address(value: object) -> str:
-    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
-        raise SuggestingError(f"{described(value)} is not a mail address, such as oncall@example.com")
-    return value
+_address = texts.fitting(_ADDRESS, "{} is not a mail address, such as oncall@example.com")
 
 
 def _addresses(value: object) -> object:

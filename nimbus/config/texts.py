@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from nimbus.config.problems import SuggestingError
 from nimbus.config.values import described, folder_path
@@ -19,6 +20,25 @@ _S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def fitting(pattern: str | re.Pattern[str], message: str) -> Callable[[object], str]:
+    """A check that a text fits a pattern. In `message`, which says what is expected, `{}` is the value."""
+
+    def check(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise SuggestingError(message.format(described(value)))
+        return value
+
+    return check
+
+
+function_place = fitting(_FACTORY, "must be package.module:function, not {}")
+name_pattern = fitting(
+    r"[a-z0-9_*-]{1,63}", "{} is not a pipeline's name, or a pattern of names such as mart_*"
+)
+member_id = fitting(_ID, "must be 1 to 127 letters, digits, '.', '_', '-' (it is part of paths), not {}")
+variable_name = fitting(_VARIABLE, "{} is not a name of an environment variable")
 
 
 def zookeeper_hosts(value: object) -> str:
@@ -52,13 +72,6 @@ def elector(value: object) -> str:
     return value
 
 
-def function_place(value: object) -> str:
-    """`package.module:function`."""
-    if not isinstance(value, str) or not _FACTORY.fullmatch(value):
-        raise SuggestingError(f"must be package.module:function, not {described(value)}")
-    return value
-
-
 def zookeeper_path(value: object) -> str:
     """An absolute path in ZooKeeper, not its root."""
     if not isinstance(value, str) or not _PLACE.fullmatch(value) or {".", ".."} & set(value.split("/")):
@@ -70,10 +83,10 @@ def zookeeper_path(value: object) -> str:
     return value
 
 
-def url(value: object) -> str:
-    """`http(s)://host[:port]`, without credentials, path or query."""
+def _split(value: object, form: str) -> tuple[str, SplitResult]:
+    """Check that a value is an `http(s)` URL; `form` says which. Returns it, and its parts."""
     if not isinstance(value, str):
-        raise SuggestingError(f"must be http(s)://host[:port], not {described(value)}")
+        raise SuggestingError(f"must be {form}, not {described(value)}")
     try:
         parts = urlsplit(value)
         fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -82,12 +95,18 @@ def url(value: object) -> str:
     if not fits:
         guess = f"http://{value}" if "://" not in value and _HOST.fullmatch(value) else None
         shown = "it" if "@" in value else repr(value)  # the text before an @ may be a password
-        raise SuggestingError(f"{shown} is not http(s)://host[:port]", guess)
+        raise SuggestingError(f"{shown} is not {form}", guess)
+    return value, parts
+
+
+def url(value: object) -> str:
+    """`http(s)://host[:port]`, without credentials, path or query."""
+    text, parts = _split(value, "http(s)://host[:port]")
     if parts.username is not None or parts.password is not None:
         raise SuggestingError("must not hold credentials; they have keys of their own")
     if parts.path.strip("/") or parts.query or parts.fragment:
-        raise SuggestingError(f"{value!r} must end after the host and port")
-    return value.rstrip("/")
+        raise SuggestingError(f"{text!r} must end after the host and port")
+    return text.rstrip("/")
 
 
 def safe_url(value: object) -> str:
@@ -107,20 +126,12 @@ def safe_url(value: object) -> str:
 
 def endpoint(value: object) -> str:
     """`http(s)://host[:port]/path`, without credentials, query or fragment."""
-    if not isinstance(value, str):
-        raise SuggestingError(f"must be http(s)://host[:port]/path, not {described(value)}")
-    try:
-        parts = urlsplit(value)
-        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        fits = False
-    if not fits:
-        raise SuggestingError(f"{'it' if '@' in value else repr(value)} is not http(s)://host[:port]/path")
+    text, parts = _split(value, "http(s)://host[:port]/path")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise SuggestingError("must hold neither credentials nor a query; headers_file is the place for keys")
     if not parts.path.strip("/"):
         raise SuggestingError("lacks the path, such as /v1/traces or /api/v1/lineage")
-    return value
+    return text
 
 
 def connect_url(value: object) -> str:
@@ -177,24 +188,6 @@ def plain_name(value: object) -> str:
     return value
 
 
-def name_pattern(value: object) -> str:
-    """A name of a pipeline, or a pattern of names with `*`."""
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9_*-]{1,63}", value):
-        raise SuggestingError(
-            f"{described(value)} is not a pipeline's name, or a pattern of names such as mart_*"
-        )
-    return value
-
-
-def member_id(value: object) -> str:
-    """A scheduler's or worker's id: a part of paths."""
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise SuggestingError(
-            f"must be 1 to 127 letters, digits, '.', '_', '-' (it is part of paths), not {described(value)}"
-        )
-    return value
-
-
 def bucket(value: object) -> str:
     """A bucket's name."""
     if not isinstance(value, str) or not _BUCKET.fullmatch(value):
@@ -235,13 +228,6 @@ def spark_key(name: object) -> str:
     if not isinstance(name, str) or not name.startswith("spark.") or any(c.isspace() for c in name):
         guess = f"spark.{name}" if isinstance(name, str) and not name.startswith("spark") else None
         raise SuggestingError(f"{described(name)} is no Spark property: they begin with spark.", guess)
-    return name
-
-
-def variable_name(name: object) -> str:
-    """An environment variable's name."""
-    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-        raise SuggestingError(f"{described(name)} is not a name of an environment variable")
     return name
 
 

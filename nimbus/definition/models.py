@@ -12,7 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
-from nimbus.config.texts import plain_name, scalar_text, spark_key, variable_name
+from nimbus.config.texts import fitting, plain_name, scalar_text, spark_key, variable_name
 from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
@@ -136,18 +136,13 @@ def _program(value: object) -> None:
         _pattern(value.removeprefix("./"))
 
 
-def _class_name(value: object) -> str:
-    if not isinstance(value, str) or not _CLASS.fullmatch(value):
-        raise SuggestingError(f"{described(value)} is not the name of a class, such as com.example.Job")
-    return value
-
-
-def _dataset(value: object) -> str:
-    if not isinstance(value, str) or not _DATASET.fullmatch(value):
-        raise SuggestingError(
-            f"{described(value)} is not the name of a dataset, such as daily or my_catalog.sales.daily"
-        )
-    return value
+_class_name = fitting(_CLASS, "{} is not the name of a class, such as com.example.Job")
+_dataset = fitting(_DATASET, "{} is not the name of a dataset, such as daily or my_catalog.sales.daily")
+_secret_name = fitting(
+    _SECRET,
+    "{} is not the name of a secret: 1 to 127 letters, digits, '_', '-' and '.', starting with a letter or a "
+    "digit",
+)
 
 
 def _spark_value(value: object) -> str:
@@ -190,15 +185,6 @@ def _plain_text(value: object) -> str:
         # JSON needs six bytes for each, and all variables go to a worker's executor in one message.
         raise SuggestingError("a variable has no control characters but tabs and line breaks")
     return text
-
-
-def _secret_name(value: object) -> str:
-    if not isinstance(value, str) or not _SECRET.fullmatch(value):
-        raise SuggestingError(
-            f"{described(value)} is not the name of a secret: 1 to 127 letters, digits, '_', '-' and '.', "
-            "starting with a letter or a digit"
-        )
-    return value
 
 
 def _no_mishap(value: object) -> object:
