@@ -10,7 +10,6 @@ from nimbus.task import TaskContext
 
 Args = ParamSpec("Args")
 Returned = TypeVar("Returned")
-AnyTask = TypeVar("AnyTask", bound="Task[..., Any]")
 Needs = Sequence["Task[..., Any] | str"] | Mapping["Task[..., Any] | str", Requirement]
 """Tasks, or their names. A mapping has the requirement of each; with a list, all must have succeeded."""
 

@@ -167,11 +167,6 @@ class ManagedProcess(ABC):
             self._process.wait()
             self._process = None
 
-    def restart(self, report: Report = silent) -> None:
-        """Stop it if it runs, then start it with the same port and data."""
-        self.stop()
-        self.start(report)
-
     def pause(self) -> None:
         """Send SIGSTOP and wait until it is stopped: connections stay open without responses."""
         process = self._living()

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_CHUNK_BYTES = 1 << 20
-
 
 class NimbusDataError(Exception):
     """A read or write is not possible. Shown to the author of the task."""

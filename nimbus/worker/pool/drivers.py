@@ -68,11 +68,6 @@ class Drivers:
         self._outbox = Outbox(self._socket, self._loop)
         self._loop.listen(self._socket.fileno(), self._hear)
 
-    @property
-    def zygote(self) -> int:
-        """The zygote's pid."""
-        return self._zygote.pid
-
     def start(
         self,
         folder: AttemptFolder,

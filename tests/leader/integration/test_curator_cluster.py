@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from leader.zookeeper.session import ZooKeeperSession
-from nimbus.localstack.ensemble import Ensemble, EnsembleServer
 from tests.conftest import LongLived
 from tests.leader.chaos.election.wires import PeerWires
 from tests.leader.integration.curator.latches import LONG, Latches
 from tests.leader.integration.curator.overlaps import Overlaps
 from tests.leader.integration.curator.participants import Participants
+from tests.leader.zookeeper_ensemble import Ensemble, EnsembleServer
 from tests.thorough import thorough
 
 SESSION = timedelta(seconds=1.5)

@@ -19,9 +19,9 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 
-from nimbus.localstack.ensemble import Ensemble
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
+from tests.leader.zookeeper_ensemble import Ensemble
 from tests.thorough import thorough
 
 Eventually = Callable[..., None]

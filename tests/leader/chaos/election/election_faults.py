@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from nimbus.localstack.ensemble import EnsembleServer
 from tests.fault_proxy.proxy import Direction, Op
 from tests.leader.chaos.election.election_laws import moment_of
 from tests.leader.chaos.election.fault_records import Draw, Struck
 from tests.leader.chaos.election.participant import now_ns
 from tests.leader.chaos.election.stage import Member, Stage
 from tests.leader.election.history import Kind as Happened
+from tests.leader.zookeeper_ensemble import EnsembleServer
 
 _OPS = (None, None, Op.MULTI, Op.CREATE, Op.GET_CHILDREN, Op.EXISTS, Op.GET_DATA, Op.HANDSHAKE)
 _TRAP_LIMIT = timedelta(seconds=1.5)

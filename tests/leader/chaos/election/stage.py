@@ -18,12 +18,12 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from leader import ElectionPaths
 from leader.protocol.paths import in_queue_order
-from nimbus.localstack.ensemble import Ensemble
 from nimbus.localstack.errors import LocalStackError
 from tests.leader.chaos.election.history_lines import Did, Line
 from tests.leader.chaos.election.participant import now_ns
 from tests.leader.chaos.election.participant_process import ParticipantProcess
 from tests.leader.chaos.election.wires import PeerWires, Wires
+from tests.leader.zookeeper_ensemble import Ensemble
 
 ROOT = "/chaos-election"
 TICK = timedelta(milliseconds=500)

@@ -74,7 +74,7 @@ class PeerWires:
         self._proxies: list[tuple[int, int, FaultProxy]] = []
 
     def route(self, number: int, other: int, port: int) -> int:
-        """See `nimbus.localstack.ensemble.Route`."""
+        """See `tests.leader.zookeeper_ensemble.Route`."""
         proxy = FaultProxy([("127.0.0.1", port)], plain=True)
         proxy.start()
         self._proxies.append((number, other, proxy))
