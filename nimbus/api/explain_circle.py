@@ -1,8 +1,7 @@
 """Finds runs that wait for each other in a circle, which only a person or a timeout ends. Pure.
 
-A run that has begun and now waits keeps its place in `concurrency.limit`, and one whose child runs wait keeps
-all its places. A queued run that waits for this place, and that the first one or its child run waits for,
-closes a circle.
+A run that has begun and now waits keeps its place in `concurrency.limit`. A queued run that waits for this
+place, and that the first one or its child run waits for, closes a circle.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nimbus.api.explain_queue import cluster_holders_of, holders_of
+from nimbus.api.explain_queue import holders_of
 from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
 from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.places import can_begin
 from nimbus.domain.run import Places, Run, RunHeader, RunState
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.upstream import awaits, upstream_of
@@ -57,44 +55,31 @@ def _is_stuck(queued: RunHeader, around: Surroundings, seen: _Seen) -> bool:
         return seen[queued.id] is not None
     seen[queued.id] = False
     run = around.run(queued.id)
-    view = None if run is None or around.queue is None else around.queue(run)
-    holders = [] if run is None or view is None else holders_of(run, view) or cluster_holders_of(run, view)
+    holders = [] if run is None or around.queue is None else holders_of(run, around.queue(run))
     if holders and all(_waits(around.run(holder.id), around, seen) for holder in holders):
         return True
     seen[queued.id] = None
     return False
 
 
-def _waits(held: Run | None, around: Surroundings, seen: _Seen) -> bool:
-    if held is None:
+def _waits(run: Run | None, around: Surroundings, seen: _Seen) -> bool:
+    if run is None or run.holds is Places.ALL:  # it has work
         return False
-    if held.state is RunState.QUEUED and held.holds is Places.NONE:
-        return _is_stuck(held, around, seen)
-    if held.holds is Places.ALL:
-        below = _child_runs(held)
-        is_stuck = bool(below) and all(_waits(around.run(child), around, seen) for child in below)
-        seen[held.id] = is_stuck
-        return is_stuck
-    seen[held.id] = True
-    for task in held.tasks.in_order():
-        for one in _awaited(held, task, around):
-            if _is_stuck(one, around, seen):
-                seen[one.id] = True
-                return True
-    return False
+    if run.state is RunState.QUEUED:
+        return _is_stuck(run, around, seen)
+    seen[run.id] = any(_waits_for(run, task, around, seen) for task in run.tasks.in_order())
+    return bool(seen[run.id])
 
 
-def _child_runs(run: Run) -> list[RunId]:
-    """The child runs that a run waits for; empty: it has work of its own, too."""
-    if run.open_attempts() or any(can_begin(run, task) for task in run.tasks.in_order()):
-        return []
-    return [
-        child
-        for task in run.tasks.in_order()
-        if task.children is not None and is_under_way(task)
-        for index in task.children.having(ItemState.OPEN)
-        if (child := child_of(run, task.spec.name, index)) is not None
-    ]
+def _waits_for(run: Run, task: TaskRun, around: Surroundings, seen: _Seen) -> bool:
+    """True when a task waits for stuck runs: a queued one, or one of its child runs."""
+    for queued in _awaited(run, task, around):
+        if _is_stuck(queued, around, seen):
+            seen[queued.id] = True
+            return True
+    below = [] if task.children is None or not is_under_way(task) else task.children.having(ItemState.OPEN)
+    children = (child_of(run, task.spec.name, index) for index in below)
+    return any(_waits(around.run(child), around, seen) for child in children if child is not None)
 
 
 def _awaited(run: Run, task: TaskRun, around: Surroundings) -> Iterator[RunHeader]:

@@ -169,9 +169,10 @@ def _full(record: PipelineRecord, own: list[LiveRun], queue: QueueView) -> str |
         )
     if queue.max_running is None:
         return None
-    counted = [run for run in queue.live if in_cluster(run)]
-    if len(counted) < queue.max_running:
+    tops = in_cluster(queue.live)
+    if len(tops) < queue.max_running:
         return None
+    counted = [run for run in queue.live if run.id in tops]
     return (
         f"runs.max_running of the cluster is {queue.max_running}, reached by {run_names(counted)}: "
         "a run that starts now is queued"

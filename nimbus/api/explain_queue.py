@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Protocol
 
-from nimbus.domain.places import in_cluster, in_pipeline
+from nimbus.domain.places import in_cluster, in_pipeline, top_of
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_rank import TURN, Ranked, run_rank
 
@@ -46,7 +46,8 @@ def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") 
         of = f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}{circle}"
         return _sentence(run, own, holders, of)
     if holders := cluster_holders_of(run, view):
-        counted = [other for other in view.live if other.parent is None]  # child runs are not in this queue
+        tops = in_cluster(view.live)
+        counted = [other for other in view.live if top_of(other) not in tops]
         of = f"of the cluster: runs.max_running is {view.max_running}{circle}"
         return _sentence(run, counted, holders, of)
     return "there is room: the leader starts it next"
@@ -59,10 +60,11 @@ def holders_of(run: Run, view: QueueView) -> list[LiveRun]:
 
 
 def cluster_holders_of(run: Run, view: QueueView) -> list[LiveRun]:
-    """The same for `runs.max_running`."""
-    held = [other for other in view.live if in_cluster(other)]
-    is_full = run.parent is None and view.max_running is not None and len(held) >= view.max_running
-    return held if is_full else []
+    """The tops of the trees that fill `runs.max_running`, if a queued run waits for one of their places."""
+    tops = in_cluster(view.live)
+    if view.max_running is None or len(tops) < view.max_running or top_of(run) in tops:
+        return []
+    return [other for other in view.live if other.id in tops]
 
 
 def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], limit: str) -> str:

@@ -148,7 +148,7 @@ class StatusModel(Model):
     runs_max_running: int | None
     """`runs.max_running` of the scheduler that answers; null: any number."""
     runs_counted: int
-    """Runs that count for `runs_max_running`: no child runs, and none that only wait."""
+    """Runs that count for `runs_max_running`: each with its child runs, and none that only wait."""
     clocks_differ_s: float
     """The largest difference between the clocks of two schedulers or workers; above 2, schedules and recorded
     times are off."""

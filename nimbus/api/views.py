@@ -163,7 +163,7 @@ def status_model(
         runs=dict(Counter(run.state.value for run in runs)),
         runs_max_running=max_running,
         clocks_differ_s=clocks_differ_s((*schedulers, *workers)),
-        runs_counted=sum(not run.state.is_final and in_cluster(run) for run in runs),
+        runs_counted=len(in_cluster(run for run in runs if not run.state.is_final)),
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
         set_aside=[SetAsideModel.model_validate(one) for one in report.set_aside],

@@ -80,6 +80,8 @@ class Parent:
     attempt: int
     index: int
     """Index of the run's item, from 0."""
+    top: RunId
+    """The run at the top of the tree: the only one without a parent."""
     depth: int
     """Depth of the child run: 1 if the parent has no parent."""
     width: int = 1

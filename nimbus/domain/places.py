@@ -1,12 +1,19 @@
 """The places of a run in `concurrency.limit` and `runs.max_running`. Pure.
 
-A run that only waits for data, runs or people needs no place: what it waits for may need one. Once one of
-its tasks has run, it keeps its place in `concurrency.limit` to its end, so that the work of two runs of a
-pipeline with a limit of 1 never mixes.
+A run that only waits for data, runs or people needs no place: what it waits for may need one. The runs of a
+tree, a run and all child runs below it, share one place in `runs.max_running`, which they need while one of
+them has work. Once a task of a run has begun, the run keeps its place in `concurrency.limit` to its end, so
+that the work of two runs of a pipeline with a limit of 1 never mixes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from nimbus.domain.child_runs import is_under_way
+from nimbus.domain.children import ItemState
+from nimbus.domain.ids import RunId
+from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.run import Places, Run
 from nimbus.domain.run_rank import Ranked
 from nimbus.domain.task_run import TaskRun, TaskState
@@ -14,11 +21,15 @@ from nimbus.domain.task_run import TaskRun, TaskState
 
 def needed(run: Run) -> Places:
     """The places that a run needs to go on."""
-    if run.state.is_ending or run.tasks.count(TaskState.RUNNING) or not run.tasks.has_waits:
+    tasks = run.tasks
+    if not tasks.may_wait or tasks.count(TaskState.RUNNING) > tasks.parents:  # attempts are open
         return Places.ALL
-    if any(can_begin(run, task) for task in run.tasks.in_order()):
-        return Places.ALL
-    return Places.PIPELINE if any(map(_has_run, run.tasks.in_order())) else Places.NONE
+    has_begun = False
+    for task in tasks.in_order():
+        if has_work(run, task):
+            return Places.ALL
+        has_begun |= bool(task.attempts) or task.state is TaskState.RUNNING
+    return Places.PIPELINE if has_begun else Places.NONE
 
 
 def in_pipeline(run: Ranked) -> bool:
@@ -26,19 +37,27 @@ def in_pipeline(run: Ranked) -> bool:
     return run.holds is not Places.NONE
 
 
-def in_cluster(run: Ranked) -> bool:
-    """True when a live run counts for `runs.max_running`. The parent of a child run counts in its place."""
-    return run.holds is Places.ALL and run.parent is None
+def top_of(run: Ranked) -> RunId:
+    """The run at the top of a run's tree: itself, if it has no parent."""
+    return run.id if run.parent is None else run.parent.top
 
 
-def can_begin(run: Run, task: TaskRun) -> bool:
-    """True when a task needs only a worker, room, or the end of a pause."""
-    return (
-        task.state is TaskState.WAITING
-        and task.spec.kind.uses_worker
-        and all(run.tasks[need].state.is_final for need in task.spec.needs)
-    )
+def in_cluster(live: Iterable[Ranked]) -> frozenset[RunId]:
+    """The tops of the trees that count for `runs.max_running`, among all live runs."""
+    return frozenset(top_of(run) for run in live if run.holds is Places.ALL)
 
 
-def _has_run(task: TaskRun) -> bool:
-    return bool(task.attempts)  # children alone can come from the run that this one repeats
+def has_work(run: Run, task: TaskRun) -> bool:
+    """True when a task computes, starts child runs, or needs only a worker, room, or the end of a pause."""
+    if task.state is TaskState.WAITING:
+        return task.spec.kind.uses_worker and all(run.tasks[need].state.is_final for need in task.spec.needs)
+    return task.state is TaskState.RUNNING and not (is_under_way(task) and _only_awaits(run, task))
+
+
+def _only_awaits(run: Run, task: TaskRun) -> bool:
+    """True when a task with child runs goes on only after the end of one of them."""
+    children, spec = task.children, task.spec.children
+    if children is None or spec is None or must_stop(run, task.spec.name):
+        return True
+    under_way, left = children.count(ItemState.OPEN), children.count(ItemState.WAITING)
+    return under_way > 0 and (not left or under_way >= (spec.max_parallel or len(children.states)))

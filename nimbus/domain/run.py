@@ -51,7 +51,7 @@ class Places(StrEnum):
     PIPELINE = "pipeline"
     """`concurrency.limit` of its pipeline."""
     ALL = "all"
-    """`concurrency.limit`, and `runs.max_running` if the run has no parent."""
+    """`concurrency.limit`, and `runs.max_running`, in which the runs of a tree share one place."""
 
 
 class RunCause(StrEnum):

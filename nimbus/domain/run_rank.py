@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
+from nimbus.domain.children import Parent
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import Places, RunCause, RunState
@@ -31,7 +32,7 @@ class Ranked(Protocol):
     @property
     def created_at(self) -> datetime: ...  # noqa: D102
     @property
-    def parent(self) -> object | None: ...  # noqa: D102
+    def parent(self) -> Parent | None: ...  # noqa: D102
     @property
     def backfill(self) -> object | None: ...  # noqa: D102
     @property
@@ -39,5 +40,5 @@ class Ranked(Protocol):
 
 
 def run_rank(run: Ranked) -> RunRank:
-    """Rank by priority; scheduled runs before others; then the oldest first. The smallest starts first."""
-    return run.priority, run.cause is not RunCause.SCHEDULE, run.created_at, run.id
+    """Rank by priority; scheduled and child runs before others; then by age. The smallest starts first."""
+    return run.priority, run.cause not in (RunCause.SCHEDULE, RunCause.PARENT), run.created_at, run.id

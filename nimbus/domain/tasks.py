@@ -61,9 +61,14 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         return self._plan
 
     @property
-    def has_waits(self) -> bool:
-        """True when some tasks are waits or approvals."""
-        return self._plan.has_waits
+    def may_wait(self) -> bool:
+        """True when some tasks wait for something else than a worker: data, runs or people."""
+        return self._plan.may_wait
+
+    @property
+    def parents(self) -> int:
+        """Number of tasks that start child runs."""
+        return self._plan.parents
 
     @property
     def pages(self) -> tuple[Page, ...]:
@@ -133,10 +138,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """The part of a run's tasks that never changes."""
 
-    __slots__ = ("__weakref__", "_graph", "dependents", "has_waits", "places")
+    __slots__ = ("__weakref__", "_graph", "dependents", "may_wait", "parents", "places")
 
     def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
-        self.has_waits = not all(task.spec.kind.uses_worker for task in tasks)
+        self.parents = sum(task.spec.children is not None for task in tasks)
+        self.may_wait = self.parents > 0 or not all(task.spec.kind.uses_worker for task in tasks)
         edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])
         self._graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
         self.places = self._graph.places

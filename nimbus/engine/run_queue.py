@@ -5,20 +5,22 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.places import in_cluster, in_pipeline
+from nimbus.domain.places import in_pipeline, top_of
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.run_rank import TURN, Ranked, RunRank, run_rank
+
+_Key = TypeVar("_Key")
 
 
 class _Line(NamedTuple):
     """Key of a line: runs that wait for the same places."""
 
     pipeline: PipelineName
-    is_child: bool
-    """Child runs need no place in the cluster's limit, because their parents have one."""
+    top: RunId | None = None
+    """The top of the runs' tree; None: no other run of the tree can have a place in the cluster's limit."""
     needs: Places = Places.ALL
     holds: Places = Places.NONE
 
@@ -36,8 +38,10 @@ class RunQueue:
         self._max_running = max_running
         self._holds: dict[RunId, PipelineName] = {}
         """Runs that count for the limit of their pipeline."""
-        self._in_cluster: set[RunId] = set()
-        """Runs that count for the cluster's limit."""
+        self._in_cluster: dict[RunId, RunId] = {}
+        """Runs that count for the cluster's limit, with the tops of their trees."""
+        self._trees: defaultdict[RunId, int] = defaultdict(int)
+        """Number of these runs in each tree; a tree counts once."""
         self._running: defaultdict[PipelineName, int] = defaultdict(int)
         self._ranks: dict[RunId, tuple[_Line, RunRank]] = {}
         self._lines: dict[_Line, list[RunRank]] = {}
@@ -66,7 +70,9 @@ class RunQueue:
             return
         if not may_start:
             return
-        rank, line = run_rank(run), _Line(run.pipeline, run.parent is not None, needs, run.holds)
+        is_alone = run.parent is None and run.holds is Places.NONE
+        line = _Line(run.pipeline, None if is_alone else top_of(run), needs, run.holds)
+        rank = run_rank(run)
         self._ranks[run.id] = line, rank
         insort(self._lines.setdefault(line, []), rank)
         if run.backfill is not None:
@@ -76,23 +82,22 @@ class RunQueue:
         if in_pipeline(run):
             self._holds[run.id] = run.pipeline
             self._running[run.pipeline] += 1
-        if in_cluster(run):
-            self._in_cluster.add(run.id)
+        if run.holds is Places.ALL:
+            self._in_cluster[run.id] = top_of(run)
+            self._trees[top_of(run)] += 1
 
     def _count_start(self, run: Ranked) -> None:
-        for whose in (_Line(run.pipeline, is_child=False), None):
+        for whose in (_Line(run.pipeline), None):
             self._since[whose] = 0 if run.backfill is not None else self._since[whose] + 1
 
     def discard(self, run: RunId) -> None:
         """Remove a run, if it is there."""
         self.withdraw(run)
         self._closed = False
-        self._in_cluster.discard(run)
-        pipeline = self._holds.pop(run, None)
-        if pipeline is not None:
-            self._running[pipeline] -= 1
-            if not self._running[pipeline]:
-                del self._running[pipeline]
+        if (top := self._in_cluster.pop(run, None)) is not None:
+            _take_one(self._trees, top)
+        if (pipeline := self._holds.pop(run, None)) is not None:
+            _take_one(self._running, pipeline)
 
     def withdraw(self, run: RunId) -> None:
         """Keep a queued run from starting. It keeps its places."""
@@ -107,13 +112,13 @@ class RunQueue:
         self,
         pipeline: PipelineName,
         *,
-        is_child: bool = False,
+        top: RunId | None = None,
         needs: Places = Places.ALL,
         holds: Places = Places.NONE,
     ) -> bool:
-        """True when a run of a pipeline that holds some places can have all that it needs."""
-        lacks_cluster = needs is Places.ALL and holds is not Places.ALL and not is_child
-        if lacks_cluster and self._max_running is not None and len(self._in_cluster) >= self._max_running:
+        """True when a run of a pipeline and a tree that holds some places can have all that it needs."""
+        lacks_cluster = needs is Places.ALL and holds is not Places.ALL and top not in self._trees
+        if lacks_cluster and self._max_running is not None and len(self._trees) >= self._max_running:
             return False
         limit = self._limit_of(pipeline)
         if holds is not Places.NONE or limit is None:
@@ -134,7 +139,7 @@ class RunQueue:
         return min(heads)[1] if heads else None
 
     def _is_open(self, line: _Line) -> bool:
-        return self.has_room(line.pipeline, is_child=line.is_child, needs=line.needs, holds=line.holds)
+        return self.has_room(line.pipeline, top=line.top, needs=line.needs, holds=line.holds)
 
     def _head(self, line: _Line) -> RunId:
         """The run of a line that starts next: its first, or, at a backfill's turn, its first backfill run."""
@@ -148,6 +153,12 @@ class RunQueue:
     def close(self) -> None:
         """Note that no queued run can start now."""
         self._closed = True
+
+
+def _take_one(counts: defaultdict[_Key, int], key: _Key) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _take_out(lines: dict[_Line, list[RunRank]], key: _Line, rank: RunRank) -> None:

@@ -35,7 +35,6 @@ _BEFORE_TASKS: tuple[Kind, ...] = (
     "wait",
     "command",
     "pipeline",
-    "child",
     "children",
     "backfill",
     "rendering",
@@ -53,13 +52,15 @@ def next_subject(state: State) -> Subject | None:
 
     Until everything is read, only attempts are decided: an attempt is read together with its run, and depends
     on nothing else. Free slots and priorities depend on the whole state.
+
+    A parent takes in the end of a child run before a queued run starts, so its tree keeps its place.
     """
     agenda = state.agenda
     urgent = agenda.first("term", "abdication", "attempt")
     if urgent is not None or not state.census_taken:
         return urgent
     return (
-        agenda.first("run")
+        agenda.first("run", "child")
         or state.next_queued()
         or agenda.first(*_BEFORE_TASKS)
         or state.next_ready()

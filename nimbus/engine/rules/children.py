@@ -17,7 +17,8 @@ from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.places import top_of
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Subject, about_children, about_rendering
@@ -121,6 +122,8 @@ def _depth(run: Run) -> int:
 
 
 def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
+    if run.state is RunState.QUEUED:
+        return Nothing()  # its start puts the task on the agenda
     spec, children = child_runs.parts(run, name)
     stopping = lifecycle.must_stop(run, name)  # child runs are stopped by their own rule: see `stops`
     index = None if stopping else children.first(ItemState.WAITING)
@@ -169,6 +172,7 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
             task=name,
             attempt=children.attempt,
             index=index,
+            top=top_of(run),
             depth=_depth(run),
             width=children.width,
         ),

@@ -9,7 +9,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import RunId
-from nimbus.domain.places import needed
+from nimbus.domain.places import needed, top_of
 from nimbus.domain.run import Places, Run, RunCause, RunState
 from nimbus.domain.run_rank import run_rank
 from nimbus.domain.writes import PutRun
@@ -63,8 +63,7 @@ def _placed(state: State, write: PutRun) -> PutRun:
 
 
 def _has_room(state: State, run: Run, holds: Places) -> bool:
-    is_child = run.parent is not None
-    return state.queue.has_room(run.pipeline, is_child=is_child, needs=needed(run), holds=holds)
+    return state.queue.has_room(run.pipeline, top=top_of(run), needs=needed(run), holds=holds)
 
 
 def is_skipped(state: State, record: PipelineRecord) -> bool:

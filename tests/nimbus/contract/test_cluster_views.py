@@ -496,7 +496,7 @@ def test_the_list_holds_what_the_order_of_queued_runs_rests_on(bench: Bench) -> 
         state=RunState.QUEUED,
         cause=RunCause.BACKFILL,
         priority=Priority.LOWEST,
-        parent=Parent(run=RunId("p"), task=TaskName("fan"), attempt=1, index=0, depth=1),
+        parent=Parent(run=RunId("p"), top=RunId("p"), task=TaskName("fan"), attempt=1, index=0, depth=1),
         paused=Paused(by="ann", at=NOW),
         backfill=BackfillId("b1"),
     )

@@ -243,7 +243,7 @@ def test_parameters_of_a_child_run_see_its_item_and_the_dates_of_the_parent(temp
         for_each={"region": ("eu", "us"), "shard": (1, 2)},
     )
     run = replace(run, tasks={load.spec.name: replace(load, spec=replace(load.spec, children=children))})
-    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=2, depth=1)
+    link = Parent(run=run.id, top=run.id, task=TaskName("load"), attempt=1, index=2, depth=1)
 
     given = templates.child_parameters(run, link, {})
 
@@ -257,7 +257,7 @@ def test_parameters_of_a_child_run_see_the_results_that_their_task_reads(templat
         pipeline=PipelineName("region"), parameters={"n": "{{ tasks.quiet.result.rows + 1 }}"}
     )
     run = replace(run, tasks=run.tasks.replaced([replace(load, spec=replace(load.spec, children=children))]))
-    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
+    link = Parent(run=run.id, top=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
 
     assert templates.child_parameters(run, link, {TaskName("quiet"): {"rows": 3}}) == {"n": "4"}
 
@@ -267,7 +267,7 @@ def test_bad_parameter_of_a_child_run_is_named(templates: Templates) -> None:
     load = run.tasks[TaskName("load")]
     children = ChildSpec(pipeline=PipelineName("region"), parameters={"n": "{{ 1 / 0 }}"})
     run = replace(run, tasks={load.spec.name: replace(load, spec=replace(load.spec, children=children))})
-    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
+    link = Parent(run=run.id, top=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
 
     with pytest.raises(TemplateError, match=r"params\.n: .*division by zero"):
         templates.child_parameters(run, link, {})

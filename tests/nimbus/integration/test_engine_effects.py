@@ -390,7 +390,7 @@ def test_release_of_a_child_run_is_fetched_when_it_is_not_on_this_disk(
 ) -> None:
     spec = parent(ChildSpec(pipeline=RECORD.name, parameters={}))
     run = replace(finished("p-1"), tasks=Tasks(TaskRun(spec=task) for task in spec.tasks))
-    link = Parent(run=run.id, task=spec.tasks[0].name, attempt=1, index=0, depth=1)
+    link = Parent(run=run.id, top=run.id, task=spec.tasks[0].name, attempt=1, index=0, depth=1)
     child = replace(DRAFT, parent=link)
     bench.no_definition = DefinitionNotHereError(RELEASE)
     bench.preparer.gate.clear()
@@ -409,7 +409,9 @@ def test_release_of_a_child_run_is_fetched_when_it_is_not_on_this_disk(
 
 
 def test_child_run_whose_release_cannot_be_had_is_refused(bench: Bench, eventually: Eventually) -> None:
-    child = replace(DRAFT, parent=Parent(run=RunId("p"), task=TaskName("a"), attempt=1, index=0, depth=1))
+    child = replace(
+        DRAFT, parent=Parent(run=RunId("p"), top=RunId("p"), task=TaskName("a"), attempt=1, index=0, depth=1)
+    )
     bench.no_definition = DefinitionNotHereError(RELEASE)
     bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
     bench.effects.start(BuildRun(WAITING, child, finished("p")))

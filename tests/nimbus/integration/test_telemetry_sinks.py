@@ -216,7 +216,7 @@ def test_trace_of_a_run_arrives_with_its_ids_times_and_errors(traces: TraceSink,
 
 
 def test_a_child_run_links_to_the_attempt_that_started_it(traces: TraceSink, server: Collector) -> None:
-    above = Parent(run=RunId("r1"), task=TaskName("extract"), attempt=2, index=0, depth=1)
+    above = Parent(run=RunId("r1"), top=RunId("r1"), task=TaskName("extract"), attempt=2, index=0, depth=1)
     traces.send(None, replace(FAILED, id=RunId("below"), parent=above))
 
     (link,) = server.spans()[0].links
@@ -311,9 +311,9 @@ def test_lineage_of_a_child_run_names_the_task_above_and_the_run_at_the_top(
     lineage: LineageSink, server: Collector, world: World
 ) -> None:
     top = run("top", pipeline=PipelineName("all"))
-    above = Parent(run=top.id, task=TaskName("each"), attempt=1, index=0, depth=1)
+    above = Parent(run=top.id, top=top.id, task=TaskName("each"), attempt=1, index=0, depth=1)
     middle = run("middle", pipeline=PipelineName("some"), parent=above)
-    below = Parent(run=middle.id, task=TaskName("part"), attempt=3, index=0, depth=2)
+    below = Parent(run=middle.id, top=top.id, task=TaskName("part"), attempt=3, index=0, depth=2)
     world.runs |= {top.id: top, middle.id: middle}
 
     lineage.send(None, run("bottom", parent=below))

@@ -12,6 +12,7 @@ from nimbus.domain.child_runs import width_of
 from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.places import top_of
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
@@ -57,7 +58,15 @@ def test_a_depth_has_no_more_child_runs_than_the_largest_width_that_is_let_throu
                 if width > MOST:
                     continue
                 for index in range(task.spec.children.count):
-                    link = Parent(run=run.id, task=name, attempt=1, index=index, depth=depth, width=width)
+                    link = Parent(
+                        run=run.id,
+                        top=top_of(run),
+                        task=name,
+                        attempt=1,
+                        index=index,
+                        depth=depth,
+                        width=width,
+                    )
                     below.append(run_with(data.draw(st.lists(st.integers(1, 4), max_size=3)), link))
         found[depth] = len(below)
         runs = below

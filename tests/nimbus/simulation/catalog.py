@@ -196,6 +196,13 @@ LEAF = PipelineSpec(
     concurrency=Concurrency(limit=LEAF_LIMIT),
     tasks=(_task("a", retries=0),),
 )
+PATIENT = PipelineSpec(
+    name=PipelineName("patient"),
+    tasks=(
+        _waits("a", PipelineWait(pipeline=SINGLE.name)),
+        _task("b", "a", retries=0, asks=Requirement.DONE),
+    ),
+)
 FANNING = PipelineSpec(
     name=PipelineName("fanning"),
     schedule=_every(4, CatchUp.LATEST),
@@ -209,11 +216,11 @@ FANNING = PipelineSpec(
                 pipeline=LEAF.name, for_each={"n": (1, 2, 3, 4, 5)}, max_parallel=MOST_CHILDREN
             ),
         ),
-        replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=LEAF.name)),
+        replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=PATIENT.name)),
         _task("d", "bc", asks=Requirement.DONE),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING, AFTER)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, PATIENT, FANNING, AFTER)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):

@@ -162,14 +162,15 @@ def check_indexes(state: State) -> None:
     queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
     waiting = {key for key in queued if state.runs[key].paused is None}
     hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
-    for run in state.runs.values():
+    live = state.runs.values()
+    hold(Law.INDEXES, places.in_cluster(live) == state.queue._trees.keys(), state.queue._trees)
+    for run in live:
         if about_run(run.id) in state.set_aside:
             continue
-        held = (run.holds is not Places.NONE, run.holds is Places.ALL and run.parent is None)
-        hold(Law.INDEXES, held == (places.in_pipeline(run), places.in_cluster(run)), run.id, run.holds)
+        held = (run.holds is not Places.NONE, run.holds is Places.ALL)
+        hold(Law.INDEXES, held == (places.in_pipeline(run), places.works(run)), run.id, run.holds)
         hold(Law.INDEXES, held[0] == (run.id in state.queue._holds), run.id, "in its pipeline")
-        hold(Law.INDEXES, held[1] == (run.id in state.queue._in_cluster), run.id, "in the cluster")
-        late = places.is_overdue(run, state.runs.values(), state.pipelines)
+        late = places.is_overdue(run, live, state.pipelines)
         hold(Law.RUNS_WHEN_IT_CAN, not late, run.id, "is queued")
 
 

@@ -118,14 +118,14 @@ class RunLaws:
             self._started(run, pipelines, before)
         elif before.state is RunState.RUNNING and run.state is RunState.QUEUED:
             self.queued_again.add(run.id)
-        elif places.in_cluster(run) > places.in_cluster(before):
+        elif places.works(run) > places.works(before):
             self._fits(run, pipelines)
 
     def _fits(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
         """Check the limits with a run that has just taken a place."""
         live = [other for other in self.live.values() if not other.state.is_final]
-        counted = sum(map(places.in_cluster, live))
-        hold(Law.CONCURRENCY, counted <= MAX_RUNNING, run.id, counted)
+        counted = places.in_cluster(live)
+        hold(Law.CONCURRENCY, len(counted) <= MAX_RUNNING, run.id, counted)
         concurrency = pipelines[run.pipeline].profile.concurrency
         own = sum(places.in_pipeline(other) for other in live if other.pipeline == run.pipeline)
         hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
@@ -135,16 +135,19 @@ class RunLaws:
     ) -> None:
         self._fits(run, pipelines)
         live = [other for other in self.live.values() if not other.state.is_final]
-        wants = places.can_work(run), places.in_pipeline(before or run)
+        counted = places.in_cluster([other for other in live if other.id != run.id])
+
+        def wants(one: Run) -> tuple[bool, bool, bool]:
+            return places.can_work(one), places.in_pipeline(one), places.top_of(one, live) in counted
+
         overtaken = [
             other.id
             for other in live
             if other.state is RunState.QUEUED
             and other.pipeline == run.pipeline
             and other.paused is None
-            and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
-            and (places.can_work(other), places.in_pipeline(other)) == wants
+            and wants(other) == wants(before or run)
             and (run.backfill is None or other.backfill is not None)  # it may be next
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)
@@ -154,7 +157,7 @@ class RunLaws:
         hold(Law.FINAL_IS_FINAL, not before.state.is_final, after.id, before.state, "->", after.state)
         back = before.state.is_ending and not after.state.is_ending
         if before.state is RunState.RUNNING and after.state is RunState.QUEUED:
-            back |= places.is_busy(before) or not places.can_work(after)
+            back |= places.can_work(before) or not places.can_work(after)
         hold(Law.FINAL_IS_FINAL, not back, after.id, "goes on after it was stopped")
         most, open_now = after.max_parallel_tasks, len(after.open_attempts())
         hold(Law.PARALLEL_TASKS, most is None or open_now <= most, after.id, open_now, "of", most)

@@ -13,6 +13,7 @@ from nimbus.domain import terms as records_of_terms
 from nimbus.domain import writes as w
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.skipped import Skips
+from nimbus.domain.task_run import TaskState
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
@@ -376,6 +377,30 @@ def runs_that_only_wait_hold_places() -> Iterator[None]:
         return Places.ALL
 
     with replaced(concurrency, needed=all_places), replaced(runs, needed=all_places):
+        yield
+
+
+@mutant
+def parents_hold_the_places_of_their_trees() -> Iterator[None]:
+    """A child run waits for a run that waits for the place of its parent."""
+    original = places.needed
+
+    def needed(run: Any) -> Places:
+        return Places.ALL if run.tasks.count(TaskState.RUNNING) else original(run)
+
+    with replaced(concurrency, needed=needed), replaced(runs, needed=needed):
+        yield
+
+
+@mutant
+def child_runs_need_places_of_their_own() -> Iterator[None]:
+    """A run waits for child runs that wait for its place."""
+    original = RunQueue.has_room
+
+    def has_room(self: Any, pipeline: Any, *, top: Any = None, **how: Any) -> bool:
+        return original(self, pipeline, **how)
+
+    with replaced(RunQueue, has_room=has_room):
         yield
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 
 
-def is_busy(run: Run) -> bool:
-    """True if a run that is not queued does more than wait."""
-    return run.state is RunState.STOPPING or can_work(run)
-
-
 def can_work(run: Run) -> bool:
-    """True if a task is under way, or could be with a worker."""
+    """True if a task is under way, or could be with a worker, or has a child run to start."""
     for task in run.tasks.values():
-        if task.state is TaskState.RUNNING:
+        if task.state is TaskState.RUNNING and not _awaits_child_runs(run, task):
             return True
         met = all(run.tasks[need].state.is_final for need in task.spec.needs)
         if task.state is TaskState.WAITING and task.spec.kind.uses_worker and met:
@@ -27,16 +22,39 @@ def can_work(run: Run) -> bool:
     return False
 
 
-def in_cluster(run: Run) -> bool:
-    """True if a run counts for the limit of the cluster."""
-    return run.parent is None and run.state is not RunState.QUEUED and is_busy(run)
+def _awaits_child_runs(run: Run, task: TaskRun) -> bool:
+    if task.children is None or task.spec.children is None:
+        return False
+    if run.state is RunState.STOPPING or (run.verdict is not None and not task.spec.is_clean_up):
+        return True
+    under_way, left = (task.children.states.count(letter) for letter in "ow")
+    most = task.spec.children.max_parallel
+    return under_way > 0 and (left == 0 or (most is not None and under_way >= most))
+
+
+def works(run: Run) -> bool:
+    """True if a run that is not queued does more than wait."""
+    return run.state is not RunState.QUEUED and can_work(run)
+
+
+def top_of(run: Run, live: Collection[Run]) -> RunId:
+    """The run at the top of a tree."""
+    parents = {other.id: other.parent for other in live}
+    top, above = run.id, run.parent
+    while above is not None:
+        top, above = above.run, parents[above.run]
+    return top
+
+
+def in_cluster(live: Collection[Run]) -> Set[RunId]:
+    """The tops of the trees that count for the limit of the cluster."""
+    return {top_of(run, live) for run in live if works(run)}
 
 
 def in_pipeline(run: Run) -> bool:
     """True if a run counts for the limit of its pipeline."""
-    if any(task.attempts for task in run.tasks.values()):
-        return True
-    return run.state is not RunState.QUEUED and is_busy(run)
+    begun = any(task.attempts or task.state is TaskState.RUNNING for task in run.tasks.values())
+    return begun or works(run)
 
 
 def is_overdue(run: Run, live: Collection[Run], pipelines: Mapping[PipelineName, PipelineRecord]) -> bool:
@@ -46,7 +64,8 @@ def is_overdue(run: Run, live: Collection[Run], pipelines: Mapping[PipelineName,
         return False
     if not can_work(run):
         return True
-    if run.parent is None and sum(map(in_cluster, live)) >= MAX_RUNNING:
+    counted = in_cluster(live)
+    if len(counted) >= MAX_RUNNING and top_of(run, live) not in counted:
         return False
     concurrency = record.profile.concurrency
     own = sum(in_pipeline(other) for other in live if other.pipeline == run.pipeline)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.explain_queue import QueueView
+from nimbus.domain import child_runs
 from nimbus.domain.children import ChildSpec
-from nimbus.domain.commands import DecideApproval, MarkTask, PauseRun, ResumeRun, StartRun
+from nimbus.domain.commands import DecideApproval, MarkTask, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Places
+from nimbus.domain.pipeline import CatchUp, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import SELF, DataSource, DataWait, Look, PipelineWait, Seen
@@ -32,7 +34,7 @@ from tests.nimbus.unit.test_engine_concurrency import (
     submit,
 )
 
-ODS, MART = PipelineName("ods"), PipelineName("mart")
+ODS, MART, TOP = PipelineName("ods"), PipelineName("mart"), PipelineName("top")
 DAY, LATER = timedelta(days=1), NOW + timedelta(seconds=5)
 LOOK = Look(DataSource.FILE, "/data/x")
 
@@ -268,16 +270,104 @@ def test_scheduled_run_replaces_one_that_waits_without_a_place() -> None:
     assert states(state) == {"mart-20260301t140000z": "running"}
 
 
-def test_task_with_child_runs_keeps_the_place_of_its_run() -> None:
-    child = replace(python("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=MART))
-    spec = spec_of(MART, approval("ok"), python("b", "ok"))
-    state = cluster(spec_of(PipelineName("top"), child), spec, spec_of(ODS, python("a")), max_running=1)
-    submit(state, start("t", pipeline=PipelineName("top")), start("o1", pipeline=ODS))
+def starts(pipeline: PipelineName, *needs: str, name: str = "c", **how: Any) -> TaskSpec:
+    """A task that starts runs of a pipeline."""
+    children = ChildSpec(pipeline=pipeline, **how)
+    return replace(python(name, *needs), kind=TaskKind.PIPELINE, script="", children=children)
 
+
+def below(state: State) -> list[RunId]:
+    """Child runs, oldest first."""
+    return sorted((run.id for run in state.runs.values() if run.parent), key=lambda one: one.split("-")[-1])
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_run_whose_child_run_only_waits_leaves_its_place_to_the_run_that_is_waited_for(
+    takes_over: bool,
+) -> None:
+    mart = spec_of(MART, wait("w", pipeline=ODS), python("b", "w"))
+    top = spec_of(TOP, starts(MART), python("d", "c"))
+    state = cluster(top, mart, spec_of(ODS, python("a")), max_running=1)
+    submit(state, day_of("t", TOP), day_of("o1", ODS), day_of("o2", ODS, 1))
+    decide_all(state)
+    (child,) = below(state)
+    assert states(state) == {"t": "running", child: "running", "o1": "running", "o2": "queued"}
+    if takes_over:
+        state = next_term(state)
+
+    end_all_attempts(state)
+    decide_all(state)
+    assert states(state) == {"t": "running", child: "queued", "o2": "running"}, "its wait is over"
+    if takes_over:
+        state = next_term(state)
+    end_all_attempts(state)
+    submit(state, start("o3", pipeline=ODS))
+    decide_all(state)
+    assert states(state) == {"t": "running", child: "running", "o3": "queued"}
+    end_all_attempts(state)
+    decide_all(state)
+    assert (states(state), {attempt.run for attempt in state.slots}) == (
+        {"t": "running", "o3": "queued"},
+        {"t"},
+    )
+    end_all_attempts(state)
+    decide_all(state)
+    assert states(state) == {"o3": "running"}
+
+
+def test_child_runs_keep_the_place_of_the_run_at_the_top_while_one_of_them_works() -> None:
+    top = spec_of(TOP, starts(MART, for_each={"": (1, 2, 3)}, max_parallel=1), python("d", "c"))
+    middle = spec_of(PipelineName("middle"), starts(TOP))
+    mart = spec_of(MART, python("a"))
+    state = cluster(middle, top, mart, spec_of(ODS, python("a")), max_running=1)
+    submit(state, start("m", pipeline=middle.name))
+    decide_all(state)
+    submit(state, start("o1", Priority.HIGH, ODS))
+    decide_all(state)
+    for _ in range(4):
+        assert (states(state)["o1"], len(state.slots)) == ("queued", 1)
+        end_all_attempts(state)
+        decide_all(state)
+
+    assert states(state) == {"o1": "running"}
+
+
+def test_run_that_is_queued_again_beside_its_child_run_takes_in_its_end_and_stops_with_it() -> None:
+    mart = spec_of(MART, approval("ok"))
+    top = spec_of(TOP, starts(MART), approval("yes"), python("d", "yes"), python("e", "c"))
+    state = cluster(top, mart, spec_of(ODS, python("a")), max_running=1)
+    submit(state, start("t", pipeline=TOP), start("u", pipeline=TOP))
+    decide_all(state)
+    submit(state, start("o1", pipeline=ODS))
+    decide_all(state)
+    first, second = (state.runs[RunId(name)] for name in ("t", "u"))
+    first_child, second_child = (child_runs.child_of(run, TaskName("c"), 0) or "" for run in (first, second))
+    submit(state, approve("t", "yes"), approve("u", "yes"), approve(first_child, "ok"))
+    decide_all(state)
+    assert states(state) == {"t": "queued", "u": "queued", second_child: "running", "o1": "running"}
+
+    submit(state, StopRun(run_id=RunId("u"), reason="test"))
+    decide_all(state)
+    assert states(state) == {"t": "queued", "o1": "running"}
+    for _ in range(2):
+        end_all_attempts(state)
+        decide_all(state)
+    assert state.runs == {}
+    assert state.finished[RunId("t")].state is RunState.SUCCEEDED
+
+
+def test_runs_of_a_pipeline_with_a_limit_whose_child_runs_wait_do_not_mix() -> None:
+    state = cluster(spec_of(TOP, starts(MART), limit=1), spec_of(MART, approval("ok")), max_running=1)
+    submit(state, start("t1", pipeline=TOP), start("t2", pipeline=TOP))
+    decide_all(state)
+    (child,) = below(state)
+    assert states(state) == {"t1": "running", "t2": "queued", child: "running"}
+
+    submit(state, approve(child, "ok"))
     decide_all(state)
 
-    assert sorted(states(state).values()) == ["queued", "running", "running"]
-    assert states(state)["o1"] == "queued"
+    (child,) = below(state)
+    assert states(state) == {"t2": "running", child: "running"}
 
 
 def test_explanations_name_a_circle_of_a_place_and_a_wait_as_a_circle() -> None:
@@ -305,51 +395,31 @@ def test_explanations_name_a_circle_of_a_place_and_a_wait_as_a_circle() -> None:
 
 
 def test_explanations_name_a_circle_through_the_place_of_a_parent() -> None:
-    child = replace(python("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=MART))
-    mart = spec_of(MART, wait("w", pipeline=ODS), python("b", "w"))
-    top = spec_of(PipelineName("top"), child)
-    state = cluster(top, mart, spec_of(ODS, python("a")), max_running=1)
-    submit(state, day_of("t", top.name), day_of("o1", ODS))
+    mart = spec_of(MART, wait("w", pipeline=TOP))
+    state = cluster(spec_of(TOP, starts(MART), limit=1), mart)
+    submit(state, day_of("t1", TOP), day_of("t2", TOP))
     decide_all(state)
-    (below,) = (run for run in state.runs.values() if run.parent is not None)
-    assert states(state) == {"t": "running", below.id: "running", "o1": "queued"}
-    circle = (
-        f"; this is a circle: {below.id} and o1 and t wait for each other. "
-        "Stop one of them, mark the task that waits, or raise the limit"
-    )
+    (child,) = below(state)
+    assert states(state) == {"t1": "running", "t2": "queued", child: "running"}
+    circle = f"; this is a circle: {child} and t1 and t2 wait for each other. "
+    waiting, queued = state.runs[child], state.runs[RunId("t2")]
 
-    assert (why_run(state.runs[RunId("o1")], around(state, max_running=1)) or "").endswith(circle)
-    told = why(below, below.tasks[TaskName("w")], None, around(state, max_running=1))
-    assert (told or "").endswith(circle)
-    assert "circle" not in (why_run(state.runs[RunId("o1")], around(state, max_running=2)) or "")
-
-
-def test_parent_whose_child_run_works_is_in_no_circle() -> None:
-    child = replace(python("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=MART))
-    mart = spec_of(MART, wait("w", pipeline=ODS), python("b"))
-    top = spec_of(PipelineName("top"), child)
-    state = cluster(top, mart, spec_of(ODS, python("a")), max_running=1)
-    submit(state, day_of("t", top.name), day_of("o1", ODS))
-    decide_all(state)
-
-    told = why_run(state.runs[RunId("o1")], around(state, max_running=1)) or ""
-
-    assert "runs.max_running is 1" in told
-    assert "circle" not in told
+    assert circle in (why(waiting, waiting.tasks[TaskName("w")], None, around(state, 1)) or "")
+    assert circle in (why_run(queued, around(state, 1)) or "")
+    assert "circle" not in (why_run(queued, around(state, 2)) or "")
 
 
 def test_run_that_waits_beside_a_circle_for_a_run_that_starts_later_is_in_none() -> None:
-    top = PipelineName("top")
     begun = python("a")
     mart = spec_of(MART, begun, wait("w", "a", pipeline=ODS), python("b", "w"), limit=1)
     both = wait("w", "a", pipeline=ODS), wait("x", "a", pipeline=MART)
     state = cluster(
-        spec_of(top, begun, *both, python("b", "w", "x"), limit=1), mart, spec_of(ODS, begun, limit=1)
+        spec_of(TOP, begun, *both, python("b", "w", "x"), limit=1), mart, spec_of(ODS, begun, limit=1)
     )
-    submit(state, day_of("m1", MART, 1), day_of("t1", top, 1))
+    submit(state, day_of("m1", MART, 1), day_of("t1", TOP, 1))
     decide_all(state)
     end_all_attempts(state)
-    submit(state, day_of("o1", ODS), day_of("o2", ODS, 1), day_of("m2", MART, 1), day_of("t2", top, 1))
+    submit(state, day_of("o1", ODS), day_of("o2", ODS, 1), day_of("m2", MART, 1), day_of("t2", TOP, 1))
     decide_all(state)
     assert {name for name, one in states(state).items() if one == "queued"} == {"o2", "m2", "t2"}
 

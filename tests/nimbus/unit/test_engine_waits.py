@@ -457,7 +457,9 @@ def test_end_of_a_pipeline_that_nobody_waits_for_costs_nothing() -> None:
 def test_wait_is_not_met_by_child_runs_of_the_pipeline() -> None:
     state = with_both()
     own = state.runs[RunId("ods-1")]
-    state.put_run(replace(own, parent=Parent(run=RUN, task=AFTER, attempt=1, index=0, depth=1)), at(NOW))
+    state.put_run(
+        replace(own, parent=Parent(run=RUN, top=RUN, task=AFTER, attempt=1, index=0, depth=1)), at(NOW)
+    )
 
     decisions = end_upstream(state, approved=True)
 
@@ -468,7 +470,7 @@ def test_wait_is_not_met_by_child_runs_of_the_pipeline() -> None:
 def test_wait_that_gives_up_on_a_failure_does_not_wait_for_child_runs() -> None:
     state = with_both()
     own = state.runs[RunId("ods-1")]
-    child = replace(own, parent=Parent(run=RUN, task=AFTER, attempt=1, index=0, depth=1))
+    child = replace(own, parent=Parent(run=RUN, top=RUN, task=AFTER, attempt=1, index=0, depth=1))
     wait = PipelineWait(pipeline=UPSTREAM.name, on_failed=OnFailed.FAIL)
     failed = replace(own, state=RunState.FAILED, finished_at=NOW)
     index = IntervalIndex(begins=NOW).with_run(failed)

@@ -286,7 +286,7 @@ def test_purge_keeps_a_run_that_is_in_zookeeper(stage: Stage, part: Part) -> Non
 
 
 def test_purge_keeps_a_child_run_while_its_parent_is_in_zookeeper(stage: Stage) -> None:
-    parent = Parent(run=RunId("parent"), task=LOAD, attempt=1, index=0, depth=1)
+    parent = Parent(run=RunId("parent"), top=RunId("parent"), task=LOAD, attempt=1, index=0, depth=1)
     child = a_run("child", OLD, parent=parent)
     stage.keep(child)
     stage.live = [a_run("parent", OLD, state=RunState.RUNNING, finished_at=None)]
