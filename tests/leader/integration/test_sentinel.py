@@ -22,7 +22,7 @@ from kazoo.client import KazooClient
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
 from tests.leader.zookeeper_ensemble import Ensemble
-from tests.thorough import thorough
+from tests.thorough import sampled, thorough
 
 Eventually = Callable[..., None]
 
@@ -119,7 +119,7 @@ def node(zk_root: str) -> str:
     return f"{zk_root}/latch"
 
 
-@pytest.mark.parametrize("way", ["kill", "kill-group", "stopped-then-killed", "segfault"])
+@pytest.mark.parametrize("way", sampled(["kill", "kill-group", "stopped-then-killed", "segfault"], 2))
 def test_sentinel_closes_the_session_when_the_process_is_dead(
     way: str,
     start: Callable[..., Child],
