@@ -7,8 +7,8 @@ It uses the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
@@ -23,7 +23,8 @@ from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.leader_report import SetAside
 from nimbus.domain.needs import Verdict, verdict
 from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.slots import Claim, ClusterDriver, Slots
+from nimbus.domain.slots import Slots
+from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
 from nimbus.domain.task_run import Attempt, Reused, TaskRun, TaskState
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
@@ -46,6 +47,8 @@ class Surroundings:
     """Read for a queued run. None: the run is not queued."""
     run: Callable[[RunId], Run | None] = lambda _: None
     """Reads a child run that is in ZooKeeper."""
+    timings: Timings = field(default_factory=Timings)
+    """Of the supervision of attempts."""
     set_aside: Callable[[], Collection[SetAside]] = tuple
     """Subjects that the leader has set aside."""
 
@@ -151,47 +154,22 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
     attempt = task.open_attempt
     if attempt is None or slots is None:
         return None
-    if slots.end is not None:
-        return "it has ended; the leader has not applied that yet" + (
-            "" if around.leader else ", and none leads"
-        )
-    if slots.stop_requested or attempt.stop_requested:
+    if slots.end is None and (slots.stop_requested or attempt.stop_requested):
         return "asked to stop; its driver is ending"
-    if slots.claim is None and slots.submitted is not None:
-        return _submitted(slots.submitted, slots)
-    if slots.claim is None:
-        if any(worker.id == attempt.worker for worker in around.capacity().workers):
-            return f"worker {attempt.worker} is preparing it since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}"
-        then = "is given to another one soon" if around.leader else f"is given to another one: {NO_LEADER}"
-        return f"worker {attempt.worker}, which has it, is not registered: it {then}"
-    if not slots.beating:
-        return _silent(slots.claim, attempt, around)
-    if slots.claim.driver is not None and (words := slots.progress.get("silent")) is not None:
-        return (
-            f"its driver in target {slots.claim.driver.target} does not report, but may be alive: "
-            f"the cluster says {words}"
-        )
-    return None
-
-
-def _silent(claim: Claim, attempt: Attempt, around: Surroundings) -> str:
-    if claim.driver is None and all(worker.host != claim.host for worker in around.capacity().workers):
-        told = (
-            f"its runner is silent, and no worker on host {claim.host} is registered: "
-            "the leader reports it lost after `supervision.host_lost_after`, unless one registers"
-        )
-    else:
-        where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
-        told = f"its runner is silent; its driver is looked for{where}"
+    workers = () if slots.beating else around.capacity().workers
+    is_silent = not shows_life(attempt, slots, {worker.id for worker in workers})
+    action = supervise(
+        attempt,
+        slots,
+        silent_for=timedelta(0) if is_silent else None,  # the leader alone knows for how long
+        workers=workers,
+        timings=around.timings,
+        now=around.now,
+    )
+    if not action.why:
+        return None
+    told = action.why if isinstance(action, Wait) else f"{action.why}; the leader has not applied that yet"
     return told if around.leader else f"{told}; {NO_LEADER}"
-
-
-def _submitted(driver: ClusterDriver, slots: Slots) -> str:
-    told = f"submitted to target {driver.target} as {driver.id}"
-    if not slots.beating:
-        return f"{told}; a worker is asked to follow it"
-    words = slots.progress.get("cluster")
-    return f"{told}, where it waits for its start" + (f": {words}" if words else "")
 
 
 def _skipped(run: Run, task: TaskRun) -> str:

@@ -249,6 +249,7 @@ def surroundings(services: ApiServices) -> Surroundings:
         upstream=cache(partial(_upstream, services)),
         queue=lambda run: queue_of(run.pipeline),
         run=services.reader.run,
+        timings=services.timings,
         set_aside=cache(lambda: report().set_aside if leader else ()),
     )
 

@@ -18,6 +18,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.release_files import Holders, Publication, ReleaseFile
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.supervision import Timings
 from nimbus.ports import (
     ChangeFeed,
     Clock,
@@ -265,7 +266,8 @@ class ApiServices:
     changes: ChangeFeed
     """Any code may call its `version`; the other methods are for the streams of events."""
     max_running: int | None = None
-    """As in the engine's policy."""
+    timings: Timings = field(default_factory=Timings)
+    """Both as in the engine's policy."""
     session_timeout: timedelta | None = None
     """Of a scheduler's session in ZooKeeper; None: no other scheduler can lead."""
     door: AttemptDoor | None = None

@@ -217,6 +217,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             releases=StoredReleases(foundation.store, foundation.local),
             changes=_changes(foundation),
             max_running=settings.runs.max_running,
+            timings=_timings(settings),
             session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
@@ -334,15 +335,19 @@ def _election_config(settings: Settings) -> ElectionConfig:
     )
 
 
-def _policy(settings: Settings) -> Policy:
+def _timings(settings: Settings) -> Timings:
     supervision = settings.supervision
+    return Timings(
+        claim_timeout=supervision.claim_timeout,
+        beat_grace=supervision.beat_grace,
+        host_lost_after=supervision.host_lost_after,
+    )
+
+
+def _policy(settings: Settings) -> Policy:
     return Policy(
-        timings=Timings(
-            claim_timeout=supervision.claim_timeout,
-            beat_grace=supervision.beat_grace,
-            host_lost_after=supervision.host_lost_after,
-        ),
-        max_mishaps=supervision.max_mishaps,
+        timings=_timings(settings),
+        max_mishaps=settings.supervision.max_mishaps,
         keep_finished=settings.runs.keep_finished,
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,

@@ -6,7 +6,7 @@ acts on the report of a cluster manager, only on the two slots. No attempt n+1 i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -34,20 +34,22 @@ class Close:
     """END exists: apply it to the run."""
 
     end: End
+    why = "it has ended"
 
 
 @dataclass(frozen=True, slots=True)
 class FenceClaim:
     """Write "fenced" into CLAIM and END. If the write succeeds, no driver can ever start the attempt."""
 
-    reason: str
+    why: str
+    """The reason of the END. Of each action: it is shown to people."""
 
 
 @dataclass(frozen=True, slots=True)
 class FenceEnd:
     """Fill END. If the write succeeds, the attempt can never commit, even if it still computes."""
 
-    reason: str
+    why: str
     outcome: Outcome = Outcome.LOST
 
 
@@ -58,17 +60,31 @@ class Reap:
     reaper: WorkerId
     claim: Claim | None
     """None: a driver was submitted to a cluster, and has not claimed the attempt."""
+    why = "a worker is asked to look for its driver"
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before `until` (None: before something changes). `why` is shown to people."""
+    """Nothing to do before `until` (None: before something changes)."""
 
     why: str
+    """Empty: it computes."""
     until: datetime | None = None
 
 
 Action = Close | FenceClaim | FenceEnd | Reap | Wait
+
+
+def shows_life(attempt: Attempt, slots: Slots, workers: Container[WorkerId]) -> bool:
+    """True while its runner is alive or, before a driver is submitted or claims it, its worker.
+
+    Args:
+        attempt: An open attempt.
+        slots: Its records in ZooKeeper.
+        workers: All registered workers.
+    """
+    is_held = slots.claim is not None or slots.submitted is not None
+    return slots.beating if is_held else attempt.worker in workers
 
 
 def supervise(
@@ -95,14 +111,16 @@ def supervise(
         return Close(slots.end)
     if slots.claim is None and slots.submitted is not None:  # a full cluster may take hours
         if slots.beating:
-            return Wait("submitted: it waits for its driver to start in the cluster")
+            words = slots.progress.get("cluster")
+            where = f"{_submitted(slots.submitted)}, where it waits for its start"
+            return Wait(f"{where}: {words}" if words else where)
         return _unfollowed(attempt, None, slots.submitted, silent_for, workers, timings, now)
     if slots.claim is None:
         return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
         return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
     if slots.beating:
-        return Wait("running")
+        return Wait(_unreported(slots))
     if slots.claim.driver is not None:
         return _unfollowed(attempt, slots.claim, slots.claim.driver, silent_for, workers, timings, now)
     return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings, now)
@@ -114,11 +132,25 @@ def _unclaimed(attempt: Attempt, silent_for: timedelta | None, timings: Timings,
         left = timings.beat_grace - silent_for
         if left <= timedelta(0):
             return FenceClaim(f"worker {attempt.worker} is gone and had not started it")
-        return Wait(f"worker {attempt.worker} is not registered", now + left)
+        gone = f"worker {attempt.worker}, which has it, is not registered: it is given to another one soon"
+        return Wait(gone, now + left)
     due = attempt.opened_at + timings.claim_timeout
     if now >= due:
         return FenceClaim(f"worker {attempt.worker} did not start it within {timings.claim_timeout}")
-    return Wait(f"worker {attempt.worker} is preparing it", due)
+    return Wait(f"worker {attempt.worker} is preparing it since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}", due)
+
+
+def _submitted(driver: ClusterDriver) -> str:
+    return f"submitted to target {driver.target} as {driver.id}"
+
+
+def _unreported(slots: Slots) -> str:
+    """Why a claimed attempt with a living runner may not compute; empty: it does."""
+    driver = None if slots.claim is None else slots.claim.driver
+    words = slots.progress.get("silent")
+    if driver is None or words is None:
+        return ""
+    return f"its driver in target {driver.target} does not report, but may be alive: the cluster says {words}"
 
 
 def _silent(
@@ -134,16 +166,23 @@ def _silent(
     )
     if neighbours:
         if attempt.reaper in {w.id for w in neighbours}:
-            return Wait(f"worker {attempt.reaper} looks for its driver on {neighbours[0].hostname}")
+            return Wait(
+                f"its runner is silent; worker {attempt.reaper} looks for its driver on "
+                f"{neighbours[0].hostname}"
+            )
         left = timings.beat_grace - silent_for
         if left <= timedelta(0):
             return Reap(neighbours[0].id, claim)
-        return Wait("its runner is silent", now + left)
+        return Wait("its runner is silent; its driver is looked for soon", now + left)
     left = timings.host_lost_after - silent_for
     if left <= timedelta(0):
         silent_s = round(silent_for.total_seconds())
         return FenceEnd(f"host {claim.host} is lost: no worker there, runner silent for {silent_s} s")
-    return Wait("its runner is silent and no worker on its host is registered", now + left)
+    return Wait(
+        f"its runner is silent, and no worker on host {claim.host} is registered: "
+        "the leader reports it lost after `supervision.host_lost_after`, unless one registers",
+        now + left,
+    )
 
 
 def _unfollowed(
@@ -159,14 +198,15 @@ def _unfollowed(
     able = sorted(
         (w for w in workers if driver.target in w.submits), key=lambda w: (w.id != attempt.worker, w.id)
     )
+    what = _submitted(driver) if claim is None else f"its driver in target {driver.target} is not followed"
     if not able:
-        return Wait(f"no worker that submits to target {driver.target} is registered to look for its driver")
+        return Wait(f"{what}; no worker that submits to target {driver.target} is registered to look for it")
     if attempt.reaper in {worker.id for worker in able}:
-        return Wait(f"worker {attempt.reaper} looks for its driver in target {driver.target}")
+        return Wait(f"{what}; worker {attempt.reaper} looks for it")
     left = timings.beat_grace - (silent_for or timedelta(0))
     if left <= timedelta(0):
         return Reap(able[0].id, claim)
-    return Wait("no worker follows its driver", now + left)
+    return Wait(f"{what}; a worker is asked to look for it", now + left)
 
 
 def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:
@@ -183,4 +223,4 @@ def fenced_end(attempt: str, action: FenceClaim | FenceEnd, *, now: datetime) ->
             outcome = action.outcome
         case _:
             assert_never(action)
-    return End(attempt=attempt, outcome=outcome, written_by="leader", ended_at=now, reason=action.reason)
+    return End(attempt=attempt, outcome=outcome, written_by="leader", ended_at=now, reason=action.why)

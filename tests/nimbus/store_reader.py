@@ -17,6 +17,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, HostId, PipelineName, RunId
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.slots import Slots
+from nimbus.domain.supervision import Timings
 from nimbus.engine.report import report
 from nimbus.engine.state import State
 from nimbus.ports import Clock
@@ -138,6 +139,7 @@ def services_over(
     clock: Clock,
     leader: Callable[[], SchedulerInfo | None],
     max_running: int | None = None,
+    timings: Timings | None = None,
 ) -> ApiServices:
     """The services that explanations use."""
     health: Any = _Health(leader)
@@ -153,4 +155,5 @@ def services_over(
         releases=None,  # type: ignore[arg-type]  # no test reads one
         changes=Commands().changes(),
         max_running=max_running,
+        timings=timings or Timings(),
     )

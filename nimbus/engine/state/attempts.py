@@ -12,6 +12,7 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.supervision import shows_life
 from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import ABOUT_SCHEMA, Instant, about_attempt, about_worker
@@ -86,7 +87,7 @@ class OpenAttempts(Facts):
             return
         seen = self.slots[attempt_id]
         held = seen.claim is not None or seen.submitted is not None
-        alive = seen.beating if held else found[1].worker in self.workers.registered
+        alive = shows_life(found[1], seen, self.workers.registered)
         silent = self.silent.get(attempt_id)
         if alive:
             self.silent.pop(attempt_id, None)

@@ -42,7 +42,9 @@ def check(scheduler: Scheduler) -> None:
     if under_way or not scheduler.engine._inbox.empty():
         return
     registration = leading(state, scheduler.clock)
-    services = services_over(world.zookeeper.cluster, scheduler.clock, lambda: registration, MAX_RUNNING)
+    services = services_over(
+        world.zookeeper.cluster, scheduler.clock, lambda: registration, MAX_RUNNING, state.policy.timings
+    )
     around, found = surroundings(services), world.zookeeper.world
     for run in state.runs.values():
         _check_run(scheduler, run, around)

@@ -29,6 +29,7 @@ from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Paused, Places, Run, RunCause, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.supervision import Timings
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
@@ -195,7 +196,7 @@ def test_an_attempt_that_waits_in_a_full_cluster_says_so_in_the_clusters_words(b
     driver = ClusterDriver(target="big", id="driver-1")
     slots = Slots(submitted=driver, beating=beating, progress=words)
 
-    told = why(run, run.tasks[A], slots, _around())
+    told = why(run, run.tasks[A], slots, _around(workers=(replace(WORKER, submits=("big",)),)))
 
     if beating:
         assert told == (
@@ -203,7 +204,7 @@ def test_an_attempt_that_waits_in_a_full_cluster_says_so_in_the_clusters_words(b
             "SUBMITTED; 4 of 4 cores are in use"
         )
     else:
-        assert told == "submitted to target big as driver-1; a worker is asked to follow it"
+        assert told == "submitted to target big as driver-1; a worker is asked to look for it"
 
 
 NO_JAVA = replace(WORKER, has_java=False)
@@ -289,6 +290,24 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
                 "ACCEPTED: it waits in queue etl"
             ),
         ),
+        (
+            Slots(submitted=IN_CLUSTER),
+            AROUND,
+            (
+                "submitted to target hadoop as application_1_0001; no worker that submits to target hadoop "
+                "is registered to look for it"
+            ),
+        ),
+        (
+            Slots(claim=replace(CLAIM, driver=IN_CLUSTER)),
+            _around(workers=(replace(WORKER, submits=("hadoop",)),)),
+            "its driver in target hadoop is not followed; a worker is asked to look for it",
+        ),
+        (
+            Slots(),
+            replace(AROUND, timings=Timings(claim_timeout=timedelta(0))),
+            "worker w1 did not start it within 0:00:00; the leader has not applied that yet",
+        ),
         (Slots(), _around(workers=()), "is not registered"),
         (Slots(claim=CLAIM, beating=True), AROUND, None),
         (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),
@@ -304,7 +323,7 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
                 end=End(attempt="r.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW),
             ),
             _around(leader=None),
-            "the leader has not applied that yet, and none leads",
+            "the leader has not applied that yet; no scheduler leads at the moment",
         ),
         (None, AROUND, None),
     ],

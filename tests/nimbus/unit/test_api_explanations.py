@@ -447,7 +447,11 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
         ("run: it is being stopped, and ends with its 1 open attempts", "late", "asked to stop"),
         None,
     ),
-    (end_not_taken_in, ("it has ended; the leader has not applied that yet, and none leads",), None),
+    (
+        end_not_taken_in,
+        ("it has ended; the leader has not applied that yet; no scheduler leads",),
+        None,
+    ),
     (computes, ("it computes: attempt 1 on worker w1, since 2026-03-01 12:00:00Z",), None),
     (paused, ("paused by ann at 2026-03-01 12:00:00Z", "resume with `nimbus run resume r`"), NOW + HOUR),
     (approval, ("waits for an approval: Release?", "`nimbus run approve r a"), NOW + HOUR),
