@@ -287,8 +287,8 @@ def test_closing_wakes_a_call_that_waits_for_a_connection(eventually: Eventually
 
 
 def test_many_requests_put_straight_into_kazoo_never_block_their_sender(eventually: Eventually) -> None:
-    with ScriptedZooKeeper(session_timeout_ms=20_000) as server:
-        client = Client(server.hosts, timedelta(seconds=20)).start()
+    with ScriptedZooKeeper(session_timeout_ms=3000) as server:
+        client = Client(server.hosts).start()
         try:
             server.deaf = True
             server.cut()
