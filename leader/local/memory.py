@@ -12,8 +12,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import structlog
-
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.elector import Electable, Guard
@@ -26,8 +24,6 @@ from leader.protocol.terms import FencingToken
 from leader.runtime.base_elector import BaseElector
 from leader.runtime.driver import OnWatch
 from leader.zookeeper.states import SessionStates
-
-_log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ from typing import Any
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec
 
-TYPES = ("string", "integer", "number", "boolean")
 LONGEST_TEXT = 16 * 1024
 """Limit of a text, in characters: parameters are part of a run's record and of command lines."""
 

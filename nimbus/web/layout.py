@@ -8,7 +8,7 @@ Source: Sugiyama, Tagawa, Toda 1981; Gansner et al. 1993; de Leeuw et al. 2009.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -213,19 +213,3 @@ def _layout(
         edges.append([*points, (x(chain[-1]), y(chain[-1]))])
     height = max(at for _, at in nodes.values()) + NODE_HEIGHT + _MARGIN
     return Layout(round(right - left), height, nodes, edges)
-
-
-def crossings(layout: Layout) -> int:
-    """Number of pairs of edges that cross as straight lines between layers, as a measure of a layout."""
-    found = 0
-    by_layer: dict[int, list[tuple[int, int]]] = {}
-    for edge in layout.edges:
-        for (from_x, from_y), (to_x, to_y) in pairwise(edge):
-            if to_y - from_y == _GAP_Y:
-                by_layer.setdefault(from_y, []).append((from_x, to_x))
-    for parts in by_layer.values():
-        seen: list[int] = []
-        for _, to_x in sorted(parts):
-            found += len(seen) - bisect_left(seen, to_x + 1)
-            insort(seen, to_x)
-    return found
