@@ -106,8 +106,8 @@ def prepare(
         environment: Default: that of this process.
 
     Raises:
-        CannotRunHereError: the release lacks the task's file, the disk is full, or the folder of outputs is
-            not there.
+        CannotRunHereError: the release lacks the task's file, the disk is full, the folder of outputs is not
+            there, or the result of a sql task would be lost.
         MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
@@ -262,11 +262,14 @@ def _unseen_output(
     if place.executors_see is not None or (has_own_server and master.startswith("local")):
         return ""
     key = "worker.executors_see" if target is None else f"spark.targets.{target.name}.executors_see"
-    return (
+    why = (
         "its executors may be on hosts that do not see it: write to storage that they reach (s3a, "
         f".format('nimbus')), or, if they see it, set {key} (docs/pipelines.md, Tables for Spark on several "
         "hosts)"
     )
+    if order.task.kind is TaskKind.SQL and settings.data is None:
+        raise PipelineUnfitError(f"a sql task writes its result by path, but {why}")
+    return why
 
 
 def _check_spark_home(home: str | None) -> None:

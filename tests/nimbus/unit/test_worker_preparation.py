@@ -93,6 +93,7 @@ def test_task_in_mode_connect_is_given_a_session_and_no_java(bench: Bench) -> No
         data_dir=bench.data,
         java_home=_no_java,
         connect=RemoteServer("sc://spark:1", "t0ken"),
+        executors_see="data",
     )
 
     plan = prepare_if_here(order, settings, bench, bench.board.cluster())

@@ -21,7 +21,7 @@ from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.context import WorkerContext
-from nimbus.worker.preparation import CannotRunHereError, prepare
+from nimbus.worker.preparation import CannotRunHereError, PipelineUnfitError, prepare
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
@@ -89,7 +89,7 @@ def test_plan_takes_master_properties_and_environment_of_the_target_over_the_wor
 
 
 def test_task_in_mode_connect_has_its_session_on_the_server_of_its_target(bench: Bench) -> None:
-    plan = prepared(bench, SHARED, target="shared", spark_mode=SparkMode.CONNECT)
+    plan = prepared(bench, SHARED, target="shared", spark_mode=SparkMode.CONNECT, task_kind=TaskKind.PYSPARK)
 
     assert plan.connect is not None
     assert (plan.connect.url, plan.connect.token) == ("sc://spark:1/;use_ssl=true", "t0ken")
@@ -116,7 +116,7 @@ def test_task_that_does_not_fit_its_target_is_refused(
     [
         (BIG, TaskKind.SPARK_SUBMIT, "spark.targets.big.executors_see"),
         (YARN, TaskKind.SPARK_SUBMIT, "spark.targets.yarn.executors_see"),
-        (SHARED, TaskKind.SQL, "spark.targets.shared.executors_see"),
+        (SHARED, TaskKind.PYSPARK, "spark.targets.shared.executors_see"),
         (replace(SHARED, executors_see="data"), TaskKind.SQL, ""),
         (replace(BIG, executors_see="host"), TaskKind.SPARK_SUBMIT, ""),
         (WIDE, TaskKind.SPARK_SUBMIT, ""),
@@ -132,6 +132,11 @@ def test_jars_and_connect_tasks_may_lose_writes_unless_their_target_says_what_ex
 
     assert key in plan.unseen_output
     assert bool(key) is bool(plan.unseen_output)
+
+
+def test_sql_task_that_would_lose_its_result_is_refused_before_it_runs(bench: Bench) -> None:
+    with pytest.raises(PipelineUnfitError, match=r"writes its result by path.*shared\.executors_see"):
+        prepared(bench, SHARED, target="shared", spark_mode=SparkMode.CONNECT)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,7 @@ def test_jars_and_connect_tasks_may_lose_writes_unless_their_target_says_what_ex
 def test_jars_and_connect_tasks_without_a_target_may_lose_writes_unless_the_worker_says_it(
     bench: Bench, master: str, task: Mapping[str, Any], keys: Mapping[str, Any], may_lose: bool
 ) -> None:
-    kind = TaskKind.SQL if "connect" in keys else TaskKind.SPARK_SUBMIT
+    kind = TaskKind.PYSPARK if "connect" in keys else TaskKind.SPARK_SUBMIT
     order = bench.order(bench.script("a.sql", ""), task_kind=kind, **task)
     settings = replace(settings_of(bench), master=master, spark_conf={}, **keys)
 
