@@ -1,7 +1,6 @@
 """Publishes to a bucket, or collects in it, in an endless loop until it is killed.
 
-Forks a worker for each line on stdin: `<role> <seed>`. Not a test: started by
-`test_collection_kills`. Forking spares each worker the start of an interpreter.
+Not a test: `test_collection_kills` starts it with `Forks`.
 
     python -m tests.blobsync.chaos.collection_worker <endpoint> <bucket> <folder>
 """
@@ -9,11 +8,9 @@ Forks a worker for each line on stdin: `<role> <seed>`. Not a test: started by
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +29,7 @@ from blobsync import (
 from blobsync.collection import deletion
 from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.decision import CollectionPolicy
+from tests.blobsync.chaos.forks import fork_workers
 from tests.blobsync.travelled_store import TravelledStore
 
 NAMES = ("p", "q", "r")
@@ -183,29 +181,14 @@ ROLES: dict[str, Callable[[LeapingStore, Folder, random.Random], None]] = {
 }
 
 
-def main() -> None:
-    """Fork workers, and print their process ids and exit statuses, until stdin ends."""
+def work(words: list[str]) -> None:
+    """Work as the words say: role, seed."""
     endpoint, bucket, path = sys.argv[1:]
+    role, seed = words
     folder = Folder(Path(path))
-    for line in sys.stdin:
-        role, seed = line.split()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, 1)  # stdout is the parent's connection to the test
-                s3 = S3ObjectStore(S3Config(endpoint_url=endpoint, bucket=bucket))
-                ROLES[role](folder.store(s3), folder, random.Random(int(seed)))
-            except BaseException:  # noqa: BLE001 - the test sees the exit code; it never ends by itself
-                traceback.print_exc()
-            finally:
-                os._exit(3)
-        sys.stdout.write(f"{pid}\n")
-        sys.stdout.flush()
-        _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    s3 = S3ObjectStore(S3Config(endpoint_url=endpoint, bucket=bucket))
+    ROLES[role](folder.store(s3), folder, random.Random(int(seed)))
 
 
 if __name__ == "__main__":
-    main()
+    fork_workers(work)

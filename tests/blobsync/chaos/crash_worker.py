@@ -1,17 +1,14 @@
 """Publishes, syncs, scrubs and collects in an endless loop until it is killed.
 
-Forks a worker for each line on stdin: `<role> <seed> <digest of the release that stays>`. Not a test: started
-by `test_crash`. Forking spares each worker the start of an interpreter.
+Not a test: `test_crash` starts it with `Forks`.
 
     python -m tests.blobsync.chaos.crash_worker <endpoint> <bucket> <folder>
 """
 
 from __future__ import annotations
 
-import os
 import random
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +29,7 @@ from blobsync import (
     publish,
 )
 from blobsync.collection.collector import collect_garbage
+from tests.blobsync.chaos.forks import fork_workers
 from tests.blobsync.chaos.truth import VERSIONS
 
 NAME = "p"
@@ -134,32 +132,13 @@ def work_on(role: str, work: Work) -> None:
             continue
 
 
-def say(number: int) -> None:
-    """Send a number to the test."""
-    sys.stdout.write(f"{number}\n")
-    sys.stdout.flush()
-
-
-def main() -> None:
-    """Fork workers, and print their process ids and exit statuses, until stdin ends."""
+def work(words: list[str]) -> None:
+    """Work as the words say: role, seed, digest of the release that stays."""
     endpoint, bucket, folder = sys.argv[1:]
-    for line in sys.stdin:
-        role, seed, digest = line.split()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, 1)  # stdout is the parent's connection to the test
-                dice = random.Random(int(seed))
-                work_on(role, Work(endpoint, bucket, Path(folder), ReleaseRef(NAME, digest), dice))
-            except BaseException:  # noqa: BLE001 - the test sees the exit code; it never ends by itself
-                traceback.print_exc()
-            finally:
-                os._exit(3)
-        say(pid)
-        _, status = os.waitpid(pid, 0)
-        say(os.waitstatus_to_exitcode(status))
+    role, seed, digest = words
+    dice = random.Random(int(seed))
+    work_on(role, Work(endpoint, bucket, Path(folder), ReleaseRef(NAME, digest), dice))
 
 
 if __name__ == "__main__":
-    main()
+    fork_workers(work)

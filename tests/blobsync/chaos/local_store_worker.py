@@ -1,15 +1,11 @@
-"""Uses a local store in an endless loop until it is killed. Forks a worker for each stdin line `<root>
-<seed>`.
+"""Uses a local store in an endless loop until it is killed.
 
-Not a test: started by `test_local_kills`. Forking spares each worker the start of an interpreter.
+Not a test: `test_local_kills` starts it with `Forks`.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +13,7 @@ from pathlib import Path
 from blobsync.errors import BlobMissingError, GcRefusedError, InvalidLayoutError
 from blobsync.local.gc import gc
 from blobsync.local.store import LocalStore
+from tests.blobsync.chaos.forks import fork_workers
 from tests.blobsync.local_store_samples import Sample, bring, sample
 
 _LARGE = bytes(range(256)) * (18 << 10)
@@ -53,10 +50,15 @@ def use(local: LocalStore, known: Sequence[Sample], chance: random.Random) -> No
             local.materialise(release.manifest.ref)
 
 
-def work(root: Path, seed: int) -> None:
-    """Work until killed. If two workers collect, each may remove files that the other has just fetched."""
-    known, chance = releases(), random.Random(seed)
-    with LocalStore(root) as local:
+def work(words: list[str]) -> None:
+    """Work until killed. If two workers collect, each may remove files that the other has just fetched.
+
+    Args:
+        words: Root, seed.
+    """
+    root, seed = words
+    known, chance = releases(), random.Random(int(seed))
+    with LocalStore(Path(root)) as local:
         while True:
             try:
                 use(local, known, chance)
@@ -64,28 +66,5 @@ def work(root: Path, seed: int) -> None:
                 continue
 
 
-def say(number: int) -> None:
-    """Send a line to the test."""
-    sys.stdout.write(f"{number}\n")
-    sys.stdout.flush()
-
-
-def main() -> None:
-    """Fork workers, and print their process ids, until stdin ends."""
-    for line in sys.stdin:
-        root, seed = line.split()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                work(Path(root), int(seed))
-            except BaseException:  # noqa: BLE001 - the parent sees the exit code; it never ends by itself
-                traceback.print_exc()
-            finally:
-                os._exit(3)
-        say(pid)
-        _, status = os.waitpid(pid, 0)
-        say(os.waitstatus_to_exitcode(status))
-
-
 if __name__ == "__main__":
-    main()
+    fork_workers(work)

@@ -6,16 +6,11 @@ roles and pauses.
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,10 +30,10 @@ from tests.blobsync.chaos.collection_worker import (
     publish_version,
     write_versions,
 )
+from tests.blobsync.chaos.forks import Forks
 from tests.blobsync.release_reader import read_release
 from tests.report import number_from, say
 
-ROOT = Path(__file__).parents[3]
 KILLS = number_from("NIMBUS_BLOB_KILLS", 6)
 SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
 LONGEST_S = 0.5
@@ -51,50 +46,6 @@ ROLES = (
     ("collect", "publish", "publish"),
     ("collect", "collect", "publish"),
 )
-
-
-class Forks:
-    """A process that forks workers, one at a time."""
-
-    def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
-        module = "tests.blobsync.chaos.collection_worker"
-        access = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-        self._errors = (folder / f"errors-{secrets.token_hex(4)}").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, server.endpoint_url, bucket, str(folder)],
-            cwd=ROOT,
-            env={**os.environ, **access},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            bufsize=1,
-        )
-
-    def start(self, role: str, seed: int) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{role} {seed}\n")
-        return int(self._said())
-
-    def kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        assert int(self._said()) == -signal.SIGKILL, f"a worker ended by itself: {self._told()}"
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
-        self._errors.close()
-
-    def _said(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def _told(self) -> str:
-        self._errors.seek(0)
-        return "\n".join(self._errors.read().splitlines()[-40:])
 
 
 class Site:
@@ -192,15 +143,6 @@ class Site:
         assert {key[-64:] for key in histories} == {ref.digest for ref in self.folder.wanted}
 
 
-@contextmanager
-def forks(server: S3Server, bucket: str, folder: Path) -> Iterator[list[Forks]]:
-    with ExitStack() as stack:
-        made = [Forks(server, bucket, folder) for _ in range(max(map(len, ROLES)))]
-        for one in made:
-            stack.callback(one.close)
-        yield made
-
-
 @pytest.mark.chaos
 @pytest.mark.timeout(120 + 16 * KILLS)
 def test_bucket_whose_collectors_are_killed_at_random_moments_is_whole_and_is_cleaned_by_the_next(
@@ -208,7 +150,12 @@ def test_bucket_whose_collectors_are_killed_at_random_moments_is_whole_and_is_cl
 ) -> None:
     say(capsys, [f"collection: {KILLS} kills, NIMBUS_BLOB_SEED={SEED}"])
     dice, count = random.Random(SEED), Counter[str]()
-    with forks(s3_server, s3_bucket, tmp_path) as workers, ExitStack() as stack:
+    arguments = ("tests.blobsync.chaos.collection_worker", s3_server.endpoint_url, s3_bucket, tmp_path)
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(Forks(*arguments, folder=tmp_path, server=s3_server))
+            for _ in range(max(map(len, ROLES)))
+        ]
         site = Site(s3_server, s3_bucket, tmp_path, dice)
         stack.callback(site.close)
         while count["collect"] < KILLS or (not count[IN_TIME] and count["collect"] < 4 * KILLS):

@@ -6,12 +6,8 @@ pauses.
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -36,60 +32,16 @@ from blobsync import (
 from blobsync.local.releases import RELEASE_FILES, Release
 from nimbus.localstack.s3 import S3Server
 from tests.blobsync.chaos.crash_worker import NAME, ROLES, releases
+from tests.blobsync.chaos.forks import Forks
 from tests.blobsync.chaos.truth import VERSIONS, audit, files_of, write_versions
 from tests.blobsync.local_store_samples import contents
 from tests.report import number_from, say
 
-ROOT = Path(__file__).parents[3]
 KILLS = number_from("NIMBUS_BLOB_KILLS", 24)
 SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
 AT_ONCE = 3
 LONGEST_S = 0.4
 RETRY = RetryPolicy(first_wait=timedelta(milliseconds=20), max_wait=timedelta(milliseconds=200))
-
-
-class Workers:
-    """A process that forks workers, one at a time."""
-
-    def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
-        module = "tests.blobsync.chaos.crash_worker"
-        keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-        self._errors = (folder / f"errors-{secrets.token_hex(4)}").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, server.endpoint_url, bucket, str(folder)],
-            cwd=ROOT,
-            env={**os.environ, **keys},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            bufsize=1,
-        )
-
-    def start(self, role: str, seed: int, stays: str) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{role} {seed} {stays}\n")
-        return int(self._said())
-
-    def ended_with(self) -> int:
-        return int(self._said())
-
-    def errors(self) -> str:
-        self._errors.seek(0)
-        lines = self._errors.read().splitlines()
-        return "\n".join(lines[-40:])
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
-        self._errors.close()
-
-    def _said(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
 
 
 class Site:
@@ -176,9 +128,10 @@ def test_bucket_and_store_whose_users_are_killed_at_random_moments_lose_nothing_
         site = Site(s3_server, s3_bucket, tmp_path)
         stack.callback(site.store.close)
         site.sync(site.stays)
-        forks = [Workers(s3_server, s3_bucket, tmp_path) for _ in range(AT_ONCE)]
-        for fork in forks:
-            stack.callback(fork.close)
+        arguments = ("tests.blobsync.chaos.crash_worker", s3_server.endpoint_url, s3_bucket, tmp_path)
+        forks = [
+            stack.enter_context(Forks(*arguments, folder=tmp_path, server=s3_server)) for _ in range(AT_ONCE)
+        ]
         for number in range(0, KILLS, AT_ONCE):
             roles = dice.choices(sorted(ROLES), k=AT_ONCE)
             _kill_all(forks, roles, site.stays.digest, dice)
@@ -199,10 +152,8 @@ def test_bucket_and_store_whose_users_are_killed_at_random_moments_lose_nothing_
     )
 
 
-def _kill_all(forks: list[Workers], roles: list[str], stays: str, dice: random.Random) -> None:
-    pids = [fork.start(role, dice.randrange(1 << 30), stays) for fork, role in zip(forks, roles, strict=True)]
-    for pid in pids:
+def _kill_all(forks: list[Forks], roles: list[str], stays: str, dice: random.Random) -> None:
+    pids = [each.start(role, dice.randrange(1 << 30), stays) for each, role in zip(forks, roles, strict=True)]
+    for each, pid in zip(forks, pids, strict=True):
         time.sleep(dice.random() * LONGEST_S)  # so that the moment of the kill is random
-        os.kill(pid, signal.SIGKILL)
-    for fork, role in zip(forks, roles, strict=True):
-        assert fork.ended_with() == -signal.SIGKILL, f"a worker for {role} ended by itself: {fork.errors()}"
+        each.kill(pid)

@@ -5,14 +5,9 @@ NIMBUS_BLOB_KILLS: number of kills; 1000 makes a long test.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,51 +16,12 @@ import pytest
 from blobsync.local.gc import gc
 from blobsync.local.releases import RELEASE_FILES
 from blobsync.local.store import LocalStore
+from tests.blobsync.chaos.forks import Forks
 from tests.blobsync.chaos.local_store_worker import releases
 from tests.blobsync.local_store_samples import Sample, contents, fill
 from tests.report import number_from
 
-ROOT = Path(__file__).parents[3]
 LONGEST_S = 0.25
-
-
-class Workers:
-    """A process that forks users of a store."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.blobsync.chaos.local_store_worker"]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1
-        )
-
-    def start(self, root: Path, seed: int) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{root} {seed}\n")
-        return int(self._said())
-
-    def ended_with(self) -> int:
-        return int(self._said())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._process.wait(30) == 0
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def _said(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-
-@contextmanager
-def workers() -> Iterator[list[Workers]]:
-    both = [Workers(), Workers()]
-    try:
-        yield both
-    finally:
-        for one in both:
-            one.close()
 
 
 @pytest.mark.chaos
@@ -76,16 +32,17 @@ def test_store_whose_users_are_killed_at_random_moments_counts_nothing_false_and
     kills = number_from("NIMBUS_BLOB_KILLS", 30)
     seed = number_from("NIMBUS_BLOB_SEED", random.randrange(1 << 30))
     sys.stdout.write(f"NIMBUS_BLOB_SEED={seed}\n")  # shown when it fails
-    chance, known = random.Random(seed), releases()
-    with workers() as both:
+    chance, known, root = random.Random(seed), releases(), tmp_path / "store"
+    module = "tests.blobsync.chaos.local_store_worker"
+    with Forks(module, folder=tmp_path) as one, Forks(module, folder=tmp_path) as other:
+        both = (one, other)
         for number in range(0, kills, 2):
-            pids = [one.start(tmp_path, seed + number + at) for at, one in enumerate(both)]
-            for pid in pids:
+            pids = [forks.start(root, seed + number + at) for at, forks in enumerate(both)]
+            for forks, pid in zip(both, pids, strict=True):
                 time.sleep(chance.random() * LONGEST_S)  # so that the moment of the kill is random
-                os.kill(pid, signal.SIGKILL)
-            assert [one.ended_with() for one in both] == [-signal.SIGKILL] * 2
-            check(tmp_path, known)
-    finish(tmp_path, known)
+                forks.kill(pid)
+            check(root, known)
+    finish(root, known)
 
 
 def check(root: Path, known: list[Sample]) -> None:
