@@ -264,10 +264,10 @@ def test_unreachable_bucket_is_said_within_the_timeout(line: Line, tmp_path: Pat
         deaf.listen(64)
         silent = {"BLOBSYNC_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
         for command in (["ls"], ["sync", "flights", "--store", str(line.root)]):
-            line(*command, "--timeout", "1", exits=Exit.UNREACHABLE, **silent)
+            line(*command, "--timeout", "0.2", exits=Exit.UNREACHABLE, **silent)
             assert "error: " in line.said
         folder = str(_made(tmp_path / "src", a=b"1"))
-        line("publish", "flights", folder, "--timeout", "1", exits=Exit.UNREACHABLE, **silent)
+        line("publish", "flights", folder, "--timeout", "0.2", exits=Exit.UNREACHABLE, **silent)
     closed = {"BLOBSYNC_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
     late = ["--within", "1", "--timeout", "1", "--store", str(line.root)]
     line("sync", f"flights@{DIGEST}", *late, exits=Exit.UNREACHABLE, **closed)

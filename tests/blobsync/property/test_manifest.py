@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from blobsync import Artifact, BlobSyncError, InvalidManifestError, Manifest, Role
 from blobsync.names import are_digests, collision, first_path_fault, is_digest, path_fault
 from blobsync.release.manifest import CHUNK_BYTES, MAX_ARTIFACTS, Blob, chunk_count, encode
+from tests.thorough import examples
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 segments = st.text("abcXYZäß._- 09", min_size=1, max_size=12).filter(lambda text: text not in {".", ".."})
@@ -123,7 +124,7 @@ def test_any_value_in_any_field_is_read_soundly_or_refused(field: str, value: ob
     assert read.canonical == data
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(
     parts=st.lists(
         st.sampled_from(
@@ -283,7 +284,7 @@ few_paths = st.lists(st.sampled_from(["a", "A", "b", "ß", "ss", "SS", "a-"]), m
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(150))
 @given(listed=st.lists(few_paths | paths, max_size=12, unique=True))
 def test_collisions_are_those_of_a_table_of_all_names(listed: list[str]) -> None:
     assume(first_path_fault(listed) is None)

@@ -101,7 +101,7 @@ def test_what_was_packed_is_read_back_each_frame_by_itself(items: list[bytes], c
     assert _read(pack) == {_sha(data): data for data in items}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(items=st.lists(blobs, max_size=6))
 def test_same_blobs_in_the_same_order_make_the_same_pack(items: list[bytes]) -> None:
     assert _written(items) == _written([*items, *items])  # equal items are stored once
@@ -393,7 +393,7 @@ def test_frame_that_was_cut_on_its_way_is_refused() -> None:
 PACK = _written([ONE, TWO, NOISE[:3000], b"\0" * 5000, b""])[1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_no_changed_byte_goes_unseen(seed: int) -> None:
     """In tables and frames. The first eight bytes are a label; the digest in the pack's name covers them."""
