@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import ReleaseRef, S3Config, S3ObjectStore, Secret, list_releases
+from blobsync import ReleaseRef, S3Config, S3ObjectStore, list_releases
 from blobsync.bucket import keys
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from nimbus.localstack.s3 import S3Server
@@ -51,16 +51,9 @@ ROLES = (
 class Site:
     """A bucket, and its expected content."""
 
-    def __init__(self, server: S3Server, bucket: str, folder: Path, dice: random.Random) -> None:
+    def __init__(self, config: S3Config, folder: Path, dice: random.Random) -> None:
         self.folder, self._dice = Folder(folder), dice
-        self._s3 = S3ObjectStore(
-            S3Config(
-                endpoint_url=server.endpoint_url,
-                bucket=bucket,
-                access_key_id=server.access_key,
-                secret_access_key=Secret(server.secret_key),
-            )
-        )
+        self._s3 = S3ObjectStore(config)
         write_versions(folder / "src")
         self.truth: dict[str, dict[str, bytes]] = {}
         self.folder.leap(HOUR)
@@ -146,17 +139,17 @@ class Site:
 @pytest.mark.chaos
 @pytest.mark.timeout(120 + 16 * KILLS)
 def test_bucket_whose_collectors_are_killed_at_random_moments_is_whole_and_is_cleaned_by_the_next(
-    s3_server: S3Server, s3_bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    s3_server: S3Server, s3_config: S3Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say(capsys, [f"collection: {KILLS} kills, NIMBUS_BLOB_SEED={SEED}"])
     dice, count = random.Random(SEED), Counter[str]()
-    arguments = ("tests.blobsync.chaos.collection_worker", s3_server.endpoint_url, s3_bucket, tmp_path)
+    arguments = ("tests.blobsync.chaos.collection_worker", s3_server.endpoint_url, s3_config.bucket, tmp_path)
     with ExitStack() as stack:
         workers = [
             stack.enter_context(Forks(*arguments, folder=tmp_path, server=s3_server))
             for _ in range(max(map(len, ROLES)))
         ]
-        site = Site(s3_server, s3_bucket, tmp_path, dice)
+        site = Site(s3_config, tmp_path, dice)
         stack.callback(site.close)
         while count["collect"] < KILLS or (not count[IN_TIME] and count["collect"] < 4 * KILLS):
             site.prepare()

@@ -23,7 +23,6 @@ from blobsync import (
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    Secret,
     Syncer,
     collect,
     gc,
@@ -47,16 +46,9 @@ RETRY = RetryPolicy(first_wait=timedelta(milliseconds=20), max_wait=timedelta(mi
 class Site:
     """A bucket, a local store, and their expected content."""
 
-    def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
+    def __init__(self, config: S3Config, folder: Path) -> None:
         self.folder, self.root = folder, folder / "store"
-        self.store = S3ObjectStore(
-            S3Config(
-                endpoint_url=server.endpoint_url,
-                bucket=bucket,
-                access_key_id=server.access_key,
-                secret_access_key=Secret(server.secret_key),
-            )
-        )
+        self.store = S3ObjectStore(config)
         write_versions(folder / "src")
         (folder / "scratch").mkdir()
         digests = [self.publish(version, dry_run=True) for version in range(VERSIONS)]
@@ -120,15 +112,15 @@ def syncing(store: S3ObjectStore, local: LocalStore) -> Iterator[Syncer]:
 @pytest.mark.chaos
 @pytest.mark.timeout(120 + 4 * KILLS)
 def test_bucket_and_store_whose_users_are_killed_at_random_moments_lose_nothing_and_leak_nothing(
-    s3_server: S3Server, s3_bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    s3_server: S3Server, s3_config: S3Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say(capsys, [f"crash: {KILLS} kills, NIMBUS_BLOB_SEED={SEED}"])
     dice, killed = random.Random(SEED), Counter[str]()
     with ExitStack() as stack:
-        site = Site(s3_server, s3_bucket, tmp_path)
+        site = Site(s3_config, tmp_path)
         stack.callback(site.store.close)
         site.sync(site.stays)
-        arguments = ("tests.blobsync.chaos.crash_worker", s3_server.endpoint_url, s3_bucket, tmp_path)
+        arguments = ("tests.blobsync.chaos.crash_worker", s3_server.endpoint_url, s3_config.bucket, tmp_path)
         forks = [
             stack.enter_context(Forks(*arguments, folder=tmp_path, server=s3_server)) for _ in range(AT_ONCE)
         ]

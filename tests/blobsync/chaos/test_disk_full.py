@@ -23,15 +23,12 @@ from blobsync import (
     LocalStoreError,
     ReleaseRef,
     RetryPolicy,
-    S3Config,
     S3ObjectStore,
-    Secret,
     Syncer,
     collect,
     publish,
 )
 from blobsync.local.disk import free_bytes
-from nimbus.localstack.s3 import S3Server
 from tests.blobsync.chaos.truth import VERSIONS, audit, files_of, write_versions
 from tests.blobsync.local_store_samples import contents
 from tests.report import number_from, say
@@ -56,20 +53,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-@pytest.fixture
-def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
-    made = S3ObjectStore(
-        S3Config(
-            endpoint_url=s3_server.endpoint_url,
-            bucket=s3_bucket,
-            access_key_id=s3_server.access_key,
-            secret_access_key=Secret(s3_server.secret_key),
-        )
-    )
-    yield made
-    made.close()
 
 
 def fill(disk: Path, room_bytes: int) -> Path:

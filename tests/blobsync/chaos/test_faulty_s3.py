@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +26,6 @@ from blobsync import (
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    Secret,
     StoreAccessDeniedError,
     Syncer,
     collect,
@@ -67,8 +67,8 @@ Eventually = Callable[..., None]
 class Site:
     """A bucket behind a proxy."""
 
-    def __init__(self, server: S3Server, bucket: str, folder: Path, stack: ExitStack) -> None:
-        self._server, self._bucket, self._stack = server, bucket, stack
+    def __init__(self, server: S3Server, config: S3Config, folder: Path, stack: ExitStack) -> None:
+        self._config, self._stack = config, stack
         self.folder = folder
         self.proxy = stack.enter_context(
             FaultProxy(server.endpoint_url, access_key=server.access_key, secret_key=server.secret_key)
@@ -79,11 +79,9 @@ class Site:
 
     def connected(self, endpoint: str) -> S3ObjectStore:
         store = S3ObjectStore(
-            S3Config(
+            replace(
+                self._config,
                 endpoint_url=endpoint,
-                bucket=self._bucket,
-                access_key_id=self._server.access_key,
-                secret_access_key=Secret(self._server.secret_key),
                 read_timeout=timedelta(milliseconds=500),
                 max_attempts=2,
             )
@@ -109,9 +107,9 @@ class Site:
 
 
 @pytest.fixture
-def site(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> Iterator[Site]:
+def site(s3_server: S3Server, s3_config: S3Config, tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
-        yield Site(s3_server, s3_bucket, tmp_path, stack)
+        yield Site(s3_server, s3_config, tmp_path, stack)
 
 
 class Deck:

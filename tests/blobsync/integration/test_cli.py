@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
-from blobsync import S3Config, Secret
 from blobsync.__main__ import _to_stderr
 from blobsync.bucket import keys
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
@@ -120,17 +119,8 @@ def process_line(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> Line:
 
 
 @pytest.fixture
-def bucket(line: Line) -> Iterator[S3ObjectStore]:
-    store = S3ObjectStore(
-        S3Config(
-            endpoint_url=line.server.endpoint_url,
-            bucket=line.bucket,
-            access_key_id=line.server.access_key,
-            secret_access_key=Secret(line.server.secret_key),
-        )
-    )
-    yield store
-    store.close()
+def bucket(store: S3ObjectStore) -> S3ObjectStore:
+    return store
 
 
 def large_key(bucket: S3ObjectStore, digest: str) -> str:

@@ -21,15 +21,8 @@ CONDITIONS = {Capability.PUT_IF_ABSENT, Capability.PUT_IF_MATCH, Capability.PUT_
 
 
 @pytest.fixture
-def rclone(s3_server: S3Server, s3_bucket: str) -> S3Config:
-    return S3Config(
-        endpoint_url=s3_server.endpoint_url,
-        bucket=s3_bucket,
-        prefix="a/prefix",
-        access_key_id=s3_server.access_key,
-        secret_access_key=Secret(s3_server.secret_key),
-        max_attempts=1,
-    )
+def rclone(s3_config: S3Config) -> S3Config:
+    return replace(s3_config, prefix="a/prefix", max_attempts=1)
 
 
 @pytest.fixture

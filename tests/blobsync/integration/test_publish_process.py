@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import S3Config, S3ObjectStore, Secret, collect, list_releases, publish
+from blobsync import S3ObjectStore, collect, list_releases, publish
 from blobsync.bucket import keys
 from blobsync.bucket.leases import live_leases
 from blobsync.bucket.releases import published
@@ -29,20 +29,6 @@ KILLS = number_from("NIMBUS_PUBLISH_KILLS", 3)
 MOST_MIB = 64
 MIB = 1 << 20
 CHILD = Path(__file__).with_name("publisher_process.py")
-
-
-@pytest.fixture
-def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
-    made = S3ObjectStore(
-        S3Config(
-            endpoint_url=s3_server.endpoint_url,
-            bucket=s3_bucket,
-            access_key_id=s3_server.access_key,
-            secret_access_key=Secret(s3_server.secret_key),
-        )
-    )
-    yield made
-    made.close()
 
 
 @contextmanager

@@ -57,12 +57,10 @@ def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def config(proxy: FaultProxy, s3_server: S3Server, s3_bucket: str) -> S3Config:
-    return S3Config(
+def config(proxy: FaultProxy, s3_config: S3Config) -> S3Config:
+    return replace(
+        s3_config,
         endpoint_url=proxy.endpoint_url,
-        bucket=s3_bucket,
-        access_key_id=s3_server.access_key,
-        secret_access_key=Secret(s3_server.secret_key),
         read_timeout=QUICK,
         max_attempts=2,
         multipart_bytes=5 * MIB,

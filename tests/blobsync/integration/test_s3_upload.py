@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from blobsync import LocalStoreError, RetryPolicy, S3Config, S3ObjectStore, Secret, StoreUnavailableError
+from blobsync import LocalStoreError, RetryPolicy, S3Config, S3ObjectStore, StoreUnavailableError
 from blobsync.retry import call_retrying
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import SLOW_DOWN, Fail, ProxiedRequest, Reset, no_fault
@@ -28,12 +29,10 @@ def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def config(proxy: FaultProxy, s3_server: S3Server, s3_bucket: str) -> S3Config:
-    return S3Config(
+def config(proxy: FaultProxy, s3_config: S3Config) -> S3Config:
+    return replace(
+        s3_config,
         endpoint_url=proxy.endpoint_url,
-        bucket=s3_bucket,
-        access_key_id=s3_server.access_key,
-        secret_access_key=Secret(s3_server.secret_key),
         multipart_bytes=PART,
         part_bytes=PART,
         max_attempts=1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,14 +32,9 @@ SOON = timedelta(seconds=30)
 Eventually = Callable[..., None]
 
 
-def config_of(server: S3Server, bucket: str) -> S3Config:
-    return S3Config(
-        endpoint_url=server.endpoint_url,
-        bucket=bucket,
-        access_key_id=server.access_key,
-        secret_access_key=Secret(server.secret_key),
-        max_attempts=1,
-    )
+@pytest.fixture
+def config(s3_config: S3Config) -> S3Config:
+    return replace(s3_config, max_attempts=1)
 
 
 @pytest.fixture
@@ -81,16 +77,13 @@ def files_below(root: Path) -> dict[str, tuple[bytes, bool]]:
 
 
 def test_two_syncers_of_one_host_and_one_of_another_end_with_what_was_published(
-    s3_server: S3Server,
-    s3_bucket: str,
+    config: S3Config,
+    store: S3ObjectStore,
     source: Path,
     tmp_path: Path,
     closing: ExitStack,
     eventually: Eventually,
 ) -> None:
-    config = config_of(s3_server, s3_bucket)
-    store = S3ObjectStore(config)
-    closing.callback(store.close)
     made = publish(store, name="p", files=collect(source, include=["**"], dependencies=["*.whl"]))
     ref = ReleaseRef("p", made.digest)
     assert list_releases(store, "p") == [made.digest]
@@ -113,7 +106,13 @@ def test_two_syncers_of_one_host_and_one_of_another_end_with_what_was_published(
 def test_outage_leaves_what_is_ready_ready_and_the_rest_heals_by_itself(
     own_s3: S3Server, source: Path, tmp_path: Path, closing: ExitStack, eventually: Eventually
 ) -> None:
-    config = config_of(own_s3, "artifacts")
+    config = S3Config(
+        endpoint_url=own_s3.endpoint_url,
+        bucket="artifacts",
+        access_key_id=own_s3.access_key,
+        secret_access_key=Secret(own_s3.secret_key),
+        max_attempts=1,
+    )
     store = S3ObjectStore(config)
     closing.callback(store.close)
     store.ensure_bucket()
@@ -137,9 +136,9 @@ def test_outage_leaves_what_is_ready_ready_and_the_rest_heals_by_itself(
 
 
 def test_release_that_nobody_published_is_absent_not_unavailable(
-    s3_server: S3Server, s3_bucket: str, tmp_path: Path, closing: ExitStack, eventually: Eventually
+    config: S3Config, tmp_path: Path, closing: ExitStack, eventually: Eventually
 ) -> None:
-    syncer = start_syncer(closing, config_of(s3_server, s3_bucket), tmp_path / "local")
+    syncer = start_syncer(closing, config, tmp_path / "local")
     nothing = ReleaseRef("p", "0" * 64)
     syncer.want({nothing})
 
@@ -148,16 +147,13 @@ def test_release_that_nobody_published_is_absent_not_unavailable(
 
 
 def test_object_damaged_on_the_server_is_never_installed(
-    s3_server: S3Server,
-    s3_bucket: str,
+    config: S3Config,
+    store: S3ObjectStore,
     source: Path,
     tmp_path: Path,
     closing: ExitStack,
     eventually: Eventually,
 ) -> None:
-    config = config_of(s3_server, s3_bucket)
-    store = S3ObjectStore(config)
-    closing.callback(store.close)
     made = publish(store, name="p", files=collect(source, include=["**/*.py", "big.whl"]))
     item = next(item for item in made.manifest.artifacts if item.path == "big.whl")
     key = keys.blob(item.blob.name)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from blobsync import S3Config, S3ObjectStore, Secret, collect, publish
+from blobsync import S3ObjectStore, collect, publish
 from nimbus.localstack.s3 import S3Server
 
 SCRIPT = """
@@ -30,23 +30,14 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"boto3", "botoc
 
 
 def test_sync_with_keys_of_the_environment_does_without_boto3(
-    s3_server: S3Server, s3_bucket: str, tmp_path: Path
+    s3_server: S3Server, s3_bucket: str, store: S3ObjectStore, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     (source / "sub").mkdir(parents=True)
     (source / "sub" / "a.txt").write_text("hello")
     (source / "large").write_bytes(bytes(5 << 20))
     keys = {"AWS_ACCESS_KEY_ID": s3_server.access_key, "AWS_SECRET_ACCESS_KEY": s3_server.secret_key}
-    store = S3ObjectStore(
-        S3Config(
-            endpoint_url=s3_server.endpoint_url,
-            bucket=s3_bucket,
-            access_key_id=s3_server.access_key,
-            secret_access_key=Secret(s3_server.secret_key),
-        )
-    )
     made = publish(store, name="p", files=collect(source, include=["**/*"]))
-    store.close()
 
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, s3_server.endpoint_url, s3_bucket, str(tmp_path / "l"), made.digest],

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +26,6 @@ from blobsync import (
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    Secret,
     StoreUnavailableError,
     Syncer,
 )
@@ -53,8 +53,8 @@ Eventually = Callable[..., None]
 class Site:
     """A bucket behind a proxy, and syncers that use the proxy."""
 
-    def __init__(self, server: S3Server, bucket: str, folder: Path, stack: ExitStack) -> None:
-        self._server, self._bucket, self._stack, self.folder = server, bucket, stack, folder
+    def __init__(self, server: S3Server, config: S3Config, folder: Path, stack: ExitStack) -> None:
+        self._config, self._stack, self.folder = config, stack, folder
         self.proxy = stack.enter_context(
             FaultProxy(server.endpoint_url, access_key=server.access_key, secret_key=server.secret_key)
         )
@@ -62,11 +62,9 @@ class Site:
 
     def _connected(self, endpoint: str) -> S3ObjectStore:
         store = S3ObjectStore(
-            S3Config(
+            replace(
+                self._config,
                 endpoint_url=endpoint,
-                bucket=self._bucket,
-                access_key_id=self._server.access_key,
-                secret_access_key=Secret(self._server.secret_key),
                 read_timeout=timedelta(seconds=1),
                 max_attempts=1,
             )
@@ -83,9 +81,9 @@ class Site:
 
 
 @pytest.fixture
-def site(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> Iterator[Site]:
+def site(s3_server: S3Server, s3_config: S3Config, tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
-        yield Site(s3_server, s3_bucket, tmp_path / "local", stack)
+        yield Site(s3_server, s3_config, tmp_path / "local", stack)
 
 
 def mixed(seed: int, chunked_bytes: int = 50 << 20) -> Sample:
@@ -215,10 +213,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_full_disk_is_told_what_is_here_stays_ready_and_room_lets_it_go_on(
-    small_disk: Path, s3_server: S3Server, s3_bucket: str, eventually: Eventually
+    small_disk: Path, s3_server: S3Server, s3_config: S3Config, eventually: Eventually
 ) -> None:
     with ExitStack() as stack:
-        site = Site(s3_server, s3_bucket, small_disk, stack)
+        site = Site(s3_server, s3_config, small_disk, stack)
         first, second = sample({"a": b"1"}, name="p"), mixed(4, chunked_bytes=56 << 20)
         here, large = put(site.store, first), put(site.store, second)
         syncer = site.syncer()

@@ -13,12 +13,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from blobsync import LocalStore, Manifest, S3Config, S3ObjectStore, Secret, collect, publish
+from blobsync import LocalStore, Manifest, S3Config, S3ObjectStore, collect, publish
 from nimbus.localstack.s3 import S3Server
 from tests.blobsync.local_store_samples import contents
 from tests.report import number_from, say
@@ -100,16 +100,16 @@ def wanted_line(manifests: list[Manifest]) -> str:
 
 
 def test_five_syncers_and_two_publishers_at_once_end_with_what_was_published_and_fetch_nothing_twice(
-    s3_server: S3Server, s3_bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    s3_server: S3Server, s3_config: S3Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say(capsys, [f"sync: {ROUNDS} rounds, NIMBUS_CHAOS_SEED={SEED}"])
     log: list[str] = []
     rng, requests, root = random.Random(SEED), Requests(), tmp_path / "store"
     with ExitStack() as stack:
         proxy = stack.enter_context(FaultProxy(s3_server.endpoint_url, requests))
-        stores = [stack.enter_context(_store(s3_server, s3_bucket)) for _ in range(PUBLISHERS)]
+        stores = [stack.enter_context(closing(S3ObjectStore(s3_config))) for _ in range(PUBLISHERS)]
         threads = stack.enter_context(ThreadPoolExecutor(PUBLISHERS))
-        syncers = stack.enter_context(children(proxy.endpoint_url, s3_server, s3_bucket, root))
+        syncers = stack.enter_context(children(proxy.endpoint_url, s3_server, s3_config.bucket, root))
         wanted: list[Manifest] = []
         folders: dict[str, Path] = {}
         for number in range(ROUNDS + 1):
@@ -158,19 +158,3 @@ def _publish_all(store: S3ObjectStore, names: list[str], folders: dict[str, Path
     return [
         publish(store, name=name, files=collect(folders[name], include=["**"])).manifest for name in names
     ]
-
-
-@contextmanager
-def _store(server: S3Server, bucket: str) -> Iterator[S3ObjectStore]:
-    store = S3ObjectStore(
-        S3Config(
-            endpoint_url=server.endpoint_url,
-            bucket=bucket,
-            access_key_id=server.access_key,
-            secret_access_key=Secret(server.secret_key),
-        )
-    )
-    try:
-        yield store
-    finally:
-        store.close()
