@@ -65,9 +65,9 @@ class Switchboard:
 
     def changed(self) -> None:
         """To the registrar: reported data have changed."""
-        self.registrar.changed()
+        self.registrar.look()
 
     def synced(self, _readiness: Readiness) -> None:
         """To the registrar and the announcer: the local store has changed."""
-        self.registrar.changed()
-        self.announcer.changed()
+        self.registrar.look()
+        self.announcer.look()

@@ -5,9 +5,7 @@ Thread `nimbus-access`: it runs after a watch, and every 10 s to check files.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import structlog
@@ -16,8 +14,8 @@ from nimbus import records
 from nimbus.access.gate import Gate
 from nimbus.domain.access import Token
 from nimbus.domain.errors import NimbusError
-from nimbus.ports import AccessStore, StoreUnavailableError
-from nimbus.scheduler.signals import Signals
+from nimbus.ports import AccessStore
+from nimbus.scheduler.follower import Follower
 
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +73,7 @@ class TokensFile:
         return {token.id: token for token in found}
 
 
-class AccessFollower:
+class AccessFollower(Follower):
     """Keeps the tokens of `gate` up to date.
 
     Args:
@@ -92,37 +90,11 @@ class AccessFollower:
         file: TokensFile | None = None,
         files: Sequence[Callable[[], None]] = (),
     ) -> None:
+        super().__init__("nimbus-access", LOOK_AGAIN_S)
         self._store, self._gate, self._file, self._files = store, gate, file, files
-        self._signals = Signals()
         self._session_key: bytes | None = None
-        self._thread = threading.Thread(target=self._run, name="nimbus-access", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout: timedelta) -> None:
-        """End the thread."""
-        self._signals.end()
-        if self._thread.ident is not None:  # else it was not started
-            self._thread.join(timeout.total_seconds())
-
-    def look(self) -> None:
-        """Read the tokens again soon. Called by watches: only enqueues."""
-        self._signals.look()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                self._follow()
-            except StoreUnavailableError as exc:  # the last tokens stay
-                _log.warning("tokens_unavailable", error=str(exc))
-            except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
-                _log.exception("access_follower_failed")
-            if self._signals.asked_to_end(LOOK_AGAIN_S):
-                return
-
-    def _follow(self) -> None:
+    def _look_now(self) -> None:
         if self._file is not None and (found := self._file.changed()) is not None:
             self._gate.know_file(found)
         for look in self._files:

@@ -8,7 +8,6 @@ crash it expires by its age.
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
@@ -17,7 +16,7 @@ import structlog
 
 from blobsync import BlobSyncError, Readiness, ReplicaRecord
 from nimbus.ports import Clock
-from nimbus.scheduler.signals import Signals
+from nimbus.scheduler.follower import Follower
 
 _log = structlog.get_logger(__name__)
 
@@ -44,7 +43,7 @@ class Board(Protocol):
         ...
 
 
-class ReplicaAnnouncer:
+class ReplicaAnnouncer(Follower):
     """Keeps this scheduler's record up to date.
 
     Args:
@@ -55,51 +54,22 @@ class ReplicaAnnouncer:
     """
 
     def __init__(self, *, board: Board, me: str, readiness: Callable[[], Readiness], clock: Clock) -> None:
+        super().__init__("nimbus-replicas", LONGEST_PAUSE_S, gather_s=LEAST_PAUSE_S)
         self._board, self._me, self._readiness, self._clock = board, me, readiness, clock
-        self._signals = Signals()
         self._said: tuple[str, ...] | None = None
         self._failures = 0
         self._due_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="nimbus-replicas", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def changed(self) -> None:
-        """Note that the verified releases may have changed. Any thread: only enqueues."""
-        self._signals.look()
-
-    def stop_soon(self) -> None:
-        """Make the thread remove the record and end. Returns at once."""
-        self._signals.end()
-
-    def stop(self, timeout: timedelta) -> None:
-        """Remove the record and end the thread. After `timeout`, the daemon thread ends with the process."""
-        self.stop_soon()
-        if self._thread.ident is not None:
-            self._thread.join(timeout.total_seconds())
-
-    def _run(self) -> None:
-        while not self._signals.asked_to_end(self._until_due_s(), gather_s=LEAST_PAUSE_S):
-            try:
-                self._look()
-            except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without it
-                _log.exception("announcer_failed")
-                self._due_s = self._clock.elapsed_s() + LONGEST_PAUSE_S
-        if self._failures:  # the bucket is unavailable: the record expires by its age
-            return
-        try:
-            self._board.withdraw(self._me)
-        except BlobSyncError as exc:
-            _log.info("replicas_left", error=str(exc))  # the record expires by its age
-
-    def _look(self) -> None:
+    def _look_now(self) -> None:
         """Write the record, if it has changed or is due."""
+        self._pause_s = LONGEST_PAUSE_S  # also after a defect
         ready = _ready(self._readiness())
         now_s = self._clock.elapsed_s()
-        if now_s < self._due_s and (self._failures or ready == self._said):
-            return
+        if now_s >= self._due_s or (ready != self._said and not self._failures):
+            self._announce(ready, now_s)
+        self._pause_s = max(LEAST_PAUSE_S, self._due_s - self._clock.elapsed_s())
+
+    def _announce(self, ready: tuple[str, ...], now_s: float) -> None:
         try:
             self._board.announce(ReplicaRecord(self._me, ready, self._clock.now()))
         except BlobSyncError as exc:
@@ -111,8 +81,13 @@ class ReplicaAnnouncer:
             self._failures, self._said = 0, ready
             self._due_s = now_s + REFRESH.total_seconds()
 
-    def _until_due_s(self) -> float:
-        return max(LEAST_PAUSE_S, self._due_s - self._clock.elapsed_s())
+    def _clean_up(self) -> None:
+        if self._failures:  # the bucket is unavailable: the record expires by its age
+            return
+        try:
+            self._board.withdraw(self._me)
+        except BlobSyncError as exc:
+            _log.info("replicas_left", error=str(exc))  # the record expires by its age
 
 
 def _ready(readiness: Readiness) -> tuple[str, ...]:

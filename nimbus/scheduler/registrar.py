@@ -6,10 +6,8 @@ scheduler is registered with our id, this one is out of the lock queue.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from itertools import islice
 
 import structlog
@@ -18,7 +16,7 @@ from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
-from nimbus.scheduler.signals import Signals
+from nimbus.scheduler.follower import Follower
 from nimbus.telemetry.readiness import ReadinessMetrics
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +26,7 @@ QUARANTINED_SHOWN = 500
 """Limit of quarantined pipelines in the registration, which must fit into one node. The engine gets all."""
 
 
-class Registrar:
+class Registrar(Follower):
     """Publishes the registration after a change, on a new session, and every few seconds.
 
     Election and engine get their part first, so that they need no answer of the store.
@@ -44,6 +42,7 @@ class Registrar:
         stand: Callable[[bool], None],
         metrics: ReadinessMetrics,
     ) -> None:
+        super().__init__("nimbus-registrar", REPORT_EVERY_S)
         self._registrations = registrations
         self._info = info
         self._publish_readiness = publish_readiness
@@ -52,45 +51,24 @@ class Registrar:
         self._metrics = metrics
         self.id_taken = ""
         """Why another live scheduler is registered with our id; empty: none is, as far as we know."""
-        self._signals = Signals()
         self._told: tuple[bool, str, int, int] | None = None  # the readiness that the election has
         self._quarantined: tuple[int, Mapping[str, str]] | None = None  # those that the engine has
         self._clock_ahead_s: float | None = None
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout: timedelta) -> None:
-        """Withdraw the registration and end the thread."""
-        self._signals.end()
-        if self._thread.ident is not None:  # else it was not started
-            self._thread.join(timeout.total_seconds())
-
-    def changed(self) -> None:
-        """Note that a reported fact has changed. Any thread: only enqueues."""
-        self._signals.look()
 
     def draining(self) -> None:
         """Report from now on that this scheduler is stopping."""
         self._stopping = True
-        self.changed()
+        self.look()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                self._report()
-            except StoreUnavailableError as exc:
-                _log.warning("registration_delayed", error=str(exc))
-            except SchedulerIdInUseError as exc:  # perhaps of a lost process, whose session ends soon
-                _log.error("scheduler_id_in_use", error=str(exc))
-                self._id_is_taken(str(exc))
-            except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without reports
-                _log.exception("registrar_failed")
-            if self._signals.asked_to_end(REPORT_EVERY_S):
-                break
+    def _look_now(self) -> None:
+        try:
+            self._report()
+        except SchedulerIdInUseError as exc:  # perhaps of a lost process, whose session ends soon
+            _log.error("scheduler_id_in_use", error=str(exc))
+            self._id_is_taken(str(exc))
+
+    def _clean_up(self) -> None:
         try:
             self._registrations.withdraw()
         except StoreUnavailableError as exc:
@@ -123,4 +101,4 @@ class Registrar:
         self.id_taken = why
         if not self._stopping:
             self._stand(not why)
-        self.changed()
+        self.look()

@@ -109,7 +109,7 @@ class Scheduler:
     def _on_session(self, state: SessionState) -> None:
         """Only enqueue: this is kazoo's thread. A new session needs new registrations and watches."""
         if state is SessionState.CONNECTED:
-            self._parts.registrar.changed()
+            self._parts.registrar.look()
             self._parts.follower.look()
             self._parts.access.look()
 

@@ -17,7 +17,6 @@ from nimbus.bootstrap.access import build_access_follower
 from nimbus.config import load_settings
 from nimbus.domain.access import AccessRole, Principal, Token
 from nimbus.ports import Enqueue, StoreUnavailableError
-from nimbus.scheduler import access_follower
 from nimbus.scheduler.access_follower import AccessFollower, TokensFile, TokensFileError
 
 Eventually = Callable[..., None]
@@ -54,12 +53,16 @@ def store() -> Store:
 
 
 @pytest.fixture
-def followed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(access_follower, "LOOK_AGAIN_S", 60.0)
-    gate = Gate(required=True)
-    follower = AccessFollower(store, gate, TokensFile(tmp_path / "tokens.json"))
+def followed() -> Gate:
+    return Gate(required=True)
+
+
+@pytest.fixture(autouse=True)
+def follower(store: Store, followed: Gate, tmp_path: Path) -> Iterator[AccessFollower]:
+    follower = AccessFollower(store, followed, TokensFile(tmp_path / "tokens.json"))
+    follower._pause_s = 60.0
     follower.start()
-    yield gate
+    yield follower
     follower.stop(timedelta(seconds=30))
 
 
@@ -104,10 +107,10 @@ def test_tokens_of_a_file_follow_it_when_it_changes_and_stay_while_it_is_broken(
     store: Store,
     followed: Gate,
     tmp_path: Path,
+    follower: AccessFollower,
     eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(access_follower, "LOOK_AGAIN_S", 0.01)
+    follower._pause_s = 0.01
     eventually(lambda: who(followed) == "token_unknown")
     write(tmp_path, TOKEN)
     store.watch()

@@ -73,12 +73,12 @@ class World:
 
     def set(self, **states: ReleaseState) -> None:
         self.states = {letter * 64: state for letter, state in states.items()}
-        self.announcer.changed()
+        self.announcer.look()
 
     def passes(self, seconds: float) -> None:
         """Advance the time, and wake the thread, which waits with a clock that the test cannot move."""
         self.clock.time_s += seconds
-        self.announcer.changed()
+        self.announcer.look()
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Event
     eventually(lambda: world.board.said == 1)
     for _ in range(3):
         looks = world.looks
-        world.announcer.changed()
+        world.announcer.look()
         eventually(lambda looks=looks: world.looks > looks)
     assert world.board.said == 1
     world.set(a=ReleaseState.READY)

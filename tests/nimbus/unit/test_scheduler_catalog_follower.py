@@ -13,7 +13,6 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.ports import Enqueue, StoreUnavailableError
-from nimbus.scheduler import catalog_follower
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from tests.nimbus.definitions import active
 
@@ -60,9 +59,9 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(catalog_follower, "LOOK_AGAIN_S", 60.0)
+def world() -> Iterator[World]:
     world = World()
+    world.follower._pause_s = 60.0
     yield world
     world.gate.set()
     world.follower.stop(timedelta(seconds=30))
@@ -106,10 +105,8 @@ def test_many_signals_that_came_together_cost_one_look(world: World, eventually:
     assert world.reads <= 3
 
 
-def test_an_outage_keeps_what_is_known_and_is_looked_into_again(
-    world: World, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog_follower, "LOOK_AGAIN_S", 0.02)
+def test_an_outage_keeps_what_is_known_and_is_looked_into_again(world: World, eventually: Eventually) -> None:
+    world.follower._pause_s = 0.02
     world.follower.start()
     eventually(lambda: world.changes == 1)
     world.trouble = StoreUnavailableError("down")

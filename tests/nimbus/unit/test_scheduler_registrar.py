@@ -70,7 +70,7 @@ class Board:
         self.published.append(info)
         return self.store_time
 
-    def publish_worker(self, info: WorkerInfo) -> None:
+    def publish_worker(self, info: WorkerInfo) -> datetime | None:
         raise NotImplementedError
 
     def data_mark(self, mark: str) -> str:
@@ -83,7 +83,7 @@ class Board:
         """Change the report. Returns the number of reports until then."""
         self.info = replace(self.info, **changes)  # type: ignore[arg-type]  # a test's own words
         seen = len(self.published)
-        self.registrar.changed()
+        self.registrar.look()
         return seen
 
 
