@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
 from nimbus.domain.ids import (
     AttemptId,
@@ -31,6 +30,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Follow, Reign
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.definitions import active, built, digest_of
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.loading import recover
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -76,7 +76,7 @@ class Clocks:
 class Bench:
     """One leader and its surroundings."""
 
-    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    cluster: DictCluster = field(default_factory=DictCluster)
     clocks: Clocks = field(default_factory=Clocks)
     effects: list[Effect] = field(default_factory=list)
     follow: Follow | None = None
@@ -88,7 +88,7 @@ class Bench:
     def elect(
         self,
         epoch: int,
-        store: type[MemoryLeaderStore] = MemoryLeaderStore,
+        store: type[DictLeaderStore] = DictLeaderStore,
         policy: Policy | None = None,
     ) -> Reign:
         self.cluster.change(epoch=epoch)

@@ -59,9 +59,6 @@ _log = structlog.get_logger(__name__)
 MOST_COMMANDS = 1000
 """Most commands that are read at once, oldest first; the others when the queue changes."""
 
-RUNS_AT_ONCE = 250
-"""Runs that a new leader reads before it decides about them: with their slots, about 0.1 s."""
-
 MOST_PRUNED = 500
 """Most outcomes that are examined at once: reads take milliseconds, deletions are one transaction."""
 
@@ -83,6 +80,9 @@ class _Tell:
 
 class TreeLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, except for the watches, which only enqueue."""
+
+    runs_at_once = 250
+    """Runs that a new leader reads before it decides about them: with their slots, about 0.1 s."""
 
     def __init__(self, calls: Calls, root: str, token: FencingToken) -> None:
         self._calls = calls
@@ -113,7 +113,7 @@ class TreeLeaderStore:
             alerts=self.read_alerts(),
             health=self.read_health(),
         )
-        for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
+        for names in batched(self._calls.children(self._paths.runs) or (), self.runs_at_once):
             runs = tuple(readable_runs(self._calls, self._paths, names))
             slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
             yield RunsPart(runs=runs, slots=slots)

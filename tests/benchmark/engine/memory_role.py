@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,10 +21,11 @@ from prometheus_client import CollectorRegistry
 
 from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.cluster import TreeCommandQueue
 from nimbus.domain import writes as w
-from nimbus.domain.commands import Command, PublishRelease, QueuedCommand, StartRun
-from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.commands import Command, PublishRelease, StartRun
+from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
@@ -37,6 +37,7 @@ from nimbus.engine.policy import Policy
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import described, digest_of, place_of, run_built, spec_of
+from tests.nimbus.dict_cluster import ROOT, DictCluster, DictLeaderStore
 
 TASKS = 10
 _PIPELINE = PipelineName("turns")
@@ -73,12 +74,21 @@ class Uncounted:
         return timed
 
 
+class WithoutNews(DictLeaderStore):
+    """A store without watches, so that the engine gets only the news whose turn is measured."""
+
+    def subscribe(self, **_changed: Any) -> None:
+        """No watch calls the engine."""
+
+
 class MemoryRole:
     """See the module. The main thread calls its public methods."""
 
     def __init__(self) -> None:
         configure(stream=sys.stderr)
-        self._cluster = MemoryCluster()
+        self._cluster = DictCluster()
+        calls = self._cluster.calls()
+        self._queue, self._board = TreeCommandQueue(calls, ROOT), TreeAttemptBoard(calls, ROOT)
         self._spent = [0]
         self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
         """Whether it leads. The engine asks this when it begins to process news."""
@@ -87,7 +97,7 @@ class MemoryRole:
         what = described(_PIPELINE, "chain", TASKS)
         self._digest, self._spec = ReleaseDigest(digest_of(what)), spec_of(what)
         self._engine = Engine(
-            store_for=lambda _leadership: Uncounted(MemoryLeaderStore(self._cluster, 1), self._spent),
+            store_for=lambda _leadership: Uncounted(WithoutNews(self._cluster, 1), self._spent),
             still_leads=self._begin,
             start_effect=self._effect,
             policy=Policy(),
@@ -98,10 +108,7 @@ class MemoryRole:
 
     def prepare(self, live: int, workers: int) -> None:
         """Create `live` runs of a chain of ten tasks, and workers with ten slots each."""
-        self._cluster.world = replace(
-            self._cluster.world,
-            workers={WorkerId(f"w{n}"): _worker(f"w{n}") for n in range(workers)},
-        )
+        self._cluster.change(workers={WorkerId(f"w{n}"): _worker(f"w{n}") for n in range(workers)})
         self._engine.start()
         thread = next(thread for thread in threading.enumerate() if thread.name == "nimbus-engine")
         self._cpu = time.pthread_getcpuclockid(thread.ident or 0)
@@ -150,8 +157,7 @@ class MemoryRole:
             case BuildRun():
                 self._engine.tell(run_built(effect, {self._digest: self._spec}))
 
-    # Called by the main thread. It changes the stored records in place and without news, so that the engine
-    # gets only the news whose turn is measured.
+    # Called by the main thread.
 
     def _turn(self, cause: Callable[[], None]) -> float:
         """CPU time in ms, from an event until the engine waits again."""
@@ -190,12 +196,7 @@ class MemoryRole:
 
     def _command(self, command: Command) -> None:
         self._asked += 1
-        key = CommandId(f"cmd-{self._asked:010}")
-        queued = QueuedCommand(id=key, command=command, submitted_at=datetime.now(UTC))
-        with self._cluster.lock:
-            self._cluster.world = replace(
-                self._cluster.world, commands={**self._cluster.world.commands, key: queued}
-            )
+        self._queue.submit(command, submitted_by="")
         self._engine.tell(CommandsChanged())
 
     def _start_run(self) -> None:
@@ -203,18 +204,12 @@ class MemoryRole:
 
     def _finish(self, attempt: AttemptId) -> None:
         now, text = datetime.now(UTC), str(attempt)
-        with self._cluster.lock:
-            slots = self._cluster.world.slots
-            slots[attempt] = replace(
-                slots[attempt],
-                claim=Claim(attempt=text, worker=WorkerId("w0"), host=HostId("h"), claimed_at=now),
-                end=End(attempt=text, outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=now),
-            )
+        self._board.claim(Claim(attempt=text, worker=WorkerId("w0"), host=HostId("h"), claimed_at=now))
+        self._board.end(End(attempt=text, outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=now))
         self._engine.tell(AttemptChanged(attempt))
 
     def _note_opened(self) -> None:
-        with self._cluster.lock:
-            commits, self._cluster.commits[:] = list(self._cluster.commits), []
+        commits, self._cluster.commits = self._cluster.commits, []
         self._open.extend(_opened(commits))
 
 

@@ -1,4 +1,4 @@
-"""ChangeFeed: one suite on the fake, on SQLite and on a real ZooKeeper."""
+"""ChangeFeed: one suite in a dict, in SQLite and in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.sqlite.changes import SqliteChanges
+from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
 from nimbus.domain.commands import Abdicate
 from nimbus.ports import Changed, ChangeFeed
 from tests.nimbus.contract import test_cluster_views as views
+from tests.nimbus.dict_cluster import DictCluster
 
 LONG_S = 30.0
 session, sqlite_session = views.session, views.sqlite_session
@@ -44,10 +45,9 @@ class Followed:
             assert self.told.wait(LONG_S), f"{topic} has not changed"
 
 
-def _memory() -> tuple[views.Bench, ChangeFeed]:
-    cluster = MemoryCluster()
-    bench = replace(views.memory_bench(), reader=cluster, queue=cluster, put=cluster.put)
-    return bench, cluster.changes()
+def _dict() -> tuple[views.Bench, ChangeFeed]:
+    cluster = DictCluster()
+    return views.dict_bench(cluster), cluster.changes()
 
 
 def own_session(hosts: str) -> ZooKeeperSession:
@@ -56,7 +56,7 @@ def own_session(hosts: str) -> ZooKeeperSession:
     return session
 
 
-@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+@pytest.fixture(params=["dict", "sqlite", "zookeeper"])
 def followed(request: pytest.FixtureRequest) -> Iterator[Followed]:
     cluster, feed = _made(request)
     yield Followed(feed, cluster)
@@ -64,12 +64,12 @@ def followed(request: pytest.FixtureRequest) -> Iterator[Followed]:
 
 
 def _made(request: pytest.FixtureRequest) -> tuple[views.Bench, ChangeFeed]:
-    if request.param == "memory":
-        return _memory()
+    if request.param == "dict":
+        return _dict()
     if request.param == "sqlite":
         session = request.getfixturevalue("sqlite_session")
         bench = views._bench(
-            session,
+            calls_on(session),
             "/nimbus",
             views.begin_term(session, views.FencingToken(path="/nimbus/epoch", version=0, epoch=1)),
         )

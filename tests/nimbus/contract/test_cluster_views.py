@@ -1,4 +1,4 @@
-"""CommandQueue, ClusterReader and Catalog: one suite on the fake, on SQLite and on a real ZooKeeper."""
+"""CommandQueue, ClusterReader and Catalog: one suite in a dict, in SQLite and in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kazoo.protocol.states import Callback
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus import pipeline_record
-from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.catalog import TreeCatalog
 from nimbus.adapters.store.cluster import (
     TreeClusterReader,
@@ -25,7 +25,7 @@ from nimbus.adapters.store.cluster import (
     TreeRegistrations,
 )
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
@@ -92,6 +92,7 @@ from nimbus.domain.terms import Leader, Term, begun
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue, Enqueue
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster
 from tests.nimbus.leader_writes import commit
 from tests.nimbus.loading import loaded
 from tests.nimbus.outcomes import await_outcome
@@ -233,32 +234,20 @@ def put_run(store: TreeLeaderStore, before: Run | None, run: Run) -> None:
     )
 
 
-def memory_bench() -> Bench:
-    cluster = MemoryCluster()
-
-    def claim(claim: Claim) -> None:
-        cluster.put_slots(AttemptId.parse(claim.attempt), Slots(claim=claim))
-
-    return Bench(
-        reader=cluster,
-        queue=cluster,
-        put=cluster.put,
-        claim=claim,
-        answer=cluster.answer,
-        drop_run=cluster.drop_run,
-    )
+def dict_bench(cluster: DictCluster) -> Bench:
+    return _bench(cluster.calls(), "/nimbus", cluster.token(1))
 
 
 def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
     session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
-    return _bench(session, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
+    return _bench(calls_on(session), root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
 
 
-def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
-    store = TreeLeaderStore(calls_on(session), root, token)
+def _bench(calls: Calls, root: str, token: FencingToken) -> Bench:
+    store = TreeLeaderStore(calls, root, token)
     loaded(store)
-    reader = TreeClusterReader(calls_on(session), root)
-    registrations = TreeRegistrations(calls_on(session), root)
+    reader = TreeClusterReader(calls, root)
+    registrations = TreeRegistrations(calls, root)
 
     def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings | Term) -> None:
         match record:
@@ -278,11 +267,11 @@ def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
 
     def claim(claim: Claim) -> None:
         commit(store, [w.CreateAttempt(AttemptId.parse(claim.attempt))])
-        TreeAttemptBoard(calls_on(session), root).claim(claim)
+        TreeAttemptBoard(calls, root).claim(claim)
 
     return Bench(
         reader=reader,
-        queue=TreeCommandQueue(calls_on(session), root),
+        queue=TreeCommandQueue(calls, root),
         put=put,
         claim=claim,
         answer=lambda outcome: commit(store, [w.ConsumeCommand(outcome)]),
@@ -306,14 +295,14 @@ def sqlite_session(tmp_path: Path) -> Iterator[SqliteSession]:
     session.close(LONG)
 
 
-@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+@pytest.fixture(params=["dict", "sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    if request.param == "memory":
-        return memory_bench()
+    if request.param == "dict":
+        return dict_bench(DictCluster())
     if request.param == "sqlite":
         session: SqliteSession = request.getfixturevalue("sqlite_session")
         token = FencingToken(path="/nimbus/epoch", version=0, epoch=1)
-        return _bench(session, "/nimbus", begin_term(session, token))
+        return _bench(calls_on(session), "/nimbus", begin_term(session, token))
     return zookeeper_bench(request.getfixturevalue("session"), request.getfixturevalue("zk_root"))
 
 

@@ -1,4 +1,4 @@
-"""One suite for every LeaderStore: the fake, and the real adapter on SQLite and on a real ZooKeeper."""
+"""The LeaderStore in every store: a dict, SQLite, and a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
 from leader.protocol.terms import decode_epoch
 from nimbus import records
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store import leader_store
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import StoreSession, calls_on
+from nimbus.adapters.store.session import calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
+from nimbus.domain.commands import Abdication, CommandOutcome, StopRun
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
@@ -62,6 +61,7 @@ from nimbus.ports import (
     StaleStateError,
 )
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster
 from tests.nimbus.leader_writes import commit
 from tests.nimbus.loading import loaded
 
@@ -126,40 +126,21 @@ class Bench:
     keyed: Callable[[str], KeyedCommand | None]
 
 
-def memory_bench() -> Bench:
-    cluster = MemoryCluster()
-
-    def submit(command: StopRun) -> CommandId:
-        key = CommandId(f"cmd-{len(cluster.world.commands) + len(cluster.world.outcomes):010d}")
-        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
-        cluster.change(commands={**cluster.world.commands, key: queued})
-        return key
-
-    def fill(**slot: Any) -> Any:
-        (name,) = slot
-        standing = cluster.world.slots[ATTEMPT]
-        if getattr(standing, name) is None:
-            cluster.set_slots(ATTEMPT, replace(standing, **slot))
-        return getattr(cluster.world.slots[ATTEMPT], name)
-
-    return Bench(
-        store=MemoryLeaderStore(cluster, epoch=1),
-        depose=lambda: cluster.change(epoch=2),
-        submit=submit,
-        register=lambda info: cluster.change(workers={**cluster.world.workers, info.id: info}),
-        outcome=lambda command: dict(cluster.world.outcomes).get(command),
-        claim=lambda claim: fill(claim=claim),
-        end=lambda end: fill(end=end),
-        schema=lambda: cluster.world.schema,
-        put_key=lambda name, known: cluster.change(keys={**cluster.world.keys, name: known}),
-        keyed=lambda name: dict(cluster.world.keys).get(name),
+def dict_bench() -> Iterator[Bench]:
+    cluster = DictCluster()
+    yield _bench(
+        cluster.calls(),
+        "/nimbus",
+        cluster.token(1),
+        lambda: cluster.change(epoch=2),
+        lambda: cluster.world.schema,
     )
 
 
-@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+@pytest.fixture(params=["dict", "sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "memory":
-        yield memory_bench()
+    if request.param == "dict":
+        yield from dict_bench()
     elif request.param == "sqlite":
         yield from sqlite_bench(tmp_path)
     else:
@@ -176,7 +157,9 @@ def sqlite_bench(folder: Path) -> Iterator[Bench]:
         def schema() -> int:
             return decode_epoch(calls_on(session).get(token.path) or b"", token.path).schema
 
-        yield _bench(session, root, fence, lambda: begin_term(session, replace(token, epoch=2)), schema)
+        yield _bench(
+            calls_on(session), root, fence, lambda: begin_term(session, replace(token, epoch=2)), schema
+        )
     finally:
         session.close(timedelta(seconds=10))
 
@@ -195,30 +178,29 @@ def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
             return found.schema
 
         depose = partial(session.call, session.client.set_async, f"{root}/epoch", b"2")
-        yield _bench(session, root, token, depose, schema)
+        yield _bench(calls_on(session), root, token, depose, schema)
     finally:
         session.close(timedelta(seconds=10))
 
 
 def _bench(
-    session: StoreSession,
+    calls: Calls,
     root: str,
     token: FencingToken,
     depose: Callable[[], object],
     schema: Callable[[], int],
 ) -> Bench:
-    board, queue = TreeAttemptBoard(calls_on(session), root), TreeCommandQueue(calls_on(session), root)
-    calls, paths = calls_on(session), Paths(root)
+    board, queue, paths = TreeAttemptBoard(calls, root), TreeCommandQueue(calls, root), Paths(root)
 
     def put_key(name: str, known: KeyedCommand) -> None:
         calls.ensure(paths.keys)
         calls.create(paths.key(name), records.KEY.encode(known))
 
     return Bench(
-        store=TreeLeaderStore(calls_on(session), root, token),
+        store=TreeLeaderStore(calls, root, token),
         depose=lambda: (depose(), None)[1],
         submit=lambda command: queue.submit(command, submitted_by="test"),
-        register=TreeRegistrations(calls_on(session), root).publish_worker,
+        register=TreeRegistrations(calls, root).publish_worker,
         outcome=queue.outcome,
         claim=board.claim,
         end=board.end,

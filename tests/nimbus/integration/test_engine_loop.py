@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.memory import MemoryHistory
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
@@ -55,6 +54,7 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.templates.answers import TemplateHelperError
 from nimbus.templates.helper import TemplateHelper
 from tests.nimbus.definitions import OnDisk, active, built, digest_of
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import WORKER
 from tests.nimbus.loading import recover
 
@@ -70,10 +70,10 @@ RECORD = active(
 )
 
 
-class Store(MemoryLeaderStore):
+class Store(DictLeaderStore):
     """A store whose answers a test delays or counts."""
 
-    def __init__(self, cluster: MemoryCluster, epoch: int, bench: Bench) -> None:
+    def __init__(self, cluster: DictCluster, epoch: int, bench: Bench) -> None:
         super().__init__(cluster, epoch)
         self._bench = bench
 
@@ -92,7 +92,7 @@ class Bench:
     """One engine, and the parts around it."""
 
     def __init__(self) -> None:
-        self.cluster = MemoryCluster()
+        self.cluster = DictCluster()
         self.cluster.change(pipelines={NAME: RECORD})
         self.gate = threading.Event()
         self.gate.set()
@@ -210,7 +210,7 @@ def test_results_that_arrive_during_an_outage_are_taken_in_afterwards(
     eventually(lambda: PrepareRelease(release) in bench.effects)
 
     bench.cluster.available = False
-    bench.cluster.change()  # its watches fire, and it reads
+    bench.cluster.store.fire_all()  # and it reads
     eventually(lambda: bench.refused > 0, what="the engine notices the outage")
     bench.engine.tell(QuarantineChanged({NAME: "a.py is nowhere"}))
     bench.engine.tell(ReleasePrepared(release, SPEC))
@@ -231,7 +231,7 @@ def test_a_result_beside_a_look_that_fails_is_not_lost(bench: Bench, eventually:
     eventually(lambda: PrepareRelease(release) in bench.effects)
     bench.leads = False  # the inbox grows while nothing is decided
     bench.cluster.available = False
-    bench.cluster.change()
+    bench.cluster.store.fire_all()
     bench.engine.tell(ReleasePrepared(release, SPEC))
     bench.leads = True
     eventually(lambda: bench.refused > 0)
@@ -373,7 +373,7 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
         epoch=1,
         schema=1,
         leader=Leader(id="s1", host="h", boot_id="b", version="1"),
-        store=MemoryLeaderStore(bench.cluster, 1),
+        store=DictLeaderStore(bench.cluster, 1),
         inbox=lambda _news: None,
         start_effect=effects.append,
         policy=Policy(),

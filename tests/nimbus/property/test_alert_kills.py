@@ -13,7 +13,6 @@ from random import Random
 
 import pytest
 
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, accepted, claimed
 from nimbus.domain.commands import StartRun
@@ -25,6 +24,7 @@ from nimbus.engine.news import AlertTried
 from nimbus.engine.rules import alerts
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
 
 TELLING = replace(
@@ -58,8 +58,8 @@ class MortalBench(Bench):
     def __post_init__(self) -> None:
         bench = self
 
-        class MortalStore(MemoryLeaderStore):
-            def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+        class MortalStore(DictLeaderStore):
+            def __init__(self, cluster: DictCluster, epoch: int) -> None:
                 super().__init__(cluster, epoch)
 
             def _commit(self, writes: Sequence[w.Write]) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.task_run import Outcome
@@ -21,6 +20,7 @@ from nimbus.engine.decision import PrepareRelease, StorePurge
 from nimbus.engine.news import News, PurgeStored, ReleasePrepared
 from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P
 from tests.nimbus.definitions import active, digest_of
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NOW, WORKER, Bench
 
 KILLS = 20
@@ -54,17 +54,14 @@ class Doom:
             raise KilledError
 
 
-def store_of(doom: Doom) -> type[MemoryLeaderStore]:
+def store_of(doom: Doom) -> type[DictLeaderStore]:
     """A store whose requests may kill the leader."""
 
-    class Store(MemoryLeaderStore):
-        def __init__(self, cluster: MemoryCluster, epoch: int, runs_at_once: int = 250) -> None:
-            super().__init__(cluster, epoch, runs_at_once)
+    class Store(DictLeaderStore):
+        def __init__(self, cluster: DictCluster, epoch: int) -> None:
+            super().__init__(cluster, epoch)
+            self._calls.session.reach = lambda: doom.step(done=False)
             doom.born()
-
-        def _world(self) -> Any:
-            doom.step(done=False)
-            return super()._world()
 
         def _commit(self, writes: Sequence[w.Write]) -> None:
             super()._commit(writes)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.attempt_history import dropped, from_slots
 from nimbus.domain.commands import StartRun
@@ -34,6 +33,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.telemetry.exports import ExportMetrics
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
 
 CLUSTER = ClusterId("1-2")
@@ -75,8 +75,8 @@ class MortalBench(Bench):
     def __post_init__(self) -> None:
         bench = self
 
-        class MortalStore(MemoryLeaderStore):
-            def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+        class MortalStore(DictLeaderStore):
+            def __init__(self, cluster: DictCluster, epoch: int) -> None:
                 super().__init__(cluster, epoch)
 
             def _commit(self, writes: Sequence[w.Write]) -> None:

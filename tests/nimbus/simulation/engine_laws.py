@@ -7,7 +7,6 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank, held_behind
 from nimbus.domain.child_runs import is_under_way
@@ -40,6 +39,7 @@ from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateHelperError
+from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.pool_holders import pool_holders
 from tests.nimbus.simulation import explained, places
 from tests.nimbus.simulation.catalog import TARGET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nimbus.api.explain import Surroundings
@@ -42,9 +43,11 @@ def check(scheduler: Scheduler) -> None:
     if under_way or not scheduler.engine._inbox.empty():
         return
     registration = leading(state, scheduler.clock)
-    services = services_over(
-        world.zookeeper.cluster, scheduler.clock, lambda: registration, MAX_RUNNING, state.policy.timings
-    )
+    if world.services is None:
+        cluster, timings = world.zookeeper.cluster, state.policy.timings
+        world.services = services_over(cluster, scheduler.clock, lambda: None, MAX_RUNNING, timings)
+    services = replace(world.services, clock=scheduler.clock)
+    services.reader.leader = lambda: registration
     around, found = surroundings(services), world.zookeeper.world
     for run in state.runs.values():
         _check_run(scheduler, run, around)

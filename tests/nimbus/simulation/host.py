@@ -104,7 +104,7 @@ class Runner:
             pid=world.next_pid(),
             claimed_at=world.worker_now(),
         )
-        if world.zookeeper.claim(attempt, ours) is not ours:
+        if world.zookeeper.claim(attempt, ours) != ours:
             self.folder.delivered = True
             self.alive = False
             return
@@ -115,10 +115,8 @@ class Runner:
     def _beat(self) -> None:
         zookeeper, attempt = self.host.world.zookeeper, self.folder.attempt
         if self._session is None or not self._session.alive:
-            self._session = zookeeper.open_session(
-                self.reaches_zookeeper, lambda: zookeeper.beat(attempt, beating=False)
-            )
-            zookeeper.beat(attempt, beating=True)
+            self._session = zookeeper.open_session(self.reaches_zookeeper)
+            self._session.beat(attempt)
 
     def _record(self, outcome: Outcome) -> None:
         """One item of each fan-out fails at first, so that a retry repeats it."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
+from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.simulation.ledger_alerts import AlertLaws
 from tests.nimbus.simulation.ledger_attempts import AttemptLaws

@@ -162,7 +162,7 @@ class RunLaws:
         most, open_now = after.max_parallel_tasks, len(after.open_attempts())
         hold(Law.PARALLEL_TASKS, most is None or open_now <= most, after.id, open_now, "of", most)
         for was, task in after.tasks.changes_since(before.tasks):
-            if was is not None:
+            if was is not None and was != task:  # equal ones differ in identity after a takeover
                 self._task_moved(after, was, task)
         if (
             after.state is RunState.FAILED

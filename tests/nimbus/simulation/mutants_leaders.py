@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.domain import places, upstream
 from nimbus.domain import terms as records_of_terms
 from nimbus.domain import writes as w
@@ -24,6 +24,7 @@ from nimbus.engine.rules import abdication, archive, commands, concurrency, sche
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State, runs
 from nimbus.ports import Pruned, SlotTakenError, StaleStateError
+from tests.nimbus.dict_store import DictTree
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 
@@ -54,14 +55,14 @@ def command_consumed_before_it_is_done() -> Iterator[None]:
 @mutant
 def refusals_forgotten_before_they_are_stored() -> Iterator[None]:
     """If storage is unavailable, the user can never learn why a command was refused."""
-    original = MemoryLeaderStore.prune_outcomes
+    original = TreeLeaderStore.prune_outcomes
 
     def prune(self: Any, before: Any, most: int) -> Pruned:
         pruned = original(self, before, most)
         self.forget_outcomes([refusal.command for refusal in pruned.old])
         return pruned
 
-    with replaced(MemoryLeaderStore, prune_outcomes=prune):
+    with replaced(TreeLeaderStore, prune_outcomes=prune):
         yield
 
 
@@ -147,7 +148,7 @@ def activation_fires_the_past() -> Iterator[None]:
 @mutant
 def writes_are_not_fenced() -> Iterator[None]:
     """DS 16759: after a partition, two masters continue the same workflow."""
-    with replaced(MemoryLeaderStore, _check_epoch=lambda _self, _world: None):
+    with replaced(DictTree, check=lambda *_args: None):
         yield
 
 

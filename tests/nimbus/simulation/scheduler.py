@@ -8,7 +8,7 @@ from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
-from leader import FencingToken, Leadership, Participant
+from leader import Leadership, Participant
 from nimbus.domain.alerts import Alert, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
@@ -122,7 +122,7 @@ class Scheduler:
         self.due_s = inf
 
     def _open_store(self, leadership: Leadership) -> FaultyStore:
-        self.store = FaultyStore(self, leadership.epoch)
+        self.store = FaultyStore(self, leadership)
         return self.store
 
     # -- faults
@@ -150,7 +150,7 @@ class Scheduler:
 
     def win(self, epoch: int) -> None:
         """Become the leader."""
-        token = FencingToken(path="/epoch", version=epoch, epoch=epoch)
+        token = self.world.zookeeper.cluster.token(epoch)
         participant = Participant(id=self.name, host="h", port=0, boot_id="b")
         self.leadership = Leadership(epoch, token, participant, self.world.zookeeper.world.schema)
         self.engine.elected(self.leadership)

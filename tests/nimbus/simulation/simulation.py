@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.nimbus.simulation.calm import calm_down
+from tests.nimbus.simulation.decoding import remembered
 from tests.nimbus.simulation.laws import LawBrokenError
 from tests.nimbus.simulation.storm import Storm
 from tests.nimbus.simulation.world import World
@@ -28,17 +29,18 @@ class Outcome:
 
 def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
     """Run a seed to its end, or until a law is broken."""
-    world = World(seed, lines=lines)
-    storm = Storm(world)
-    world.act = storm.act
-    try:
-        _begin(world)
-        for _ in range(world.rng.randint(*STEPS)):
-            storm.act()
-        calm_down(world)
-    except LawBrokenError as broken:
-        return Outcome(seed, broken, world)
-    return Outcome(seed, None, world)
+    with remembered():
+        world = World(seed, lines=lines)
+        storm = Storm(world)
+        world.act = storm.act
+        try:
+            _begin(world)
+            for _ in range(world.rng.randint(*STEPS)):
+                storm.act()
+            calm_down(world)
+        except LawBrokenError as broken:
+            return Outcome(seed, broken, world)
+        return Outcome(seed, None, world)
 
 
 def _begin(world: World) -> None:

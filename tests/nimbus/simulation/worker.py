@@ -28,6 +28,7 @@ class Worker:
         self.alive, self.paused, self.draining = True, False, False
         self._boot = 0
         self._session: Session | None = None
+        self._board = world.zookeeper.board()
         self._orders: dict[AttemptId, Assignment] = {}
 
     def reaches_zookeeper(self) -> bool:
@@ -72,12 +73,10 @@ class Worker:
                 return  # of its predecessor, whose session has not expired yet
             boot = self._boot
             self._session = self.world.zookeeper.open_session(
-                lambda: self._boot == boot and self.reaches_zookeeper(),
-                lambda: self.world.zookeeper.withdraw(self.id),
+                lambda: self._boot == boot and self.reaches_zookeeper()
             )
             self._publish()
-        orders = self.world.zookeeper.world.orders
-        self._orders = {attempt: order for (worker, attempt), order in orders.items() if worker == self.id}
+        self._orders = {AttemptId.parse(order.attempt): order for order in self._board.assignments(self.id)}
 
     def _publish(self) -> None:
         info = WorkerInfo(
@@ -93,7 +92,8 @@ class Worker:
             targets={TARGET: TARGET_SLOTS},
             reported_at=START,
         )
-        self.world.zookeeper.register(info)
+        assert self._session is not None
+        self._session.register(info)
 
     def work(self) -> None:
         """Execute the orders, and settle attempts of dead runners."""

@@ -9,6 +9,7 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
+from nimbus.api.services import ApiServices
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -89,6 +90,8 @@ class World:
         ]
         self.act: Callable[[], None] = lambda: None
         """Causes one random event; set by the current phase, storm or calm."""
+        self.services: ApiServices | None = None
+        """Those of `explained`, once it was used."""
         self._pids = 0
         self._depth = 0
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain.alerts import Alert, AlertState, Failure, accepted, claimed
 from nimbus.domain.backfill import BackfillRequest, OnFailure
 from nimbus.domain.children import ChildSpec
@@ -27,6 +26,7 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.rules.raised import MOST_WAITING
 from nimbus.engine.state import Built
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
 from tests.nimbus.unit.test_engine_backfills import ask, end_one
 
@@ -51,7 +51,7 @@ class AlertBench(Bench):
     def elect(
         self,
         epoch: int,
-        store: type[MemoryLeaderStore] = MemoryLeaderStore,
+        store: type[DictLeaderStore] = DictLeaderStore,
         policy: Policy | None = None,
     ) -> Reign:
         return super().elect(epoch, store, policy or self._policy)

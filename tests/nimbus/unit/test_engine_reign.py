@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, RemovePipeline, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -24,6 +23,7 @@ from nimbus.engine.news import BuildingFailed, OutcomesArchived, RunArchived
 from nimbus.engine.reign import TIDY_EVERY_S, YOUNG_S
 from nimbus.ports import StoreUnavailableError
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Bench
 from tests.nimbus.loading import recover
 
@@ -64,15 +64,12 @@ def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepp
     assert bench.reign.idle_s() == pytest.approx(20)
 
 
-class CountingStore(MemoryLeaderStore):
+class CountingStore(DictLeaderStore):
     """Records which attempts are read completely, and sends no notifications."""
 
-    def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+    def __init__(self, cluster: DictCluster, epoch: int) -> None:
         super().__init__(cluster, epoch)
         self.read: list[AttemptId] = []
-
-    def wake(self) -> None:
-        """Does nothing: no watch fires."""
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """Record the attempts."""
@@ -177,7 +174,7 @@ def test_the_reign_ends_when_all_writes_fail_for_no_known_reason(
     def broken(*_args: object) -> None:
         raise RuntimeError("a defect of ours")
 
-    monkeypatch.setattr(MemoryLeaderStore, "_commit", broken)
+    monkeypatch.setattr(DictLeaderStore, "_commit", broken)
     bench.elect(2)
     bench.cluster.change(workers={WORKER.id: WORKER})
 
@@ -255,7 +252,7 @@ def test_an_outcome_says_which_pipeline_it_is_about() -> None:
     assert [bench.cluster.world.outcomes[key].pipeline for key in keys] == [NAME, NAME, NAME, None]
 
 
-class LostReplies(MemoryLeaderStore):
+class LostReplies(DictLeaderStore):
     """Executes the next write, but its answer is lost."""
 
     def _commit(self, writes: Sequence[w.Write]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import schema
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdication
@@ -18,6 +17,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import ResignLeadership
 from nimbus.engine.policy import Policy
 from nimbus.ports import FencedOutError, StoreUnavailableError
+from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import ATTEMPT, NOW, START, WORKER, Bench
 
 HOUR_S = 3600.0
@@ -42,7 +42,7 @@ def a_scheduler(name: str, newest_schema: int = NEWEST_SCHEMA) -> SchedulerInfo:
     )
 
 
-class DeafStore(MemoryLeaderStore):
+class DeafStore(DictLeaderStore):
     """Executes each write. The answer to the one that raises the schema is lost."""
 
     def _commit(self, writes: Sequence[w.Write]) -> None:
@@ -51,7 +51,7 @@ class DeafStore(MemoryLeaderStore):
             raise StoreUnavailableError("no answer")
 
 
-def upgraded(store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Bench:
+def upgraded(store: type[DictLeaderStore] = DictLeaderStore) -> Bench:
     """A cluster of schema 1 in which all processes know the newest one. Epoch 2 has just begun."""
     bench = Bench()
     bench.cluster.change(

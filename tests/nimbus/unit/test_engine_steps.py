@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from leader import FencingToken, Leadership, Participant
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.commands import Abdicate, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.domain.terms import EndCause
@@ -21,6 +20,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.reign import WORKERS_EVERY_S, Reign
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.definitions import built
+from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, RECORD, WORKER
 from tests.nimbus.unit.test_engine_terms import a_scheduler
 
@@ -48,11 +48,11 @@ class HeldClock:
 
 
 def leading(
-    cluster: MemoryCluster, clock: HeldClock, registry: CollectorRegistry | None = None
+    cluster: DictCluster, clock: HeldClock, registry: CollectorRegistry | None = None
 ) -> tuple[Engine, Steps[None]]:
     """An engine that leads and has nothing to do."""
     engine = Engine(
-        store_for=lambda leadership: MemoryLeaderStore(cluster, leadership.epoch),
+        store_for=lambda leadership: DictLeaderStore(cluster, leadership.epoch),
         still_leads=lambda: True,
         start_effect=lambda effect: engine.tell(built(effect)) if isinstance(effect, BuildRun) else None,
         policy=Policy(),
@@ -75,13 +75,13 @@ def rested(engine: Engine, steps: Steps[None]) -> float | None:
 
 
 def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_ready_task() -> None:
-    cluster, clock = MemoryCluster(), HeldClock()
+    cluster, clock = DictCluster(), HeldClock()
     cluster.change(epoch=1, pipelines={NAME: RECORD}, commands={COMMAND.id: COMMAND})
     cluster.change(workers={ONE_SLOT.id: replace(ONE_SLOT, draining=True)})
     _, steps = leading(cluster, clock)
 
     # Draining is in a worker's data, which has no watch.
-    cluster.world = replace(cluster.world, workers={ONE_SLOT.id: ONE_SLOT})
+    cluster.change(workers={ONE_SLOT.id: ONE_SLOT})
     clock.passed_s += WORKERS_EVERY_S
 
     assert steps.send(()) == 0.0
@@ -90,12 +90,11 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
 
 
 def test_engine_rests_when_the_attempt_that_it_opened_is_as_it_was_made() -> None:
-    cluster, clock = MemoryCluster(), HeldClock()
+    cluster, clock = DictCluster(), HeldClock()
     cluster.change(epoch=1, pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
     engine, steps = leading(cluster, clock)
-    cluster.world = replace(cluster.world, commands={COMMAND.id: COMMAND})
 
-    engine.tell(CommandsChanged())
+    cluster.change(commands={COMMAND.id: COMMAND})
     wait_s = rested(engine, steps)
 
     assert len(cluster.world.orders) == 1
@@ -103,7 +102,7 @@ def test_engine_rests_when_the_attempt_that_it_opened_is_as_it_was_made() -> Non
 
 
 def test_gauges_of_the_cluster_come_with_each_takeover_and_go_with_the_leadership() -> None:
-    cluster, registry = MemoryCluster(), CollectorRegistry()
+    cluster, registry = DictCluster(), CollectorRegistry()
     cluster.change(epoch=1, pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
     engine, steps = leading(cluster, HeldClock(), registry)
     assert registry.get_sample_value("nimbus_slots") == WORKER.slots
@@ -131,7 +130,7 @@ def test_gauges_of_the_cluster_come_with_each_takeover_and_go_with_the_leadershi
 def test_engine_records_the_end_of_a_term_that_was_asked_for_and_no_other(
     stops: bool, told: str, cause: EndCause | None, reason: str
 ) -> None:
-    cluster, clock = MemoryCluster(), HeldClock()
+    cluster, clock = DictCluster(), HeldClock()
     cluster.change(epoch=1)
     engine, steps = leading(cluster, clock)
     if stops:
@@ -157,7 +156,7 @@ def test_engine_records_the_end_of_a_term_that_was_asked_for_and_no_other(
 def test_engine_that_leads_on_after_a_void_wish_records_why_its_term_ends_later(
     led_on_s: float, told: str, cause: EndCause
 ) -> None:
-    cluster, clock = MemoryCluster(), HeldClock()
+    cluster, clock = DictCluster(), HeldClock()
     cluster.change(epoch=1, schedulers=(a_scheduler("s2", "b2"),))
     engine, steps = leading(cluster, clock)
     wish = QueuedCommand(id=CommandId("cmd-2"), command=Abdicate(reason="rack 4", to="s2"), submitted_at=NOW)
@@ -178,7 +177,7 @@ def test_engine_that_leads_on_after_a_void_wish_records_why_its_term_ends_later(
 
 
 def test_engine_that_fails_records_why_its_term_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, clock = MemoryCluster(), HeldClock()
+    cluster, clock = DictCluster(), HeldClock()
     cluster.change(epoch=1)
     engine, steps = leading(cluster, clock)
 
@@ -196,7 +195,7 @@ def test_engine_that_fails_records_why_its_term_ended(monkeypatch: pytest.Monkey
 
 def test_revoked_returns_once_the_engine_has_heard_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "END_NOTED_WITHIN_S", 60.0)
-    cluster, clock = MemoryCluster(), HeldClock()
+    cluster, clock = DictCluster(), HeldClock()
     cluster.change(epoch=1)
     engine, _ = leading(cluster, clock)
     engine.start()

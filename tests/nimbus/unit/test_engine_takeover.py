@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from leader import FencingToken, Leadership, Participant
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -25,6 +24,7 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
 from nimbus.ports import LoadedPart
 from nimbus.telemetry.engine import EngineMetrics
+from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import DIGEST, NAME, NOW, START, WORKER, Bench
 from tests.nimbus.loading import recover
 
@@ -32,11 +32,10 @@ FIRST, SECOND = RunId("p-1"), RunId("p-2")
 TASK = TaskName("a")
 
 
-class SlowStore(MemoryLeaderStore):
+class SlowStore(DictLeaderStore):
     """Reads one run at a time."""
 
-    def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
-        super().__init__(cluster, epoch, runs_at_once=1)
+    runs_at_once = 1
 
 
 def attempt(run: RunId) -> AttemptId:
