@@ -32,9 +32,13 @@ def _version() -> Any:
     return _changes.behind.version()
 
 
+def _secret(name: str) -> Any:
+    return _services.behind.hook_secret(name)
+
+
 _gate = _Present()
 _changes = _Present(version=_version)
-_services = _Present(gate=_gate, changes=_changes, metrics=CollectorRegistry())
+_services = _Present(gate=_gate, changes=_changes, metrics=CollectorRegistry(), hook_secret=_secret)
 _built: list[FastAPI] = []
 
 

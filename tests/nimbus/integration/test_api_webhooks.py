@@ -16,8 +16,6 @@ from nimbus.domain.pipeline import ParameterSpec
 from nimbus.domain.webhooks import Signed, Webhook, run_of, signature_of
 from tests.nimbus.definitions import active
 
-pytestmark = pytest.mark.own_application
-
 BODY = json.dumps({"region": "eu", "order": {"count": 3}}).encode()
 SECRET = "a secret of tests"
 
@@ -155,6 +153,7 @@ def test_pipeline_that_is_paused_is_not_started_by_its_webhook(hooked: Any, api:
     assert post(api, headers(hooked)).json()["code"] == "not_active"
 
 
+@pytest.mark.own_application
 @pytest.mark.parametrize("unknown", ["sums", "nosuch"])
 @pytest.mark.parametrize("secret", ["another", ""])
 def test_unknown_hook_is_answered_as_a_wrong_signature(
@@ -175,6 +174,7 @@ def without_secrets(hooked: Any) -> Any:
     return hooked
 
 
+@pytest.mark.own_application
 def test_scheduler_without_secrets_does_not_tell_which_hooks_there_are(
     without_secrets: Any, api: httpx.Client
 ) -> None:
@@ -185,6 +185,7 @@ def test_scheduler_without_secrets_does_not_tell_which_hooks_there_are(
     assert [answer.json()["code"] for answer in answers] == ["no_secrets"] * 3
 
 
+@pytest.mark.own_application
 def test_strangers_do_not_make_the_provider_of_secrets_run_for_each_request(
     hooked: Any, api: httpx.Client
 ) -> None:
@@ -195,6 +196,7 @@ def test_strangers_do_not_make_the_provider_of_secrets_run_for_each_request(
     assert hooked.hook_secrets.asked == ["orders-hook"]
 
 
+@pytest.mark.own_application
 def test_trouble_of_the_provider_of_secrets_is_not_told_to_strangers(hooked: Any, api: httpx.Client) -> None:
     del hooked.hook_secrets["orders-hook"]
 
