@@ -12,7 +12,8 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 # Five files at a time, the slowest first (tests/slow_files.json). Most of the time they wait for servers. If a pytest
 # process dies, the run ends at once.
-SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-5} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+JOBS := 5
+SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
@@ -38,6 +39,8 @@ test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync),
 slow-files: ## Record the slowest files of the last `make test`, so that the next one begins with them
 	$(PY) -m tests.slow_files build/tests.xml
 
+# These tests hardly wait, and each process spends 7 s on reading all of them.
+check simulate: JOBS := 3
 check: lint ## Static checks, unit tests, a sample of the property tests (of PACKAGE)
 	$(PYTEST) $(SIDE_BY_SIDE) tests/$(or $(PACKAGE),*)/unit tests/$(or $(PACKAGE),*)/property
 

@@ -27,7 +27,6 @@ from blobsync.release.manifest import ReleaseRef
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.config.sections import Artifacts
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
 from nimbus.domain.run import Run
@@ -275,7 +274,8 @@ def on_disk(world: World, local: LocalStore) -> LocalGarbage:
     """Collections of a daemon that has fetched both releases, and does not restart."""
     syncer = Syncer(world.store, local, retry=RetryPolicy())
     for ref in (world.old, world.new):
-        LocalReleases(syncer).prepare(ReleaseOf(PipelineName(ref.name), ReleaseDigest(ref.digest)))
+        with LocalReleases(syncer).pinned(PipelineName(ref.name), ReleaseDigest(ref.digest), MINUTE):
+            pass  # fetched, used, and no longer in use
     syncer.close(MINUTE)
     return LocalGarbage(store=local, state=world.cluster, artifacts=ARTIFACTS, metrics=world.metrics)
 

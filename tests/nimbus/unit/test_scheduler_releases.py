@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,7 @@ import pytest
 
 from blobsync import LocalStore, ReleaseRef, RetryPolicy, Syncer, collect, publish
 from blobsync.testing.memory import MemoryObjectStore
+from nimbus.definition import parse_definition
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
@@ -21,6 +23,7 @@ from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.validators import Validators
+from tests.nimbus.in_process_templates import InProcessTemplates
 
 TEXT = "schema: 1\nname: {name}\ntasks:\n  a: {{type: python, script: a.py, args: ['{{{{ ds }}}}']}}\n"
 
@@ -150,7 +153,11 @@ def test_a_release_that_a_rule_of_the_house_refuses_is_not_taken_in(
         local.prepare(disk.put("p"))
 
 
-def test_release_that_names_a_secret_of_others_is_refused_when_it_is_published(disk: Disk) -> None:
+def test_release_that_names_a_secret_of_others_is_refused_when_it_is_published(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = partial(parse_definition, templates=InProcessTemplates())
+    monkeypatch.setattr(releases, "check_apart", here)  # without a process
     release = disk.put("p")
     file = disk.root / "p" / DEFINITION_FILE
     file.write_text(file.read_text().replace("a.py,", "a.py, secrets: {DB: warehouse},"))
