@@ -51,7 +51,15 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.fixture
-def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """For calls that wait at the same time."""
+    with ThreadPoolExecutor(len(CALLS)) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server, threads: ThreadPoolExecutor) -> Iterator[FaultProxy]:
+    """It ends before the threads, so that a call without a limit fails its test and does not hold it up."""
     with FaultProxy(s3_server.endpoint_url) as running:
         yield running
 
@@ -86,10 +94,10 @@ def given_up_s(call: Call, store: S3ObjectStore) -> float:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("fault", ENDLESS, ids=repr)
 def test_each_call_is_given_up_when_the_server_talks_without_end(
-    proxy: FaultProxy, config: S3Config, fault: Fault
+    proxy: FaultProxy, config: S3Config, threads: ThreadPoolExecutor, fault: Fault
 ) -> None:
     """All calls wait at the same time, each with its own connections and prefix."""
-    with ExitStack() as stack, ThreadPoolExecutor(len(CALLS)) as threads:
+    with ExitStack() as stack:
         stores = {name: S3ObjectStore(replace(config, prefix=name.replace(" ", "-"))) for name in CALLS}
         for store in stores.values():
             stack.callback(store.close)
@@ -108,7 +116,11 @@ def test_each_call_is_given_up_when_the_server_talks_without_end(
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("fault", ENDLESS, ids=repr)
 def test_step_of_an_upload_is_given_up_and_the_next_try_completes_it(
-    proxy: FaultProxy, store: S3ObjectStore, fault: Fault, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy,
+    store: S3ObjectStore,
+    threads: ThreadPoolExecutor,
+    fault: Fault,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_COMPLETING", 1)
     steps = {"part": "PUT", "complete": "POST"}
@@ -120,9 +132,8 @@ def test_step_of_an_upload_is_given_up_and_the_next_try_completes_it(
         store.write(key, LARGE)
 
     proxy.rule = rule
-    with ThreadPoolExecutor(len(steps)) as threads:
-        for took_s in threads.map(lambda key: given_up_s(lambda _: write(key), store), steps):
-            assert took_s < BOUND_S
+    for took_s in threads.map(lambda key: given_up_s(lambda _: write(key), store), steps):
+        assert took_s < BOUND_S
 
     proxy.rule = no_fault
     for key in steps:
