@@ -210,6 +210,29 @@ def test_success_whose_output_cannot_be_flushed_is_a_failure_that_says_why(bench
     assert str(bench.data / "bench/run1/task") in record.reason
 
 
+@pytest.mark.parametrize(
+    ("writes", "unseen", "outcome"),
+    [
+        ("(out / 't').mkdir(), (out / 't' / '_SUCCESS').touch()", "say what they see", Outcome.FAILED),
+        ("out.rmdir(), out.mkdir()", "say what they see", Outcome.FAILED),
+        ("(out / 'report.json').touch()", "say what they see", Outcome.SUCCEEDED),
+        ("(out / '_SUCCESS').touch()", "", Outcome.SUCCEEDED),
+    ],
+)
+def test_success_of_spark_that_executors_may_have_written_elsewhere_is_a_failure(
+    bench: Bench, writes: str, unseen: str, outcome: Outcome
+) -> None:
+    folder = bench.folder()
+    text = f"from nimbus.task import context\nout = context().output\n{writes}\n"
+    folder.create(bench.order(bench.script("task.py", text)))
+    bench.launch(folder, bench.startup(unseen_output=unseen))
+
+    record = _await_delivered(folder)
+
+    assert record.outcome is outcome, record.reason
+    assert outcome is Outcome.SUCCEEDED or unseen in record.reason
+
+
 def test_driver_gets_more_memory_when_its_order_says_so(bench: Bench) -> None:
     folder = bench.folder()
     order = bench.order(bench.script("task.py", ""), spark_conf={"spark.a": "1"}, memory_scale=2.0)
