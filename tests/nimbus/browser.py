@@ -129,11 +129,23 @@ def says_when_it_looks(page: Any, selector: str, text: str, look_s: float) -> No
 
 
 def axe_finds(page: Any) -> str:
-    """The violations that axe finds on a page; empty: none."""
+    """The violations that axe finds on a page in light and in dark colours; empty: none.
+
+    The colours change only the contrast, so only this is examined in the second ones.
+    """
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page)
-    return str(found.generate_report()) if found.violations_count else ""
+    schemes = [
+        ("light", {"resultTypes": ["violations"]}),
+        ("dark", {"resultTypes": ["violations"], "runOnly": ["color-contrast"]}),
+    ]
+    reports = []
+    for scheme, options in schemes:
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page, options=options)
+        if found.violations_count:
+            reports.append(f"{scheme}: {found.generate_report()}")
+    return "\n".join(reports)
 
 
 class Keyboard:

@@ -304,15 +304,13 @@ def test_table_is_not_wider_than_a_laptop(world: Any, api_url: str, page: Any, p
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(world: Any, api_url: str, tabs: Tabs, scheme: str) -> None:
+def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
     part_done(world, "sums-live", layered(10), parameters={"day": "2026-03-01"})
     world.failed("sums-failed")
     terms(world)
     commands(world)
     backfill(world, pipeline(world, "daily"), "fills")
     release = world.releases.publish("sums", {"a.py": b""}).digest
-    page = tabs(color_scheme=scheme)
     paths = (
         "/",
         "/pipelines",

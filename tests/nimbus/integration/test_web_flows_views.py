@@ -107,9 +107,7 @@ def test_every_page_fits_a_narrow_screen(flows: Flows, tabs: Tabs, old_run: str)
     assert {place: by for place, by in wider.items() if by > 0} == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_any_page(flows: Flows, tabs: Tabs, old_run: str, scheme: str) -> None:
-    page = tabs(color_scheme=scheme)
+def test_axe_finds_nothing_on_any_page(flows: Flows, page: Any, old_run: str) -> None:
     page.goto(f"{flows.url()}/ui/login")
     assert axe_finds(page) == "", "login"
     flows.log_in(page)
