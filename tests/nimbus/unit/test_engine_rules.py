@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 
 import pytest
 
@@ -17,144 +16,40 @@ from nimbus.domain.commands import (
     Command,
     PausePipeline,
     PublishRelease,
-    QueuedCommand,
     RemovePipeline,
     StartRun,
     StopRun,
 )
-from nimbus.domain.ids import (
-    AttemptId,
-    CommandId,
-    HostId,
-    PipelineName,
-    ReleaseDigest,
-    RunId,
-    TaskName,
-    WorkerId,
-)
-from nimbus.domain.pipeline import (
-    CatchUp,
-    ParameterSpec,
-    PipelineSpec,
-    Priority,
-    Schedule,
-    SparkPlace,
-    TaskKind,
-    TaskSpec,
-)
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import CatchUp, Priority, Schedule, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
 from nimbus.engine.refusal import Refusal
-from nimbus.engine.rules import ask, next_subject
-from nimbus.engine.rules.schedules import MOST_AT_ONCE
 from nimbus.engine.state import State
 from nimbus.records import OUTCOME, RUN
-from tests.nimbus.definitions import OnDisk, active, built, digest_of
-
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-NAME = PipelineName("p")
-NEWER = ReleaseDigest("b" * 64)
-SPEC = PipelineSpec(
-    name=NAME,
-    parameters={"month": ParameterSpec(type="integer", default=1, minimum=1, maximum=12)},
-    tasks=(
-        TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ params.month }}",)),
-        TaskSpec(name=TaskName("b"), kind=TaskKind.PYTHON, script="b.py", needs=(TaskName("a"),)),
-    ),
+from tests.nimbus.definitions import active
+from tests.nimbus.unit.rule_stage import (
+    DIGEST,
+    NAME,
+    NEWER,
+    NOW,
+    RECORD,
+    SPEC,
+    START,
+    a_worker,
+    at,
+    build,
+    decide,
+    decide_once,
+    fired_runs,
+    known,
+    next_decision,
+    refusal,
+    submit,
 )
-DIGEST = digest_of(SPEC)
-RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
-
-
-def a_worker(name: str, *, slots: int = 1, draining: bool = False, load: float = 0.0) -> WorkerInfo:
-    return WorkerInfo(
-        id=WorkerId(name),
-        host=HostId("h"),
-        hostname="h",
-        pid=1,
-        slots=slots,
-        version="1",
-        started_at=NOW,
-        draining=draining,
-        load_average=load,
-        reported_at=NOW,
-    )
-
-
-def known(
-    *commands: Command, workers: tuple[WorkerInfo, ...] = (), record: PipelineRecord | None = RECORD
-) -> State:
-    """A leader's state with waiting commands."""
-    state = State(epoch=3, schema=1)
-    state.put_workers(workers, at(NOW))
-    if record is not None:
-        state.put_pipeline(record)
-    submit(state, *commands)
-    state.take_census()
-    return state
-
-
-def submit(state: State, *commands: Command) -> State:
-    for command in commands:
-        number = next(numbers)
-        state.put_command(QueuedCommand(id=CommandId(f"cmd-{number}"), command=command, submitted_at=NOW))
-    return state
-
-
-numbers = count()
-
-
-def at(now: datetime) -> Instant:
-    return Instant(now, (now - NOW).total_seconds())
-
-
-def next_decision(state: State, now: datetime = NOW) -> Decision | None:
-    """The next decision, applied to the state as if it were written; None if there is none."""
-    state.wake(at(now))
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at(now))
-        if isinstance(answer, Decision):
-            state.apply(answer, at(now))
-            return answer
-        state.postpone(subject, answer)
-    return None
-
-
-def decide_once(state: State, now: datetime = NOW) -> Decision:
-    decision = next_decision(state, now)
-    assert decision is not None
-    return decision
-
-
-def decide(state: State, now: datetime = NOW) -> Decision:
-    """The next decision, whose requested run is already built."""
-    while True:
-        decision = decide_once(state, now)
-        if not any(isinstance(effect, BuildRun) for effect in decision.effects):
-            return decision
-        build(state, decision)
-
-
-def build(state: State, decision: Decision) -> None:
-    """Build the run that a decision requests."""
-    for effect in decision.effects:
-        if isinstance(effect, BuildRun):
-            state.run_built(effect.subject, built(effect).built)
-
-
-def refusal(state: State) -> str:
-    decision = decide(state)
-    (write,) = decision.writes
-    assert isinstance(write, w.ConsumeCommand)
-    assert not write.outcome.accepted
-    return write.outcome.code
-
-
-START = StartRun(pipeline=NAME, run_id=RunId("p-1"), parameters={"month": 2})
 
 
 def test_a_run_starts_in_the_transaction_that_consumes_its_command() -> None:
@@ -454,155 +349,6 @@ def test_a_finished_run_goes_to_history_and_leaves_zookeeper_later() -> None:
     dropped = decide(state, NOW + timedelta(hours=1))
     assert dropped.writes[-1] == w.RemoveRun(RunId("p-1"))
     assert state.finished == {}
-
-
-def scheduled(catchup: CatchUp) -> PipelineRecord:
-    spec = replace(SPEC, schedule=Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup))
-    return active(spec, schedule_position=NOW)
-
-
-def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() -> None:
-    state = known(record=scheduled(CatchUp.LATEST))
-    assert next_decision(state, NOW + timedelta(minutes=59)) is None
-    assert state.agenda.idle_s(at(NOW)) == 3600
-
-    put, created = decide(state, NOW + timedelta(hours=1)).writes
-
-    assert isinstance(put, w.PutPipeline)
-    assert isinstance(created, w.CreateRun)
-    assert put.record.schedule_position == NOW + timedelta(hours=1)
-    assert created.run.id == "p-20260301t130000z"
-    assert next_decision(state, NOW + timedelta(hours=1)) is None, "it fires once"
-
-
-def fired_runs(state: State, now: datetime) -> list[str]:
-    while (decision := next_decision(state, now)) is not None:
-        build(state, decision)
-    return sorted(state.runs)
-
-
-def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
-    later = NOW + timedelta(hours=3, minutes=10)
-
-    assert fired_runs(known(record=scheduled(CatchUp.NONE)), later) == []
-    assert fired_runs(known(record=scheduled(CatchUp.LATEST)), later) == ["p-20260301t150000z"]
-    assert fired_runs(known(record=scheduled(CatchUp.ALL)), later) == [
-        "p-20260301t130000z",
-        "p-20260301t140000z",
-        "p-20260301t150000z",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("missed", "run"),
-    [
-        (MOST_AT_ONCE - 1, "p-20260412t030000z"),
-        (MOST_AT_ONCE, "p-20260412t040000z"),
-        (MOST_AT_ONCE + 1, "p-20260412t050000z"),
-        (2 * MOST_AT_ONCE, "p-20260523t200000z"),
-        (2500, "p-20260613t160000z"),
-    ],
-)
-@pytest.mark.parametrize("catchup", [CatchUp.LATEST, CatchUp.NONE])
-def test_the_latest_of_very_many_missed_fire_times_starts_one_run(
-    catchup: CatchUp, missed: int, run: str
-) -> None:
-    state = known(record=scheduled(catchup))
-
-    assert fired_runs(state, NOW + timedelta(hours=missed)) == [run]
-
-
-def test_a_takeover_around_a_fire_time_is_on_time_without_catch_up() -> None:
-    state = known(record=scheduled(CatchUp.NONE))
-
-    assert fired_runs(state, NOW + timedelta(hours=1, seconds=40)) == ["p-20260301t130000z"]
-
-
-def test_a_paused_or_quarantined_pipeline_does_not_fire() -> None:
-    later = NOW + timedelta(hours=1)
-    paused = known(record=replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED))
-    quarantined = known(record=scheduled(CatchUp.ALL))
-    quarantined.put_quarantine({NAME: "x"})
-
-    assert fired_runs(paused, later) == []
-    assert fired_runs(quarantined, later) == []
-    quarantined.put_quarantine({})
-    assert fired_runs(quarantined, later) == ["p-20260301t130000z"], "it fires when it is let out"
-
-
-def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
-    later = NOW + timedelta(hours=5, minutes=1)
-    record = replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED)
-    state = known(ActivatePipeline(pipeline=NAME), record=record)
-    decide(state, later)
-    release = ReleaseOf(NAME, record.published)
-    state.release_prepared(release, OnDisk().definition(release))
-
-    assert fired_runs(state, later) == []
-
-
-def activated(
-    schedule: Schedule | None,
-    *,
-    before: Schedule | None = None,
-    position: datetime = NOW,
-    now: datetime = NOW,
-) -> State:
-    """A release with `schedule` was activated instead of one with `before`, which had this position."""
-    newer = replace(SPEC, schedule=schedule)
-    digest = active(newer).published
-    paused = replace(RECORD, state=PipelineState.PAUSED)
-    state = known(ActivatePipeline(pipeline=NAME, digest=digest), record=paused)
-    decide(state, now)
-    state.put_pipeline(active(replace(SPEC, schedule=before), schedule_position=position))
-    state.release_prepared(ReleaseOf(NAME, digest), newer)
-    assert decide(state, now).name == "command_accepted"
-    return state
-
-
-def test_activation_by_a_leader_whose_clock_is_behind_does_not_fire_again_what_was_fired() -> None:
-    fired = NOW + timedelta(minutes=10)
-    paused = replace(RECORD, state=PipelineState.PAUSED, schedule_position=fired)
-    state = known(ActivatePipeline(pipeline=NAME), record=paused)
-    decide(state)
-    state.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
-
-    decide(state)
-
-    assert state.pipelines[NAME].schedule_position == fired
-
-
-@pytest.mark.parametrize(
-    "before",
-    [
-        None,
-        Schedule(cron="0 0 * * *", timezone="UTC", catchup=CatchUp.ALL),
-        Schedule(cron="0 * * * *", timezone="Asia/Kolkata", catchup=CatchUp.ALL),
-    ],
-    ids=["no schedule", "another cron", "another time zone"],
-)
-@pytest.mark.parametrize("catchup", list(CatchUp))
-def test_activating_a_changed_schedule_fires_nothing_of_the_past(
-    before: Schedule | None, catchup: CatchUp
-) -> None:
-    changed = Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup)
-    state = activated(changed, before=before, position=NOW - timedelta(days=180))
-
-    assert state.pipelines[NAME].schedule_position == NOW
-    assert next_decision(state, NOW) is None
-    assert fired_runs(state, NOW + timedelta(hours=1)) == ["p-20260301t130000z"]
-
-
-def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() -> None:
-    """Only `catchup` changes: a user who sets it to `all` while fire times are missed wants them."""
-    before = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
-    later = NOW + timedelta(hours=2, minutes=5)
-    state = activated(replace(before, catchup=CatchUp.ALL), before=before, now=later)
-
-    assert fired_runs(state, later) == [
-        "p-20260301t130000z",
-        "p-20260301t140000z",
-    ]
 
 
 DATES = TaskSpec(

@@ -1,0 +1,167 @@
+"""Rules of the leader: runs that fire times start, and what a changed schedule fires."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineState, ReleaseOf
+from nimbus.domain.commands import ActivatePipeline
+from nimbus.domain.pipeline import CatchUp, Schedule
+from nimbus.engine.rules.schedules import MOST_AT_ONCE
+from nimbus.engine.state import State
+from tests.nimbus.definitions import OnDisk, active
+from tests.nimbus.unit.rule_stage import (
+    DIGEST,
+    NAME,
+    NOW,
+    RECORD,
+    SPEC,
+    at,
+    decide,
+    fired_runs,
+    known,
+    next_decision,
+    scheduled,
+)
+
+
+def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() -> None:
+    state = known(record=scheduled(CatchUp.LATEST))
+    assert next_decision(state, NOW + timedelta(minutes=59)) is None
+    assert state.agenda.idle_s(at(NOW)) == 3600
+
+    put, created = decide(state, NOW + timedelta(hours=1)).writes
+
+    assert isinstance(put, w.PutPipeline)
+    assert isinstance(created, w.CreateRun)
+    assert put.record.schedule_position == NOW + timedelta(hours=1)
+    assert created.run.id == "p-20260301t130000z"
+    assert next_decision(state, NOW + timedelta(hours=1)) is None, "it fires once"
+
+
+def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
+    later = NOW + timedelta(hours=3, minutes=10)
+
+    assert fired_runs(known(record=scheduled(CatchUp.NONE)), later) == []
+    assert fired_runs(known(record=scheduled(CatchUp.LATEST)), later) == ["p-20260301t150000z"]
+    assert fired_runs(known(record=scheduled(CatchUp.ALL)), later) == [
+        "p-20260301t130000z",
+        "p-20260301t140000z",
+        "p-20260301t150000z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missed", "run"),
+    [
+        (MOST_AT_ONCE - 1, "p-20260412t030000z"),
+        (MOST_AT_ONCE, "p-20260412t040000z"),
+        (MOST_AT_ONCE + 1, "p-20260412t050000z"),
+        (2 * MOST_AT_ONCE, "p-20260523t200000z"),
+        (2500, "p-20260613t160000z"),
+    ],
+)
+@pytest.mark.parametrize("catchup", [CatchUp.LATEST, CatchUp.NONE])
+def test_the_latest_of_very_many_missed_fire_times_starts_one_run(
+    catchup: CatchUp, missed: int, run: str
+) -> None:
+    state = known(record=scheduled(catchup))
+
+    assert fired_runs(state, NOW + timedelta(hours=missed)) == [run]
+
+
+def test_a_takeover_around_a_fire_time_is_on_time_without_catch_up() -> None:
+    state = known(record=scheduled(CatchUp.NONE))
+
+    assert fired_runs(state, NOW + timedelta(hours=1, seconds=40)) == ["p-20260301t130000z"]
+
+
+def test_a_paused_or_quarantined_pipeline_does_not_fire() -> None:
+    later = NOW + timedelta(hours=1)
+    paused = known(record=replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED))
+    quarantined = known(record=scheduled(CatchUp.ALL))
+    quarantined.put_quarantine({NAME: "x"})
+
+    assert fired_runs(paused, later) == []
+    assert fired_runs(quarantined, later) == []
+    quarantined.put_quarantine({})
+    assert fired_runs(quarantined, later) == ["p-20260301t130000z"], "it fires when it is let out"
+
+
+def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
+    later = NOW + timedelta(hours=5, minutes=1)
+    record = replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED)
+    state = known(ActivatePipeline(pipeline=NAME), record=record)
+    decide(state, later)
+    release = ReleaseOf(NAME, record.published)
+    state.release_prepared(release, OnDisk().definition(release))
+
+    assert fired_runs(state, later) == []
+
+
+def activated(
+    schedule: Schedule | None,
+    *,
+    before: Schedule | None = None,
+    position: datetime = NOW,
+    now: datetime = NOW,
+) -> State:
+    """A release with `schedule` was activated instead of one with `before`, which had this position."""
+    newer = replace(SPEC, schedule=schedule)
+    digest = active(newer).published
+    paused = replace(RECORD, state=PipelineState.PAUSED)
+    state = known(ActivatePipeline(pipeline=NAME, digest=digest), record=paused)
+    decide(state, now)
+    state.put_pipeline(active(replace(SPEC, schedule=before), schedule_position=position))
+    state.release_prepared(ReleaseOf(NAME, digest), newer)
+    assert decide(state, now).name == "command_accepted"
+    return state
+
+
+def test_activation_by_a_leader_whose_clock_is_behind_does_not_fire_again_what_was_fired() -> None:
+    fired = NOW + timedelta(minutes=10)
+    paused = replace(RECORD, state=PipelineState.PAUSED, schedule_position=fired)
+    state = known(ActivatePipeline(pipeline=NAME), record=paused)
+    decide(state)
+    state.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
+
+    decide(state)
+
+    assert state.pipelines[NAME].schedule_position == fired
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        Schedule(cron="0 0 * * *", timezone="UTC", catchup=CatchUp.ALL),
+        Schedule(cron="0 * * * *", timezone="Asia/Kolkata", catchup=CatchUp.ALL),
+    ],
+    ids=["no schedule", "another cron", "another time zone"],
+)
+@pytest.mark.parametrize("catchup", list(CatchUp))
+def test_activating_a_changed_schedule_fires_nothing_of_the_past(
+    before: Schedule | None, catchup: CatchUp
+) -> None:
+    changed = Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup)
+    state = activated(changed, before=before, position=NOW - timedelta(days=180))
+
+    assert state.pipelines[NAME].schedule_position == NOW
+    assert next_decision(state, NOW) is None
+    assert fired_runs(state, NOW + timedelta(hours=1)) == ["p-20260301t130000z"]
+
+
+def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() -> None:
+    """Only `catchup` changes: a user who sets it to `all` while fire times are missed wants them."""
+    before = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    later = NOW + timedelta(hours=2, minutes=5)
+    state = activated(replace(before, catchup=CatchUp.ALL), before=before, now=later)
+
+    assert fired_runs(state, later) == [
+        "p-20260301t130000z",
+        "p-20260301t140000z",
+    ]
