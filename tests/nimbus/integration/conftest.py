@@ -35,6 +35,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import AlertNotSentError, CommandQueue
 from tests.nimbus.definitions import OnDisk, active
+from tests.nimbus.integration.web_pages import audited, published, sample, web  # noqa: F401 - fixtures
 from tests.nimbus.one_application import application
 from tests.nimbus.release_stage import ReleaseStage
 

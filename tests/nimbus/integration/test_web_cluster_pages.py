@@ -1,0 +1,269 @@
+"""Pages of the cluster: what needs attention, workers, the election, commands, settings; over real HTTP."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from nimbus.api.services import Check
+from nimbus.config.shown import Shown
+from nimbus.domain.access import AccessRole, Token
+from nimbus.domain.ids import PipelineName, WorkerId
+from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.schedulers import Role
+from nimbus.domain.settings import ClusterSettings
+from tests.nimbus.definitions import active
+from tests.nimbus.integration.web_pages import Parsed
+from tests.nimbus.integration.web_samples import HOSTILE, layered, pipeline, terms
+from tests.nimbus.unit.test_access import a_token
+
+
+def test_commands_page_names_kinds_in_words(audited: Any, web: httpx.Client) -> None:
+    text = web.get("/ui/commands").text
+
+    assert '<option value="stop_run">stop run</option>' in text
+    assert ">stop_run<" not in text
+
+
+def test_workers_page_says_what_keeps_each_from_work(world: Any, web: httpx.Client) -> None:
+    world.opened(world.new_run("sums-live"), "extract")
+    lacking = replace(world.worker, id=WorkerId("w2"), lacks=HOSTILE, hostname=HOSTILE, labels=(HOSTILE,))
+    reported = world.clock.now() - timedelta(minutes=1)
+    draining = replace(world.worker, id=WorkerId("w3"), draining=True, reported_at=reported)
+    cordoned = replace(world.worker, id=WorkerId("w4"))
+    settings = ClusterSettings(cordoned={WorkerId("w4"): HOSTILE})
+    world.cluster.put(lacking, draining, cordoned, settings)
+
+    text = web.get("/ui/workers").text
+    rows = {row[:2]: row for row in text.split('<tr id="w-')[1:]}
+
+    assert "working" in rows["w1"]
+    assert "1/1" in rows["w1"]
+    assert 'href="/ui/runs/sums-live/tasks/extract?attempt=1">sums-live / extract</a>' in rows["w1"]
+    assert "2026-03-01 05:59:00Z" in rows["w3"]
+    assert "Its host lacks" in rows["w2"]
+    assert "draining" in rows["w3"]
+    assert "Cordoned:" in rows["w4"]
+    assert "<script>alert" not in text
+
+
+def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx.Client) -> None:
+    lacking = web.get("/ui/election").text
+    terms(world)
+    (two,) = (one for one in world.cluster.schedulers() if one.id == "s2")
+    world.cluster.put(replace(two, missing_eta_s=95.0, guard_said="pipeline sums lacks a.py"))
+    fetching = web.get("/ui/election").text
+    world.cluster.put(replace(two, missing_count=0, missing=(), lacks="sums: absent: no such release"))
+    absent = web.get("/ui/election").text
+    world.health.queue = world.health.queue[:1]
+    alone = web.get("/ui/election").text
+    world.health.leading = None
+    none = web.get("/ui/election").text
+
+    assert "it lacks 1 file, 9 B" in lacking
+    assert "it lacks 1 file, 9 B, about 1 min 35 s at the present speed" in fetching
+    assert (
+        "which take about 95 s at the present speed. It would adopt 0 open attempts after about" in fetching
+    )
+    assert "guard: pipeline sums lacks a.py" in fetching
+    assert absent.count("sums: absent: no such release") == 3, "next in the queue, prediction, participants"
+    assert "sums/a.py" in lacking
+    assert "nobody: without the leader nothing starts" in alone
+    assert "Hand over" in alone
+    assert "Hand over" not in none
+
+
+def test_election_page_draws_each_term_and_says_what_follows_if_the_leader_dies(
+    world: Any, web: httpx.Client
+) -> None:
+    none = web.get("/ui/election").text
+    terms(world, 50)
+    world.cluster.put(replace(world.health.me, id="s2"))
+    text = web.get("/ui/election").text
+
+    assert "No term is recorded" in none
+    assert "s2 would be next, but it is not ready: it lacks 1 file, 9 B" in none
+    assert "If the leader died now, s2, which is ready, would lead after about 0.2 s" in text
+    assert "the last 20 take-overs took 0.250 s (median)" in text
+    assert text.count('<rect class="term"') == text.count('<tr id="t-') == 40
+    row = text.partition('<tr id="t-49"')[2].partition("</tr>")[0]
+    assert "handed over by name" in row
+    assert "at most" not in row, "the end before was written by its own leader"
+    assert ">1 min<" in row, "the gap"
+    assert "2 runs, 4 open attempts, 1 ended meanwhile, 1 fenced" in row
+    row = text.partition('<tr id="t-14"')[2].partition("</tr>")[0]
+    assert "at least 59 min" in row
+    assert "died, or was cut off" in row
+    row = text.partition('<tr id="t-15"')[2].partition("</tr>")[0]
+    assert "at most 1 min" in row
+    assert '<td class="n">12</td>' in row, "decisions"
+    assert " style=" not in text
+    later = re.search(r'href="(/ui/election\?cursor=[^"]+)"', text)
+    assert later is not None
+    assert web.get(later[1]).text.count('<tr id="t-') == 10
+
+
+def test_form_asks_the_leader_to_abdicate_and_keeps_the_reason(world: Any, web: httpx.Client) -> None:
+    world.deciding = False
+    asked = {"reason": "host goes down", "to": "s2"}
+    answer = web.post("/ui/election/abdicate", data=asked, timeout=60)
+    queued = world.cluster.commands()
+    world.decide()
+
+    assert answer.headers["location"].startswith("/ui/election?command=")
+    assert [(one.command.reason, one.command.to) for one in queued] == [("host goes down", "s2")]
+    assert "Accepted by epoch 7" in web.get(answer.headers["location"]).text
+
+
+def test_cluster_page_names_first_what_needs_attention(sample: Any, web: httpx.Client) -> None:
+    pipeline(sample, "late", schedule_position=sample.clock.now() - timedelta(days=3))
+    sample.cluster.put(replace(sample.worker, lacks="disk"))
+
+    said = web.get("/ui/").text.partition('id="attention"')[2].partition("</section>")[0]
+
+    assert "No scheduler is ready to succeed s1." in said
+    assert "No worker takes new tasks" in said
+    assert "The host of worker w1 lacks disk." in said
+    assert "Pipeline hostile is quarantined" in said
+    assert "The schedule of pipeline late is late: nothing was started for 2026-02-27 05:00Z." in said
+    assert 'href="/ui/runs/sums-failed"' in said
+    assert "The schedule of pipeline daily" not in said
+    assert "Backfill held of pipeline daily is paused" in said
+
+
+def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(
+    world: Any, web: httpx.Client
+) -> None:
+    pipeline(world, "daily")
+    noon = PipelineSpec(
+        name=PipelineName("noon"), schedule=Schedule(cron="0 12 * * *", timezone="UTC"), tasks=(*layered(1),)
+    )
+    world.cluster.put(active(noon, schedule_position=world.clock.now()))
+    ready = replace(world.health.me, id="s2", role=Role.QUEUED, epoch=None, missing=(), missing_count=0)
+    world.cluster.put(ready)
+
+    text = web.get("/ui", follow_redirects=True).text
+
+    assert "Nothing needs attention" in text
+    assert "0 of 1 busy</a>, 1 free" in text
+    fires = text.partition('id="fires"')[2]
+    assert re.findall(r'class="date">([^<]+)<', fires) == [
+        "2026-03-01 12:00Z",
+        *[f"2026-03-0{day} {hour}Z" for day in range(2, 7) for hour in ("05:00", "12:00")][:9],
+    ]
+
+
+def test_cluster_page_says_that_nobody_leads_or_works(world: Any, web: httpx.Client) -> None:
+    world.health.leading = None
+    world.cluster._workers.clear()
+
+    text = web.get("/ui/").text
+
+    assert "No scheduler leads: nothing starts until one does." in text
+    assert "No worker is registered: no task starts." in text
+
+
+def test_commands_page_says_who_asked_for_what_from_where_and_what_came_of_it(
+    audited: Any, web: httpx.Client
+) -> None:
+    text = web.get("/ui/commands").text
+    pending, _, decided = text.partition('<section id="decided"')
+    waiting = pending.partition('<section id="pending"')[2]
+    stop = next(row for row in waiting.split("<tr") if "stop run" in row)
+
+    assert "3 waiting" in waiting
+    assert waiting.count('<time class="for"') == 3
+    assert 'run <a href="/ui/runs/sums-live">' in stop
+    assert all(word in stop for word in ("ann", "10.0.0.7", "tk-1", "&lt;script&gt;"))
+    assert decided.count('<tr id="c-cmd-') == 100
+    assert "run sums-old is being stopped" in decided
+
+
+def test_commands_page_filters_and_pages_through_history(audited: Any, web: httpx.Client) -> None:
+    first = web.get("/ui/commands").text
+    older = next(link for link in Parsed(first).links if "cursor=" in link)
+    rest = web.get(older).text
+    of_ann = web.get("/ui/commands?by=ann&outcome=refused").text
+    stops = web.get("/ui/commands?kind=stop_run").text
+
+    assert rest.count('<tr id="c-cmd-') == 20
+    assert '<section id="pending"' not in rest
+    assert of_ann.count('<tr id="c-cmd-') == 20
+    assert "refused" in of_ann
+    assert ">accepted<" not in of_ann
+    assert stops.partition('<section id="pending"')[2].partition("</section>")[0].count("<tr id=") == 1
+    assert stops.partition('<section id="decided"')[2].count('<tr id="c-cmd-') == 60
+
+
+def test_commands_page_says_that_history_is_incomplete(sample: Any, web: httpx.Client) -> None:
+    sample.history.set_down(True)
+
+    assert "Storage does not answer" in web.get("/ui/commands").text
+
+
+def test_about_page_says_versions_checks_settings_and_tokens(world: Any, web: httpx.Client) -> None:
+    world.health.checks.append(Check(name="storage", ok=False, detail=HOSTILE))
+    world.settings += (
+        Shown("storage.secret_access_key", "***", "environment NIMBUS__STORAGE__SECRET_ACCESS_KEY"),
+        Shown("worker.env", {"REGION": HOSTILE}, "/etc/nimbus.yaml:7"),
+        Shown("api.auth", "auto", "default"),
+    )
+    token = Token(
+        id="a" * 12,
+        name="ann",
+        role=AccessRole.VIEWER,
+        sha256="c" * 64,
+        created_at=world.clock.now(),
+        created_by=HOSTILE,
+    )
+    world.cluster.put(ClusterSettings(tokens={token.id: token}))
+    text, changed = web.get("/ui/about").text, web.get("/ui/about?changed=true").text
+
+    assert "0.1.0 (1)" in text
+    assert "0.1.0 (2)" in text
+    assert "1 file missing" in text
+    assert "/etc/nimbus.yaml:7" in text
+    assert "environment NIMBUS__STORAGE__SECRET_ACCESS_KEY" in text
+    assert "api.auth" in text
+    assert "api.auth" not in changed
+    assert 'id="token-aaaaaaaaaaaa"' in text
+    assert "c" * 64 not in text
+    assert "<script>alert" not in text
+    assert Parsed(text).faults == []
+
+
+def test_about_page_shows_settings_and_tokens_to_admins_alone(world: Any, web: httpx.Client) -> None:
+    secret, token = a_token(AccessRole.VIEWER, "ann")
+    world.settings += [Shown("alerts.targets", {"url": "https://hooks.example/T0"}, "default")]
+    world.gate.know_store({token.id: token}, b"k" * 32)
+    headers = {"Authorization": f"Bearer {secret}"}
+
+    text = web.get("/ui/about", headers=headers).text
+
+    assert "ann</bdi>, viewer" in text
+    assert "shown to admins" in text
+    assert "hooks.example" not in text
+    assert web.get("/api/v1/settings", headers=headers).status_code == 403
+
+
+def test_cluster_page_names_schedulers_whose_disks_are_full(world: Any, web: httpx.Client) -> None:
+    world.cluster.put(replace(world.health.me, disk_free_bytes=300 << 20))
+
+    assert "The disk of scheduler s1 has 300.0 MiB left." in web.get("/ui/").text
+
+
+def test_cluster_page_counts_runs_that_failed_since_yesterday_by_their_end(
+    world: Any, web: httpx.Client
+) -> None:
+    long_ago = world.clock.now() - timedelta(days=3)
+    world.cluster.put(replace(world.failed("slow"), created_at=long_ago))
+    world.cluster.put(replace(world.failed("over"), created_at=long_ago, finished_at=long_ago))
+
+    said = web.get("/ui/").text
+
+    assert "Run slow of sums failed." in said
+    assert "Run over of sums failed." not in said

@@ -1,0 +1,448 @@
+"""Pages of pipelines, their releases and their backfills, over real HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from nimbus.definition.backfill_dates import dates_left, interval_of_date
+from nimbus.domain import revisions
+from nimbus.domain.access import AccessRole, Principal, PrincipalSource
+from nimbus.domain.backfill import Order
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
+from nimbus.domain.run import RunState
+from tests.nimbus.definitions import active
+from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
+from tests.nimbus.integration.web_samples import HOSTILE, backfill, finished, layered, part_done, pipeline
+from tests.nimbus.unit.test_access import a_token
+
+
+def test_search_finds_backfills_by_a_part_of_their_ids(sample: Any, web: httpx.Client) -> None:
+    text = web.get("/ui/search?q=fIl").text
+
+    assert 'href="/ui/backfills/fills"' in text
+    assert 'href="/ui/backfills/held"' not in text
+
+
+def test_release_without_another_one_offers_no_choice_to_compare_with(world: Any, web: httpx.Client) -> None:
+    only = world.releases.publish("sums", {"a.py": b""}).digest
+    world.cluster.put(replace(world.record, release=only, published=only))
+    text = web.get(f"/ui/pipelines/sums/releases/{only}").text
+
+    assert 'name="against"' not in text
+    assert "no other release" in text
+
+
+@pytest.mark.parametrize("verb", ["pause", "activate"])
+def test_form_of_a_pipeline_leads_back_to_it_with_the_decision(
+    sample: Any, web: httpx.Client, verb: str
+) -> None:
+    sample.deciding = True
+
+    answer = web.post(f"/ui/pipelines/resting/{verb}", data={"digest": "9" * 64})
+    page = web.get(answer.headers["location"])
+
+    assert answer.headers["location"].partition("?")[0] == "/ui/pipelines/resting"
+    assert "Accepted by epoch 7" in page.text
+
+
+def test_form_of_a_pipeline_sends_the_revision_that_its_page_shows(sample: Any, web: httpx.Client) -> None:
+    sample.deciding = False
+    page = web.get("/ui/pipelines/resting").text
+    form = page[page.index("/activate") :]
+    revision = form.partition('name="revision" value="')[2].partition('"')[0]
+
+    web.post("/ui/pipelines/resting/activate", data={"revision": revision})
+    hostile = web.post(
+        "/ui/pipelines/resting/activate", data={"revision": 'x" \u00e4\r\nX-Nimbus-User: root'}
+    )
+
+    found = [queued.if_match for queued in sample.cluster.commands()]
+    assert found[0] == (revisions.of_pipeline(sample.cluster.pipeline(PipelineName("resting"))),)
+    assert hostile.status_code == 303
+    assert len(found) == 2
+
+
+def test_pipeline_page_draws_a_path_for_each_state_of_many_runs(world: Any, web: httpx.Client) -> None:
+    for number in range(60):
+        finished(world, f"sums-{number:03d}", layered(300), hours_ago=100 - number)
+
+    answer = web.get("/ui/pipelines/sums")
+    with web.stream("GET", "/ui/pipelines/sums", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+    grid = re.search(r'<svg id="grid".*?</svg>', answer.text, re.DOTALL)
+
+    assert grid is not None
+    assert grid[0].count("<path") == 1
+    assert "200 tasks in 50 runs" in grid[0]
+    assert "sums-010:" in grid[0]
+    assert "sums-009:" not in grid[0]
+    assert "102 more tasks are not drawn" in answer.text
+    assert len(sent) < LARGEST_PAGE
+
+
+def test_pages_of_a_thousand_pipelines_are_small(world: Any, web: httpx.Client) -> None:
+    for number in range(1000):
+        pipeline(world, f"flow-{number:04d}")
+
+    with web.stream("GET", "/ui/pipelines", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+    page = Parsed(gzip.decompress(sent).decode())
+    following = next(link for link in page.links if "cursor=" in link)
+
+    assert len(sent) < LARGEST_PAGE
+    assert 'id="p-flow-0100"' in web.get(following).text
+
+
+def test_release_page_says_what_would_change_and_lets_go_back_with_a_reason(
+    published: Any, web: httpx.Client
+) -> None:
+    old, new, far = (release.digest for release in published.published)
+    base = f"/ui/pipelines/daily/releases/{old}"
+    alone, back = web.get(base).text, web.get(f"{base}?against={new}").text
+    published.deciding = False
+    answer = web.post("/ui/pipelines/daily/activate", data={"digest": old, "reason": "zu langsam"})
+    (queued,) = [one for one in published.cluster.commands() if one.command.type == "activate_pipeline"]
+
+    assert "Go back to this release" in alone
+    assert "task task-0000: when" in back
+    assert "gone.py" in back
+    assert "&lt;img src=x" in back
+    assert answer.headers["location"].startswith("/ui/pipelines/daily?command=")
+    assert (queued.command.digest, queued.asked_by.reason) == (old, "zu langsam")
+    assert "Go back" not in web.get(f"/ui/pipelines/daily/releases/{new}").text
+    assert (
+        "texts and definition cannot be compared here" in web.get(f"/ui/pipelines/daily/releases/{far}").text
+    )
+
+
+def test_release_page_shows_texts_line_by_line_and_spells_out_what_is_not_printed(
+    published: Any, web: httpx.Client
+) -> None:
+    old, new, _ = (release.digest for release in published.published)
+    base = f"/ui/pipelines/daily/releases/{new}?against={old}&file="
+    text = web.get(f"{base}load.py").text
+    added = [line for line in text.split("<span") if line.startswith(' class="added"')]
+
+    assert "+&lt;script&gt;alert(1)" in added[-1]
+    assert "\\x1b[31m" in added[-1]
+    assert "\\u202e" in added[-1]
+    assert "It is no text in UTF-8." in web.get(f"{base}m.bin").text
+
+
+def test_release_pages_are_small_whatever_is_in_them(world: Any, web: httpx.Client) -> None:
+    pipeline(world, "daily")
+    noise = random.Random(7).randbytes
+    files = {f"folder-{n % 7}/{noise(20).hex()}.py": noise(8) for n in range(600)}
+    long = "\n".join(noise(90).hex() for _ in range(1200))
+    old = world.releases.publish("daily", {"long.txt": b""})
+    new = world.releases.publish("daily", {**files, "long.txt": long.encode()})
+    base = f"/ui/pipelines/daily/releases/{new.digest}"
+    for path in (base, f"{base}?against={old.digest}", f"{base}?against={old.digest}&file=long.txt"):
+        with web.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as packed:
+            sent = b"".join(packed.iter_raw())
+
+        assert len(sent) < LARGEST_PAGE, path
+        assert b"The first 500." in gzip.decompress(sent)
+
+
+def test_release_pages_say_what_storage_does_not(published: Any, web: httpx.Client) -> None:
+    old, _, far = (release.digest for release in published.published)
+    published.releases.bucket.unavailable = True
+
+    assert "Storage does not answer" in web.get("/ui/pipelines/daily/releases").text
+    assert "storage does not answer" in web.get(f"/ui/pipelines/daily/releases/{old}").text
+    assert web.get(f"/ui/pipelines/daily/releases/{far}").status_code == 503
+    assert web.get(f"/ui/pipelines/daily/releases/{'0' * 64}").status_code in (404, 503)
+
+
+def test_pipelines_page_draws_durations_and_says_schedule_last_success_and_owner(
+    world: Any, web: httpx.Client
+) -> None:
+    pipeline(world, "daily", owner="data-team")
+    finished(world, "d-1", layered(4), hours_ago=30, slower=0.2)
+    finished(world, "d-2", layered(4), hours_ago=3)
+    world.failed("d-3")
+
+    rows = {row.partition('"')[0]: row for row in web.get("/ui/pipelines").text.split('<tr id="p-')[1:]}
+    heights = [int(high) for high in re.findall(r"v-(\d+)", rows["sums"])]
+
+    assert "daily at 06:00</span>, Europe/Berlin" in rows["daily"]
+    assert "data-team" in rows["daily"]
+    assert "2026-03-01 03:06:15Z" in rows["sums"]
+    assert len(set(heights)) == 3
+    assert "last runs: 2 succeeded, 1 failed" in rows["sums"]
+    assert rows["sums"].count("v2") == 1
+
+
+def test_pipelines_page_shows_mine_to_who_has_a_token(world: Any, web: httpx.Client) -> None:
+    pipeline(world, "of-team", owner="data-team")
+    pipeline(world, "of-ann", owner="ann")
+    pipeline(world, "of-bob", owner="bob")
+    secret, token = a_token(AccessRole.VIEWER, "ann", teams=("data-team",))
+    world.gate.know_store({token.id: token}, b"k" * 32)
+    text = web.get("/ui/pipelines?mine=true", headers={"Authorization": f"Bearer {secret}"}).text
+
+    assert re.findall(r'<tr id="p-([^"]+)"', text) == ["of-ann", "of-team"]
+    assert "mine (ann, data-team)" in text
+    assert "mine (" not in web.get("/ui/pipelines").text
+
+
+def test_pipelines_page_shows_mine_to_who_logged_in_at_the_provider(
+    world: Any, web: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline(world, "of-ada", owner="oidc:ada")
+    pipeline(world, "of-bob", owner="bob")
+    ada = Principal(name="oidc:ada", role=AccessRole.VIEWER, source=PrincipalSource.OIDC)
+    monkeypatch.setattr(world.gate, "admit", lambda *_: ada)
+    text = web.get("/ui/pipelines?mine=true").text
+
+    assert re.findall(r'<tr id="p-([^"]+)"', text) == ["of-ada"]
+    assert "mine (oidc:ada)" in text
+
+
+def test_cluster_page_draws_the_last_day_of_each_pipeline(world: Any, web: httpx.Client) -> None:
+    finished(world, "old", layered(4), hours_ago=40)
+    assert "No run." in web.get("/ui/").text.partition('id="day"')[2]
+
+    finished(world, "lately", layered(4), hours_ago=12)
+    part_done(world, "live", layered(4))
+    world.failed("failed")
+    day = web.get("/ui/").text.partition('id="day"')[2].partition("</section>")[0]
+
+    assert 'id="day-sums"' in day
+    assert "3 runs in 24 hours" in day
+    assert day.count("<path") == 3
+
+
+def test_pipeline_page_fills_the_form_from_an_earlier_run(world: Any, web: httpx.Client) -> None:
+    pipeline(world, "daily")
+    given = {"day": HOSTILE, "note": "", "limit": 7, "strict": False, "region": "us", "gone": 1}
+    world.cluster.put(world.new_run("d-1", pipeline=PipelineName("daily"), parameters=given))
+
+    text = web.get("/ui/pipelines/daily?start_like=d-1").text
+
+    assert '<details id="start" open>' in text
+    assert 'name="some.day" value="&lt;script&gt;' in text
+    assert 'name="text.note" value=""' in text
+    assert 'name="json.limit" value="7"' in text
+    assert '<option value="false" selected>' in text
+    assert '<option value="&#34;us&#34;" selected>us' in text
+    assert "json.gone" not in text
+    assert "<option>d-1</option>" in text
+
+
+def test_pipeline_page_shows_graph_durations_and_the_grid_as_a_table(sample: Any, web: httpx.Client) -> None:
+    graph = web.get("/ui/pipelines/daily?view=graph").text
+    table = web.get("/ui/pipelines/sums?view=table").text
+    took = web.get("/ui/pipelines/sums?view=durations").text
+    row = next(row for row in table.split("<tr") if 'id="row-extract"' in row)
+
+    assert graph.count('<a id="n-task-') == 5
+    assert ">python</text>" in graph
+    assert "<td>failed</td>" in row
+    assert '<th scope="col"><a href="/ui/runs/sums-old">' in table
+    assert "1: median 5 min 38 s" in took
+    assert 'id="took-task-0000"' in took
+
+
+@pytest.mark.parametrize("view", ["table", "graph", "durations"])
+def test_views_of_a_pipeline_of_a_thousand_tasks_are_small(world: Any, web: httpx.Client, view: str) -> None:
+    for number in range(20):
+        finished(world, f"sums-{number:03d}", layered(300), hours_ago=100 - number)
+    world.cluster.put(active(replace(world.spec, tasks=tuple(layered(1000)))))
+
+    with web.stream("GET", f"/ui/pipelines/sums?view={view}", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+
+    assert len(sent) < LARGEST_PAGE
+
+
+def test_pipeline_page_says_what_would_happen(world: Any, web: httpx.Client) -> None:
+    concurrency = Concurrency(limit=1)
+    world.spec = replace(world.spec, concurrency=concurrency)
+    world.cluster.put(active(world.spec))
+    world.opened(world.new_run("r1"), "extract")
+    late = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.ALL, catchup_window=timedelta(hours=3))
+    began = world.clock.now() - timedelta(hours=5)
+    tasks = tuple(layered(2))
+    world.cluster.put(
+        active(PipelineSpec(name=PipelineName("late"), schedule=late, tasks=tasks), schedule_position=began),
+        active(
+            PipelineSpec(name=PipelineName("rests"), schedule=late, tasks=tasks),
+            schedule_position=began,
+            state=PipelineState.PAUSED,
+        ),
+    )
+    said = {
+        name: web.get(f"/ui/pipelines/{name}").text.partition('id="foreseen"')[2].partition("</section>")[0]
+        for name in ("sums", "late", "rests")
+    }
+
+    assert "with 2 tasks. Runs under way: 1 of at most 1. It is queued until one ends." in said["sums"]
+    assert "0 of 1 slots are free: its tasks wait for one." in said["sums"]
+    assert (
+        "Catch-up (all) starts 4 runs: 2026-03-01 03:00Z, 2026-03-01 04:00Z, 2026-03-01 05:00Z, "
+        "2026-03-01 06:00Z. Missed fire times that start none: 1."
+    ) in said["late"]
+    assert "The next run is that of 2026-03-01 07:00Z." in said["rests"]
+
+
+def test_backfill_page_says_what_became_of_each_date_and_what_is_ahead(world: Any, web: httpx.Client) -> None:
+    backfill(world, pipeline(world, "daily"), "fills")
+    page = web.get("/ui/backfills/fills").text
+    rows = page.partition('<tbody id="rows">')[2].split("<tr ")[1:]
+
+    assert [row.partition('class="state ')[2].partition('"')[0] for row in rows] == (
+        ["succeeded", "failed", "running", "skipped"] + ["waiting"] * 6
+    )
+    assert 'href="/ui/runs/fills-20260220t050000z"' in rows[0]
+    assert "2026-02-20 05:00Z" in rows[0]
+    assert 'href="/ui/runs/by-schedule"' in rows[3]
+    assert "skipped: its last run succeeded before" in rows[3]
+    assert "gets a run" in rows[4]
+    assert 'aria-label="1 succeeded, 1 failed, 1 running, 1 skipped, 6 waiting;' in page
+    assert "max_parallel, 2" not in page
+    assert "date 4 of 10, 1 under way" in page
+
+
+def test_backfill_page_names_the_run_of_the_schedule_because_of_which_a_date_gets_none(
+    world: Any, web: httpx.Client
+) -> None:
+    found = backfill(world, pipeline(world, "daily"), "fills")
+    dates = list(islice(dates_left(found), 2))
+    world.cluster.put(*(world.new_run(found.scheduled_run_id(date), pipeline="daily") for date in dates))
+    world.cluster.put(replace(found, position=dates[0]))
+
+    rows = web.get("/ui/backfills/fills").text.partition('<tbody id="rows">')[2].split("<tr ")
+    past, ahead = rows[5:7]
+
+    assert 'href="/ui/runs/daily-20260224t050000z"' in past
+    assert "got no run: that of the schedule has not ended" in past
+    assert 'href="/ui/runs/daily-20260225t050000z"' in ahead
+    assert "gets no run: that of the schedule has not ended" in ahead
+
+
+def test_backfill_page_draws_dates_of_hours_and_months_in_rows_of_days_and_years(
+    world: Any, web: httpx.Client
+) -> None:
+    for name, cron in (("hourly", "0 * * * *"), ("monthly", "0 0 1 * *")):
+        schedule = Schedule(cron=cron, timezone="UTC")
+        of = active(PipelineSpec(name=PipelineName(name), schedule=schedule, tasks=tuple(layered(2))))
+        world.cluster.put(of)
+        found = backfill(world, of, f"{name}-fill")
+        first = world.clock.now() - timedelta(days=800 if name == "monthly" else 10)
+        request = replace(found.request, first=first, order=Order.NEWEST)
+        world.cluster.put(replace(found, request=request, position=None))
+
+    hourly, monthly = (web.get(f"/ui/backfills/{name}-fill").text for name in ("hourly", "monthly"))
+    later = re.search(r'href="(/ui/backfills/hourly-fill\?after=[^"]+)"', hourly)
+
+    assert hourly.count('<tr id="d-') == 200
+    assert hourly.index('id="d-2026-03-01T06:00') < hourly.index('id="d-2026-03-01T05:00')
+    assert ">2026-02-28</text>" in hourly
+    assert ">2025</text>" in monthly
+    assert later is not None
+    assert web.get(later[1]).text.count('<tr id="d-') == 41
+    assert web.get("/ui/backfills/hourly-fill?after=x").status_code == 422
+
+
+def test_backfill_page_of_two_hundred_dates_is_small(world: Any, web: httpx.Client) -> None:
+    schedule = Schedule(cron="*/5 * * * *", timezone="Europe/Berlin")
+    of = active(PipelineSpec(name=PipelineName("p" * 64), schedule=schedule, tasks=tuple(layered(2))))
+    world.cluster.put(of)
+    found = backfill(world, of, "f" * 60)
+    now, noise = world.clock.now(), random.Random(7).randbytes
+    index = IntervalIndex(begins=now - timedelta(days=99))
+    for date in islice(dates_left(replace(found, position=None)), 200):
+        run = world.new_run(
+            noise(30).hex(), pipeline=of.name, data_interval=interval_of_date(found, date), started_at=now
+        )
+        index = index.with_run(replace(run, state=RunState.SUCCEEDED, finished_at=now))
+    world.cluster.put_intervals(of.name, index)
+    with web.stream("GET", f"/ui/backfills/{found.id}", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+
+    page = gzip.decompress(sent)
+    assert page.count(b'<tr id="d-') == page.count(b'" data-row>') == 200
+    assert len(sent) < LARGEST_PAGE
+
+
+@pytest.mark.parametrize("every", [None, timedelta(hours=6)])
+def test_backfill_page_shows_no_date_outside_of_its_range(
+    world: Any, web: httpx.Client, every: timedelta | None
+) -> None:
+    found = backfill(world, pipeline(world, "daily"), "fills")
+    schedule = found.schedule if every is None else None
+    for order in Order:
+        request = replace(found.request, order=order, every=every)
+        world.cluster.put(replace(found, schedule=schedule, request=request, position=None))
+        for after in ("0001-01-01T00:00:00Z", "1999-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"):
+            page = web.get(f"/ui/backfills/fills?after={quote(after)}")
+
+            assert page.status_code == 200, (order, after)
+            assert "The range has no date on this page." in page.text, (order, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "says"),
+    [
+        ("fills", "pause", "It starts no more runs until it is resumed. Runs that are live go on: 1."),
+        ("held", "resume", "It goes on with 2026-02-24 05:00Z, and starts at most 1 run at once."),
+        ("held", "cancel", "Queued runs are stopped: 0. Runs under way go on: 1."),
+    ],
+)
+def test_form_steers_a_backfill_after_its_page_has_said_what_that_does(
+    sample: Any, web: httpx.Client, name: str, verb: str, says: str
+) -> None:
+    page = web.get(f"/ui/backfills/{name}").text
+    form = page.partition(f'action="/ui/backfills/{name}/{verb}"')[2].partition("</form>")[0]
+    revision = form.partition('name="revision" value="')[2].partition('"')[0]
+    asked = {"revision": revision, "reason": "the disk is full"}
+
+    answer = web.post(f"/ui/backfills/{name}/{verb}", data=asked, timeout=60)
+    (queued,) = sample.cluster.commands()
+    sample.decide()
+
+    assert says in form
+    assert (queued.command.backfill, queued.command.reason) == (name, "the disk is full")
+    assert queued.if_match == (revision,)
+    assert answer.headers["location"].startswith(f"/ui/backfills/{name}?command=")
+    assert "Accepted by epoch 7" in web.get(answer.headers["location"]).text
+
+
+def test_backfills_are_listed_by_state_and_on_the_page_of_their_pipeline(
+    sample: Any, web: httpx.Client
+) -> None:
+    def rows(path: str) -> list[str]:
+        return re.findall(r'<tr id="b-([^"]+)"', web.get(path).text)
+
+    assert sorted(rows("/ui/backfills")) == ["fills", "held", "over"]
+    assert rows("/ui/backfills?state=paused") == ["held"]
+    assert rows("/ui/backfills?pipeline=resting") == []
+    assert sorted(rows("/ui/pipelines/daily")) == ["fills", "held", "over"]
+    assert 'action="/ui/backfills' not in web.get("/ui/backfills/over").text
+
+
+def test_pipeline_pages_say_why_it_is_quarantined_and_what_a_start_would_do(
+    sample: Any, web: httpx.Client
+) -> None:
+    row = web.get("/ui/pipelines").text.partition('id="p-hostile"')[2].partition("</tr>")[0]
+    form = web.get("/ui/pipelines/daily").text.partition('<details id="start"')[2].partition("</details>")[0]
+
+    assert row.count("&lt;script&gt;alert(1)") == 3, "in the title, below the name, and the owner"
+    assert "What would happen: One run of release" in form
+    assert "of 1 slots are free" in form
