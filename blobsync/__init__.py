@@ -74,7 +74,6 @@ if TYPE_CHECKING:
         Readiness,
         ReleaseReadiness,
         ReleaseState,
-        readiness_document,
     )
     from blobsync.sync.scrubber import ScrubProgress
     from blobsync.sync.syncer import Syncer
@@ -141,7 +140,6 @@ __all__ = [
     "give_back_large_blocks",
     "list_releases",
     "publish",
-    "readiness_document",
     "valid_objects",
     "wait_for_replicas",
 ]
@@ -164,7 +162,7 @@ _NAMES = {
     "retry": "RetryPolicy",
     "s3.config": "S3Config Secret",
     "s3.store": "S3ObjectStore",
-    "sync.readiness": "MissingArtifact Readiness ReleaseReadiness ReleaseState readiness_document",
+    "sync.readiness": "MissingArtifact Readiness ReleaseReadiness ReleaseState",
     "sync.scrubber": "ScrubProgress",
     "sync.syncer": "Syncer",
 }

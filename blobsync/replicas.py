@@ -190,14 +190,6 @@ class ReplicaBoard:
                 hosts["holders" if digest in record.digests else "lacking"].append(host)
         return Replicas(digest, **{kind: tuple(sorted(names)) for kind, names in hosts.items()})
 
-    def holders(self, digest: str, max_age: timedelta = MAX_AGE) -> frozenset[str]:
-        """Hosts whose record says that they have verified a release.
-
-        Raises:
-            BlobSyncError: see `look`.
-        """
-        return frozenset(self.look(digest, max_age).holders)
-
     def _record(self, host: str, size_bytes: int) -> ReplicaRecord | None:
         if size_bytes > MAX_RECORD_BYTES:
             return None

@@ -124,10 +124,6 @@ class LocalStore:
         with self._base.disk.errors("noting what is needed"):
             self._base.session.hold(releases, at_most_s)
 
-    def object_path(self, item: StoredObject) -> Path:
-        """The path of an object, which need not exist."""
-        return self._objects.path(item)
-
     def has(self, item: StoredObject) -> bool:
         """True if an object is here and verified. Hashes it if its file is not the one that was verified.
 

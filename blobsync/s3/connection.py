@@ -56,11 +56,6 @@ class Connection:
         self._keeps_open = False
 
     @property
-    def left(self) -> int:
-        """Bytes of the body that have not been read."""
-        return self._left
-
-    @property
     def reusable(self) -> bool:
         """True if the answer was read to its end, and nothing else was received."""
         return self._keeps_open and self._left == 0 and not self._rest

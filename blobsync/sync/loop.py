@@ -80,10 +80,8 @@ class SyncLoop:
         self._publish_due_s = self._warned_s = float("-inf")
         self._dirty = False
         self._objects = ObjectCounts()
-        self._told_progress = SyncProgress()
         self.readiness = Readiness()
         self.listeners: Listeners[Readiness] = Listeners()
-        self.progress_listeners: Listeners[SyncProgress] = Listeners()
 
     def want(self, refs: Collection[ReleaseRef]) -> None:
         """Replace the wanted set."""
@@ -167,7 +165,7 @@ class SyncLoop:
     def _wait_s(self) -> float | None:
         dues = (self._table.next_due_s(*self._free()), self._disk_watch.due_s)
         times = [due for due in dues if due is not None]
-        if self._dirty or self._fetching:
+        if self._dirty:
             times.append(self._publish_due_s)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
@@ -246,27 +244,19 @@ class SyncLoop:
                 self._disk_question = self._looks.submit(self._local.ask_disk)
 
     def _publish(self, now_s: float) -> None:
-        if not (self._table.turned or now_s >= self._publish_due_s):
+        if not self._dirty or not (self._table.turned or now_s >= self._publish_due_s):
             return
-        if self._dirty:
-            self._dirty = self._table.turned = False
-            self._objects = self._table.objects()
-            fresh = self._table.readiness(self._local.disk_state())
-            if fresh != self.readiness:
-                self._tell(fresh)
-        self._tell_progress()
+        self._dirty = self._table.turned = False
+        self._objects = self._table.objects()
+        fresh = self._table.readiness(self._local.disk_state())
+        if fresh != self.readiness:
+            self._tell(fresh)
         took_s = time.monotonic() - now_s
         self._publish_due_s = now_s + max(_PUBLISH_EVERY_S, 10 * took_s)
 
     def _tell(self, readiness: Readiness) -> None:
         self.readiness = readiness
         self.listeners.tell(readiness)
-
-    def _tell_progress(self) -> None:
-        progress = self.progress()
-        if progress != self._told_progress:
-            self._told_progress = progress
-            self.progress_listeners.tell(progress)
 
 
 def _outcome(done: Future[Inspection]) -> Inspection | BaseException:

@@ -1,16 +1,12 @@
-"""Readiness of the wanted releases on this host, as data and as a small document. Pure.
-
-The document is for places that need small documents, such as ZooKeeper.
-"""
+"""Readiness of the wanted releases on this host. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from blobsync.errors import (
     BlobNotFoundError,
@@ -25,13 +21,6 @@ from blobsync.local.disk_state import DiskState
 from blobsync.local.releases import Release
 from blobsync.release.manifest import PACKED_BYTES, Artifact, ReleaseRef, Role
 from blobsync.retry import WRONG_BYTES
-
-SCHEMA = 1
-"""Schema number of the document."""
-MAX_BYTES = 32 << 10
-MAX_NAMES = 20
-_MAX_REASON_CHARS = 300
-_MIN_BYTES = 2 << 10
 
 
 class ReleaseState(StrEnum):
@@ -226,80 +215,3 @@ def _mildest(failures: Iterable[Failure | None]) -> ReleaseState:
 
 def _state(failure: Failure | None) -> ReleaseState:
     return ReleaseState.SYNCING if failure is None else failure.state
-
-
-def readiness_document(
-    readiness: Readiness, *, max_names: int = MAX_NAMES, max_bytes: int = MAX_BYTES
-) -> bytes:
-    """Readiness as canonical JSON of bounded size. The same readiness gives the same bytes.
-
-    Releases that are not ready come first. If the document is too large, names of missing files are removed
-    first, then whole releases from the end; `left_out` is the number of removed releases.
-
-    Args:
-        readiness: The readiness.
-        max_names: Limit of named missing files, over all releases; the counts include the others.
-        max_bytes: Limit of the document's size; at least 2 KiB.
-
-    Raises:
-        ValueError: `max_bytes` is below that.
-    """
-    if max_bytes < _MIN_BYTES:
-        raise ValueError(f"a readiness document needs {_MIN_BYTES} bytes, not {max_bytes}")
-    names, count = max_names, len(readiness.releases)
-    while len(made := _encoded(readiness, names, count)) > max_bytes:
-        if names:
-            names //= 2
-        else:
-            count //= 2
-    return made
-
-
-def _encoded(readiness: Readiness, max_names: int, max_releases: int) -> bytes:
-    found = sorted(
-        readiness.releases.values(),
-        key=lambda item: (item.state is ReleaseState.READY, item.ref.name, item.ref.digest),
-    )
-    releases = []
-    for item in found[:max_releases]:
-        releases.append(_release(item, max_names))
-        max_names -= min(max_names, len(item.missing))
-    document = {
-        "schema": SCHEMA,
-        "ready": readiness.all_ready,
-        "missing_count": readiness.missing_count,
-        "missing_bytes": readiness.missing_bytes,
-        "total_bytes": readiness.total_bytes,
-        "quarantined_count": readiness.quarantined_count,
-        "disk": {"condition": readiness.disk.condition.value, "reason": _short(readiness.disk.reason)},
-        "releases": releases,
-        "left_out": len(found) - len(releases),
-    }
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _release(item: ReleaseReadiness, max_names: int) -> dict[str, Any]:
-    return {
-        "name": item.ref.name,
-        "digest": item.ref.digest,
-        "state": item.state.value,
-        "artifact_count": item.artifact_count,
-        "missing_count": len(item.missing),
-        "missing_bytes": item.missing_bytes,
-        "reason": _short(item.reason),
-        "missing": [
-            {
-                "path": file.path,
-                "role": file.role.value,
-                "size_bytes": file.size_bytes,
-                "state": file.state.value,
-            }
-            for file in item.missing[:max_names]
-        ],
-    }
-
-
-def _short(text: str) -> str:
-    # A lone surrogate, which a file name in an error may contain, is not valid in JSON.
-    clean = text.encode(errors="replace").decode()
-    return clean if len(clean) <= _MAX_REASON_CHARS else clean[: _MAX_REASON_CHARS - 1] + "…"

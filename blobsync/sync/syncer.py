@@ -154,10 +154,6 @@ class Syncer:
         """Progress of this process's scrub. From memory; never waits."""
         return self._scrubber.progress
 
-    def subscribe_progress(self, listener: Callable[[SyncProgress], None]) -> Callable[[], None]:
-        """Call a listener about ten times a second while progress is made. See `subscribe`."""
-        return self._loop.progress_listeners.subscribe(listener)
-
     def is_here(self, ref: ReleaseRef) -> bool:
         """True if a release is complete and verified on this disk. Makes no request; needs no `start`.
 

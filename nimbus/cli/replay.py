@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -49,9 +49,3 @@ def replay(api: Api, out: Output, run_id: str, at: str) -> None:
         for event in answer["events"]
     ]
     out.table(("at", "event", "task", "attempt", "detail"), events)
-
-
-def _row(task: dict[str, Any]) -> tuple[Any, ...]:
-    last = task["attempts"][-1] if task["attempts"] else {}
-    shown = (last.get(field) or "" for field in ("number", "worker", "outcome"))
-    return (task["name"], task["state"], *shown)

@@ -38,11 +38,6 @@ class AlertState(StrEnum):
     NOT_DELIVERED = "not_delivered"
     """All tries failed; no more are made."""
 
-    @property
-    def is_final(self) -> bool:
-        """True when no more tries are made."""
-        return self in (AlertState.SENT, AlertState.NOT_DELIVERED)
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:

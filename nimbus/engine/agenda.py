@@ -280,10 +280,6 @@ class Agenda:
         self._at.cancel(subject)
         self._after.cancel(subject)
 
-    def is_timed(self, subject: Subject) -> bool:
-        """True when the subject has a timer."""
-        return subject in self._at or subject in self._after
-
     def look_at(self, subject: Subject, moment: datetime) -> None:
         """Set a timer on the wall clock: for fire times, deadlines, retries."""
         self._at.set(subject, moment)

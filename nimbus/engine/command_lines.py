@@ -49,10 +49,6 @@ class CommandLines:
         """The oldest command of a line."""
         return next(iter(self._lines[line])) if line in self._lines else None
 
-    def listed(self) -> dict[str, list[CommandId]]:
-        """All lines, each in its order."""
-        return {name: list(line) for name, line in self._lines.items()}
-
 
 def lines_of(queued: QueuedCommand) -> Iterator[str]:
     """The lines of a command: its pipeline and its run. The prefix `run` keeps equal names apart.

@@ -227,12 +227,6 @@ class Reign:
         if adopted:
             _log.info("attempts_adopted", epoch=self.state.epoch, adopted=adopted, claimed=claimed)
 
-    def take(self, batch: Iterable[n.News]) -> None:
-        """Apply news, and read what they are about."""
-        batch = tuple(batch)
-        self.hear(batch)
-        self.look(batch)
-
     def hear(self, batch: Iterable[n.News]) -> None:
         """Apply the content of news. Reads nothing, so that no outage can lose news, which come only once."""
         for news in batch:

@@ -37,10 +37,6 @@ class Workers:
         """Open attempts of a worker, including those of runs that are set aside."""
         return self._open_on.get(worker, ())
 
-    def busy(self) -> dict[WorkerId, int]:
-        """Number of open attempts of each worker that has any."""
-        return {worker: len(attempts) for worker, attempts in self._open_on.items() if attempts}
-
     def open_at_targets(self) -> dict[str, int]:
         """Number of open attempts whose Spark runs at each target, without targets that have none."""
         return {target: len(attempts) for target, attempts in self._open_at.items() if attempts}

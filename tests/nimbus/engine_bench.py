@@ -125,7 +125,9 @@ class Bench:
     def decide(self) -> None:
         """Notify the reign that everything may have changed, and let it decide."""
         attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
-        self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
+        news = (CommandsChanged(), WorkersChanged(), *attempts)
+        self.reign.hear(news)
+        self.reign.look(news)
         self.reign.decide()
         while self.reign.has_more() or not self.reign.state.census_taken:
             self.reign.read_on()

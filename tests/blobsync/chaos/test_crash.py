@@ -88,7 +88,7 @@ class Site:
             assert kept is not None
             digest, session = self.stays.digest, local.context.session.new_path().parent
             blobs = (blob for blob in kept.manifest.blobs.values() if not blob.is_packed)
-            expected = {local.object_path(item) for item in (*kept.layout.packs, *blobs)}
+            expected = {local._objects.path(item) for item in (*kept.layout.packs, *blobs)}
             expected |= {self.root / "releases" / NAME / f"{digest}{end}" for end in RELEASE_FILES}
             expected |= {self.root / name for name in ("LOCK", "verified", "gc.json", "scrub")}
             expected |= {self.root / "trees" / f"{digest}.files", session / "lock"}

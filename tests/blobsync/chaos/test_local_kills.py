@@ -51,7 +51,7 @@ def check(root: Path, known: list[Sample]) -> None:
         for release in known:
             for item, data in release.objects.items():
                 if local.has(item):
-                    assert local.object_path(item).read_bytes() == data
+                    assert local._objects.path(item).read_bytes() == data
             lacking = local.missing(release.known)
             if local.kept(release.manifest.ref) is not None and not lacking:
                 assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
@@ -69,7 +69,7 @@ def finish(root: Path, known: list[Sample]) -> None:
             gc(local, {last.manifest.digest}, grace=timedelta(0), max_share=1.0)
         assert not local.verify(last.manifest.ref)
         digest = last.manifest.digest
-        wanted = {local.object_path(item) for item in last.objects}
+        wanted = {local._objects.path(item) for item in last.objects}
         wanted |= {root / "releases" / "p" / f"{digest}{suffix}" for suffix in RELEASE_FILES}
         wanted |= {root / "trees" / f"{digest}.files", root / "LOCK", root / "verified", root / "gc.json"}
         tree, session = root / "trees" / digest, local.context.session.new_path().parent

@@ -95,7 +95,7 @@ def check(work: Work) -> None:
         for release in RELEASES:
             for item, data in release.objects.items():
                 if local.has(item):
-                    assert local.object_path(item).read_bytes() == data
+                    assert local._objects.path(item).read_bytes() == data
         for release in work.kept():
             kept = local.kept(release.manifest.ref)
             assert kept is not None, "a kept release is lost"

@@ -75,7 +75,7 @@ def test_stopped_process_holds_an_object_up_for_a_while_only_and_wakes_to_a_soun
         eventually(brought)
         assert not local.keep(wanted.known)
         tree = local.materialise(wanted.manifest.ref)
-        inode = local.object_path(pack).stat().st_ino
+        inode = local._objects.path(pack).stat().st_ino
 
         os.kill(stopped.pid, signal.SIGCONT)
         out, _ = stopped.communicate("go on\n", timeout=60)
@@ -83,6 +83,6 @@ def test_stopped_process_holds_an_object_up_for_a_while_only_and_wakes_to_a_soun
 
         assert contents(tree) == dict(wanted.files)
         assert not local.verify(wanted.manifest.ref)
-        assert local.object_path(pack).stat().st_ino == inode  # the second copy was dropped
+        assert local._objects.path(pack).stat().st_ino == inode  # the second copy was dropped
         assert list((tmp_path / "partial").iterdir()) == []
         assert list((tmp_path / "quarantine").iterdir()) == []

@@ -61,7 +61,7 @@ def test_tree_of_an_unreadable_object_names_the_disk_and_the_object_is_missing_f
     release = fill(local, sample({"a": b"1" * 5000, "tool": LARGE}, executable={"tool"}))
     item = the_object(release, large=large)
     with monkeypatch.context() as bad_sector:
-        make_unreadable(bad_sector, local.object_path(item))
+        make_unreadable(bad_sector, local._objects.path(item))
 
         with pytest.raises(BlobMissingError, match=r"cannot be read.*Input/output error.*quarantine"):
             local.materialise(release.manifest.ref)
@@ -79,7 +79,7 @@ def test_file_of_an_unreadable_object_is_missing_from_now_on(
 ) -> None:
     release = fill(local, sample({"a": b"1" * 5000, "tool": LARGE}))
     item = the_object(release, large=large)
-    make_unreadable(monkeypatch, local.object_path(item), error)
+    make_unreadable(monkeypatch, local._objects.path(item), error)
 
     with pytest.raises(BlobMissingError, match="cannot be read"):
         b"".join(local.read(release.manifest.ref, "tool" if large else "a"))
@@ -93,7 +93,7 @@ def test_look_that_cannot_read_a_table_finds_its_pack_missing(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = fill(local, sample({"a": b"1"}))
-    make_unreadable(monkeypatch, local.object_path(release.packs[0]))
+    make_unreadable(monkeypatch, local._objects.path(release.packs[0]))
 
     assert local.missing(release.known).objects == tuple(release.packs)
     assert quarantined(local) == [release.packs[0].name]
@@ -138,7 +138,7 @@ def test_store_whose_index_cannot_be_read_opens_and_hashes_its_files_again(
         assert quarantined(again) == []
     with LocalStore(local.root) as third:  # its index is a new file
         assert third.context.index.digest(
-            third.context.place(third.object_path(release.packs[0])),
+            third.context.place(third._objects.path(release.packs[0])),
             third._objects.look(release.packs[0]),  # type: ignore[arg-type]
         )
 

@@ -187,7 +187,7 @@ def test_lost_object_of_a_recorded_release_is_missed_with_its_files(tmp_path: Pa
         assert found is not None
         assert found.is_recorded
         assert set(found.objects) == set(release.objects)
-        local.object_path(pack).unlink()
+        local._objects.path(pack).unlink()
 
         assert [item.path for item in local.missing(found).artifacts] == ["a"]
 

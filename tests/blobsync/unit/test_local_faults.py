@@ -59,7 +59,7 @@ def check_and_go_on(root: Path) -> None:
         for release in (first(), second()):
             for item, data in release.objects.items():
                 if local.has(item):
-                    assert local.object_path(item).read_bytes() == data
+                    assert local._objects.path(item).read_bytes() == data
             if local.kept(release.manifest.ref) and not local.missing(release.known):
                 assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
         assert list((root / "quarantine").iterdir()) == []
@@ -163,7 +163,7 @@ def test_failed_fsync_is_never_tried_again(tmp_path: Path, monkeypatch: pytest.M
     release = first()
     with LocalStore(tmp_path) as local:
         for item, data in release.objects.items():
-            bring_folder = local.object_path(item).parent
+            bring_folder = local._objects.path(item).parent
             bring_folder.mkdir(parents=True, exist_ok=True)
             with failing(monkeypatch, "fsync", 5, 0) as calls, pytest.raises(LocalStoreError):
                 bring(local, item, data)
@@ -192,7 +192,7 @@ def test_folders_that_somebody_killed_has_made_are_flushed_before_they_are_used(
     release = first()
     with LocalStore(tmp_path / "model") as model:
         fill(model, release)
-        places = [model.object_path(item) for item in release.objects]
+        places = [model._objects.path(item) for item in release.objects]
     begun = {path.relative_to(tmp_path / "model").parent for path in places} | {Path("releases/p")}
     flushed: set[str] = set()
     fsync = os.fsync

@@ -94,7 +94,7 @@ def test_old_mark_does_not_count_for_what_was_fetched_anew(local: LocalStore) ->
     wall = Wall()
     gc(local, {new.manifest.digest}, grace=HOUR, now_s=wall)
     (pack,) = old.packs
-    local.object_path(pack).unlink()
+    local._objects.path(pack).unlink()
     bring(local, pack, old.objects[pack])
     wall.now_s += 3600
 
@@ -251,7 +251,7 @@ def test_download_that_went_on_since_it_was_marked_stays(local: LocalStore) -> N
 
 def test_quarantine_is_collected(local: LocalStore) -> None:
     mine = kept(local, "a")
-    flip_a_byte_unseen(local.object_path(mine.packs[0]))
+    flip_a_byte_unseen(local._objects.path(mine.packs[0]))
     local.verify(mine.manifest.ref)
     fill(local, mine)
     for _ in range(2):
@@ -324,7 +324,7 @@ def test_files_are_listed_while_other_processes_may_use_the_store_and_what_they_
         def listed_then_used(root: Path) -> object:
             found = listed(root)
             free.append(is_free(root / "LOCK"))
-            local.object_path(fresh).unlink()
+            local._objects.path(fresh).unlink()
             bring(local, fresh, old.objects[fresh])
             neighbour.hold({held.manifest.digest})
             return found

@@ -80,8 +80,8 @@ def test_received_objects_are_there_read_only_and_count_after_reopening(tmp_path
         fill(local, release)
         for item, data in release.objects.items():
             assert local.has(item)
-            assert local.object_path(item).read_bytes() == data
-            assert stat.S_IMODE(local.object_path(item).stat().st_mode) == 0o444
+            assert local._objects.path(item).read_bytes() == data
+            assert stat.S_IMODE(local._objects.path(item).stat().st_mode) == 0o444
         assert list((tmp_path / "partial").iterdir()) == []
     with LocalStore(tmp_path) as again:
         assert all(again.has(item) for item in release.objects)
@@ -185,7 +185,7 @@ def test_chunk_with_wrong_bytes_is_missing_still_and_the_others_are_kept(local: 
     with local.receive(blob) or pytest.fail("busy") as resumed:  # from the partial file alone
         assert resumed.missing() == [(0, CHUNK_BYTES), (CHUNK_BYTES, CHUNK_BYTES)]
     bring(local, blob, CHUNKED)
-    assert local.object_path(blob).read_bytes() == CHUNKED
+    assert local._objects.path(blob).read_bytes() == CHUNKED
 
 
 def test_install_of_a_blob_with_a_chunk_nobody_fetched_is_refused(local: LocalStore) -> None:
@@ -329,7 +329,7 @@ def test_lacking_names_objects_and_the_files_that_need_them(local: LocalStore) -
     for item, data in release.objects.items():
         bring(local, item, data)
     assert not local.missing(release.known)
-    local.object_path(first).unlink()
+    local._objects.path(first).unlink()
     assert local.missing(release.known).objects == (first,)
 
 
@@ -355,7 +355,7 @@ def test_incomplete_release_is_neither_kept_nor_materialised(local: LocalStore) 
         local.materialise(release.manifest.ref)
 
     fill(local, release)
-    local.object_path(release.packs[0]).unlink()
+    local._objects.path(release.packs[0]).unlink()
     with pytest.raises(BlobMissingError, match="lacks 1 of 2"):
         local.materialise(release.manifest.ref)
 
@@ -363,7 +363,7 @@ def test_incomplete_release_is_neither_kept_nor_materialised(local: LocalStore) 
 def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore) -> None:
     release = fill(local, mixed())
     for item in release.objects:
-        overwrite(local.object_path(item), b"evil")
+        overwrite(local._objects.path(item), b"evil")
         assert not local.has(item)
     assert set(local.missing(release.known).objects) == set(release.objects)
     assert {path.read_bytes() for path in (local.root / "quarantine").iterdir()} == {b"evil"}
@@ -374,7 +374,7 @@ def test_object_of_which_only_the_size_time_or_inode_changed_is_hashed_before_it
     local: LocalStore, tmp_path: Path, changed: str
 ) -> None:
     (blob,) = fill(local, sample({"a": LARGE})).objects
-    path = local.object_path(blob)
+    path = local._objects.path(blob)
     before = path.stat()
     evil = b"evil" + LARGE[4:] + (b"!" if changed == "size" else b"")
     if changed == "inode":
@@ -393,7 +393,7 @@ def test_object_of_which_only_the_size_time_or_inode_changed_is_hashed_before_it
 def test_touched_object_counts_again_after_it_was_hashed(local: LocalStore) -> None:
     release = fill(local, mixed())
     for item in release.objects:
-        os.utime(local.object_path(item), ns=(1, 1))
+        os.utime(local._objects.path(item), ns=(1, 1))
     assert not local.missing(release.known)
 
 
@@ -403,13 +403,13 @@ def test_object_replaced_by_a_link_does_not_count_until_fetched_anew(
     release = fill(local, sample({"a": b"data"}))
     (pack,) = release.packs
     (tmp_path / "elsewhere").write_bytes(release.objects[pack])
-    local.object_path(pack).unlink()
-    local.object_path(pack).symlink_to(tmp_path / "elsewhere")
+    local._objects.path(pack).unlink()
+    local._objects.path(pack).symlink_to(tmp_path / "elsewhere")
 
     assert not local.has(pack)
     bring(local, pack, release.objects[pack])
     assert local.has(pack)
-    assert not local.object_path(pack).is_symlink()
+    assert not local._objects.path(pack).is_symlink()
 
 
 def test_object_on_a_bad_sector_goes_to_quarantine(
@@ -430,7 +430,7 @@ def test_quarantine_keeps_the_newest_few(local: LocalStore) -> None:
     ((pack, data),) = packed([b"some bytes"]).items()
     for number in range(25):
         bring(local, pack, data)
-        overwrite(local.object_path(pack), b"evil %d" % number)
+        overwrite(local._objects.path(pack), b"evil %d" % number)
         assert not local.has(pack)
     found = {path.read_bytes() for path in (local.root / "quarantine").iterdir()}
     assert found == {b"evil %d" % number for number in range(5, 25)}
@@ -503,7 +503,7 @@ def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | 
     release = sample({"a": b"good", "b": LARGE})
     with LocalStore(tmp_path) as local:
         fill(local, release)
-        pack, blob = local.object_path(release.packs[0]), local.object_path(artifact("b", LARGE).blob)
+        pack, blob = local._objects.path(release.packs[0]), local._objects.path(artifact("b", LARGE).blob)
     index = tmp_path / "verified"
     if isinstance(damage, bytes):
         index.write_bytes(damage)
@@ -548,7 +548,7 @@ def test_file_that_got_its_name_between_opening_and_locking_is_not_written_to(
         patch.setattr(fcntl, "flock", late)
         patch.setattr(ObjectFiles, "has", lambda _self, _item: False)
         assert local.receive(pack) is None
-    assert local.object_path(pack).read_bytes() == data
+    assert local._objects.path(pack).read_bytes() == data
 
 
 @pytest.mark.parametrize(("digests", "again"), [("name", []), ("sha256", ["members"])])
@@ -575,7 +575,7 @@ def test_members_are_hashed_once_and_then_the_pack_as_a_whole_unless_sha256_is_a
 def test_object_that_is_fetched_again_while_the_damaged_one_is_hashed_stays(local: LocalStore) -> None:
     release = fill(local, sample({"a": b"data"}))
     (pack,) = release.packs
-    flip_a_byte_unseen(local.object_path(pack))
+    flip_a_byte_unseen(local._objects.path(pack))
 
     def heal(_size_bytes: int) -> None:
         """Another process finds the damage first, and fetches the object again."""
@@ -627,7 +627,8 @@ def test_store_opens_though_another_process_closes_it_at_that_moment(
 def test_reading_from_a_damaged_pack_puts_it_into_quarantine_and_no_other(local: LocalStore, at: int) -> None:
     release = fill(local, sample({"a": os.urandom(5000), "b": os.urandom(5000)}, members=1))
     damaged = next(pack for pack in release.packs if release.files["a"] in release.objects[pack])
-    flip_a_byte_unseen(local.object_path(damaged), local.object_path(damaged).stat().st_size * (at < 0) + at)
+    place = local._objects.path(damaged)
+    flip_a_byte_unseen(place, place.stat().st_size * (at < 0) + at)
 
     with pytest.raises((CorruptPackError, InvalidPackError)):
         b"".join(local.read(release.manifest.ref, "a"))

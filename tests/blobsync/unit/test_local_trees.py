@@ -51,8 +51,8 @@ def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore, 
         assert stat.S_IMODE(path.stat().st_mode) == (0o555 if executable else 0o444), name
     assert stat.S_IMODE(tree.stat().st_mode) == 0o555
     blob = next(item for item in release.objects if release.objects[item] == LARGE)
-    assert (tree / "data/large").stat().st_ino == local.object_path(blob).stat().st_ino
-    assert (tree / "data/tool").stat().st_ino != local.object_path(blob).stat().st_ino
+    assert (tree / "data/large").stat().st_ino == local._objects.path(blob).stat().st_ino
+    assert (tree / "data/tool").stat().st_ino != local._objects.path(blob).stat().st_ino
 
 
 def test_record_of_a_tree_that_cannot_be_written_leaves_no_file(
@@ -239,7 +239,7 @@ def test_byte_flipped_unseen_in_any_object_is_found_by_verify_and_healed(
     tree = local.materialise(release.manifest.ref)
     for item, data in release.objects.items():
         for at in (0, len(data) // 2, len(data) - 1):
-            flip_a_byte_unseen(local.object_path(item), at)
+            flip_a_byte_unseen(local._objects.path(item), at)
             assert local.has(item)  # the metadata do not show the damage
             assert local.verify(release.manifest.ref).objects == (item,)
             fill(local, release)
@@ -252,7 +252,7 @@ def test_link_to_a_damaged_object_is_removed_from_the_tree_until_it_is_made_agai
 ) -> None:
     tree = local.materialise(release.manifest.ref)
     blob = next(item for item in release.objects if release.objects[item] == LARGE)
-    flip_a_byte_unseen(local.object_path(blob))
+    flip_a_byte_unseen(local._objects.path(blob))
 
     with (tree / "data/large").open("rb") as reader:
         assert local.verify(release.manifest.ref).objects == (blob,)
@@ -264,7 +264,7 @@ def test_link_to_a_damaged_object_is_removed_from_the_tree_until_it_is_made_agai
 
 def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
     for pack in release.packs:
-        flip_a_byte_unseen(local.object_path(pack), 8)  # a byte of its first frame
+        flip_a_byte_unseen(local._objects.path(pack), 8)  # a byte of its first frame
         assert local.has(pack)
         with pytest.raises(BlobMissingError):
             local.materialise(release.manifest.ref)
@@ -276,7 +276,7 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
 def test_damaged_large_executable_makes_no_tree_and_goes_to_quarantine(local: LocalStore) -> None:
     release = fill(local, sample({"tool": LARGE}, executable={"tool"}))
     (blob,) = release.objects
-    flip_a_byte_unseen(local.object_path(blob))
+    flip_a_byte_unseen(local._objects.path(blob))
     assert local.has(blob)
 
     with pytest.raises(BlobMissingError):
@@ -331,7 +331,7 @@ def test_large_tree_is_put_on_the_disk_by_one_call_where_there_is_one(
 def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalStore) -> None:
     release = fill(local, sample({"a": b"1" * 9000, "b": b"2" * 9000}, compress=False))
     (pack,) = release.packs
-    flip_a_byte_unseen(local.object_path(pack), 5000)
+    flip_a_byte_unseen(local._objects.path(pack), 5000)
     assert local.has(pack)
 
     with pytest.raises(BlobMissingError):

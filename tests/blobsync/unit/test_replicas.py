@@ -88,11 +88,11 @@ def test_board_tells_holders_from_those_who_lack_it_and_those_who_are_silent() -
     store.write(keys.replica("h7/x"), b"no host")
 
     assert board.look(A) == Replicas(A, ("h1", "h3"), ("h2",), ("h4", "h5", "h6"))
-    assert board.holders(B) == {"h1", "h2"}
+    assert board.look(B).holders == ("h1", "h2")
     board.withdraw("h1")
-    assert board.holders(B) == {"h2"}
+    assert board.look(B).holders == ("h2",)
     late = ReplicaBoard(store, now=lambda: NOW + timedelta(seconds=61))
-    assert late.holders(B, timedelta(seconds=60)) == frozenset()
+    assert late.look(B, timedelta(seconds=60)).holders == ()
     assert "h2" in late.look(B, timedelta(seconds=60)).silent
 
 

@@ -73,7 +73,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(connection: Connection) -> bytes:
     connection.ask(b"GET / HTTP/1.1\r\n\r\n", nothing)
     got = b""
-    while connection.left:
+    while connection._left:
         got += connection.take(1 << 20, nothing)
     return got
 
@@ -208,7 +208,7 @@ def test_body_goes_into_a_file_also_what_came_with_the_headers(say: Say, tmp_pat
 
     with (tmp_path / "file").open("w+b") as file:
         at = 7
-        while connection.left:
+        while connection._left:
             at += connection.fill(file.fileno(), at, 100_000, nothing)
         assert os.pread(file.fileno(), 400_000, 7) == body
     connection.close()
@@ -259,7 +259,7 @@ def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
         connection = Connection(Endpoint("127.0.0.1", listening.getsockname()[1], None, 3.0, Limits(10.0, 1)))
         connection.ask(b"GET / HTTP/1.1\r\n\r\n", nothing)
         sizes = []
-        while connection.left:
+        while connection._left:
             sizes.append(connection.fill(file.fileno(), sum(sizes), 1 << 20, nothing))
         connection.close()
         thread.join(10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,20 +12,11 @@ import pytest
 
 from blobsync import (
     BlobSyncConfigError,
-    DiskCondition,
-    DiskState,
     LocalStore,
-    MissingArtifact,
     NoThreadError,
-    Readiness,
-    ReleaseReadiness,
-    ReleaseRef,
-    ReleaseState,
     RetryPolicy,
-    Role,
     Syncer,
     SyncerClosedError,
-    readiness_document,
 )
 from blobsync.listeners import Listeners
 from blobsync.progress import Arrivals, Throttle
@@ -202,66 +192,6 @@ def test_throttle_ends_its_wait_when_told_to_stop() -> None:
 
 def test_throttle_without_a_limit_never_waits() -> None:
     assert Throttle(None, threading.Event()).take(1 << 40) == 0
-
-
-def ref(number: int) -> ReleaseRef:
-    return ReleaseRef(f"p{number}", f"{number:064x}")
-
-
-def lacking(number: int, files: int) -> ReleaseReadiness:
-    missing = tuple(
-        MissingArtifact(
-            f"src/file-{each}.py", Role.CODE, 100, f"{number:032x}{each:032x}", ReleaseState.ABSENT
-        )
-        for each in range(files)
-    )
-    return ReleaseReadiness(ref(number), ReleaseState.ABSENT, missing, 100 * files, "gone " * 500, files)
-
-
-def test_document_says_what_is_missing_and_why_what_is_not_ready_first() -> None:
-    ready = ReleaseReadiness(ref(1), ReleaseState.READY, artifact_count=7)
-    readiness = Readiness(
-        {ref(1): ready, ref(2): lacking(2, 3)}, 900, 4, DiskState(DiskCondition.FULL, "no room")
-    )
-
-    document = json.loads(readiness_document(readiness, max_names=2))
-
-    assert [item["name"] for item in document["releases"]] == ["p2", "p1"]
-    first = document["releases"][0]
-    assert first["missing"] == [
-        {"path": "src/file-0.py", "role": "code", "size_bytes": 100, "state": "absent"},
-        {"path": "src/file-1.py", "role": "code", "size_bytes": 100, "state": "absent"},
-    ]
-    assert (first["missing_count"], first["missing_bytes"], len(first["reason"])) == (3, 300, 300)
-    assert (document["ready"], document["missing_count"], document["quarantined_count"]) == (False, 3, 4)
-    assert document["disk"] == {"condition": "full", "reason": "no room"}
-    assert document["left_out"] == 0
-
-
-def test_document_is_the_same_for_the_same_readiness_in_any_order() -> None:
-    parts = {ref(number): lacking(number, 2) for number in range(5)}
-
-    assert readiness_document(Readiness(parts)) == readiness_document(
-        Readiness(dict(reversed(list(parts.items()))))
-    )
-
-
-@pytest.mark.parametrize("max_bytes", [2 << 10, 5000, 32 << 10])
-def test_document_keeps_its_bound_and_counts_what_it_leaves_out(max_bytes: int) -> None:
-    readiness = Readiness({ref(number): lacking(number, 100) for number in range(200)})
-
-    made = readiness_document(readiness, max_names=10_000, max_bytes=max_bytes)
-
-    document = json.loads(made)
-    assert len(made) <= max_bytes
-    assert document["left_out"] + len(document["releases"]) == 200
-    assert document["left_out"] > 0
-    assert document["missing_count"] == 200 * 100
-
-
-def test_document_with_less_room_than_it_needs_is_refused() -> None:
-    with pytest.raises(ValueError, match="2048"):
-        readiness_document(Readiness(), max_bytes=100)
 
 
 def test_listener_that_fails_does_not_keep_the_news_from_others() -> None:

@@ -27,6 +27,7 @@ from nimbus.engine.decision import Decision
 from nimbus.engine.rules import assign
 from nimbus.engine.state import State
 from tests.nimbus.engine_bench import WORKER
+from tests.nimbus.simulation.engine_laws import busy_on
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 A = TaskName("a")
@@ -151,7 +152,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     state.put_run(ready, now)
 
     decision = assign.open_attempt(state, ready.id, A, NOW)
-    busy, refusals = state.workers.busy(), state.workers.refusals
+    busy, refusals = busy_on(state), state.workers.refusals
     at_big = [run for run in state.runs.values() if run.open_attempts() and run.tasks[A].spec.spark_place]
     capacity = Capacity(
         workers=later,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
 from tests.nimbus.simulation.catalog import POOLS, SPECS
 from tests.nimbus.simulation.laws import Law, hold
+from tests.nimbus.simulation.ledger_alerts import ENDED
 from tests.nimbus.simulation.world import World
 
 CALM_ROUNDS = 250
@@ -83,5 +84,5 @@ def _round(world: World) -> None:
 
 def _is_over(world: World) -> bool:
     found = world.zookeeper.world
-    told = all(alert.state.is_final for alert in found.alerts.values())
+    told = all(alert.state in ENDED for alert in found.alerts.values())
     return told and not (found.commands or found.runs or found.slots or found.orders)

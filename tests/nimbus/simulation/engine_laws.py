@@ -12,7 +12,7 @@ from nimbus.domain.admission import by_rank, held_behind
 from nimbus.domain.child_runs import is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.ids import AttemptId, CommandId, WorkerId
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import Look, looks_of
@@ -128,16 +128,16 @@ def check_indexes(state: State) -> None:
             if about_run(run.id) in state.set_aside:
                 continue
             queued = subject in state.ready or about_rendering(*subject) in state.rendering
-            timed = state.agenda.is_timed(about_task(*subject))
+            timed = is_timed(state, about_task(*subject))
             if task.spec.children is not None:
                 queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.set_aside
-                timed |= state.agenda.is_timed(about_children(*subject))  # the clock went back
+                timed |= is_timed(state, about_children(*subject))  # the clock went back
             ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
             hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
     hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
-    busy = state.workers.busy()
+    busy = busy_on(state)
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
     free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)
     hold(Law.INDEXES, list(state.workers.free) == free, "free:", free)
@@ -194,12 +194,22 @@ def _check_lines(state: State) -> None:
             lines[pipeline][key] = None
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None
-    listed = state.lines.listed()
+    listed = {name: list(line) for name, line in state.lines._lines.items()}
     hold(Law.INDEXES, {key: set(line) for key, line in lines.items()} == _sets(listed), "lines")
     late = {key.command for key, found in state.built.items() if found.result is None}
     for key, line in lines.items():
         if late.isdisjoint(line):
             hold(Law.INDEXES, list(line) == listed[key], "line", key)
+
+
+def is_timed(state: State, subject: Subject) -> bool:
+    """True when the subject has a timer."""
+    return subject in state.agenda._at or subject in state.agenda._after
+
+
+def busy_on(state: State) -> dict[WorkerId, int]:
+    """Number of open attempts of each worker that has any."""
+    return {worker: len(attempts) for worker, attempts in state.workers._open_on.items() if attempts}
 
 
 def _sets(listed: dict[str, list[CommandId]]) -> dict[str, set[CommandId]]:
@@ -211,7 +221,7 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
         if subject.owner in state.set_aside:
             continue
         answer = ask(state, subject, now)
-        if subject.kind == "attempt" and state.agenda.is_timed(subject):
+        if subject.kind == "attempt" and is_timed(state, subject):
             continue  # a grace that began before the wall clock stepped ends by elapsed time
         if subject.kind == "task" and _all_back_off(state, now):
             continue  # because the wall clock stepped back: the next check of the workers computes it again
@@ -220,7 +230,7 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
             continue
         hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
         if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
-            hold(Law.NOTHING_FORGOTTEN, state.agenda.is_timed(subject), subject, "has no timer for", answer)
+            hold(Law.NOTHING_FORGOTTEN, is_timed(state, subject), subject, "has no timer for", answer)
 
 
 def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:

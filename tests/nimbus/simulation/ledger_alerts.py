@@ -13,6 +13,9 @@ from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.simulation.laws import Law, hold
 
+ENDED = (AlertState.SENT, AlertState.NOT_DELIVERED)
+"""States after which no more tries are made."""
+
 
 class AlertLaws:
     """See the module."""
@@ -36,7 +39,7 @@ class AlertLaws:
                 hold(Law.ALERT_SENT, accepted, alert.id, "is marked as sent")
                 self.kept[alert.id] = alert
             case w.RemoveAlert(alert_id):
-                hold(Law.ALERT_SENT, self.kept.pop(alert_id).state.is_final, alert_id, "is removed")
+                hold(Law.ALERT_SENT, self.kept.pop(alert_id).state in ENDED, alert_id, "is removed")
             case _:
                 pass
 

@@ -36,6 +36,7 @@ from nimbus.engine.rules.archive import retire_run
 from nimbus.engine.rules.children import is_awaited
 from tests.nimbus.children_stage import CHILD, LOAD, NOW, PARENT, Stage, parent, starting
 from tests.nimbus.definitions import digest_of
+from tests.nimbus.simulation.engine_laws import is_timed
 
 FAN = TaskName("fan")
 THREE = starting(for_each={"region": ("eu", "us", "asia")})
@@ -154,11 +155,11 @@ def test_task_that_will_not_run_again_keeps_no_timer_of_a_clock_that_went_back()
     stage.state.wake(stage.instant())
     stage.now -= timedelta(hours=1)
     stage.decide()
-    assert stage.state.agenda.is_timed(about_children(RunId("r"), FAN))
+    assert is_timed(stage.state, about_children(RunId("r"), FAN))
 
     stage.ask(PauseRun(run_id=RunId("r")))
 
-    assert not stage.state.agenda.is_timed(about_children(RunId("r"), FAN))
+    assert not is_timed(stage.state, about_children(RunId("r"), FAN))
     stage.ask(ResumeRun(run_id=RunId("r")))
     stage.now += timedelta(hours=1)
     stage.decide()

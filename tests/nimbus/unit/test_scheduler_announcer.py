@@ -93,7 +93,7 @@ def test_what_is_verified_is_said_and_what_only_comes_is_not(world: World, event
     world.states = {A: ReleaseState.READY, B: ReleaseState.SYNCING}
     world.announcer.start()
 
-    eventually(lambda: world.board.holders(A) == {"s1"})
+    eventually(lambda: world.board.look(A).holders == ("s1",))
 
     assert world.board.look(B).lacking == ("s1",)
 
@@ -102,9 +102,9 @@ def test_change_is_said_soon_in_both_directions(world: World, eventually: Eventu
     world.announcer.start()
     eventually(lambda: world.board.look(A).lacking == ("s1",))
     world.set(a=ReleaseState.READY)
-    eventually(lambda: world.board.holders(A) == {"s1"})
+    eventually(lambda: world.board.look(A).holders == ("s1",))
     world.set(a=ReleaseState.CORRUPT)
-    eventually(lambda: world.board.holders(A) == frozenset())
+    eventually(lambda: world.board.look(A).holders == ())
 
 
 def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Eventually) -> None:
@@ -116,7 +116,7 @@ def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Event
         eventually(lambda looks=looks: world.looks > looks)
     assert world.board.said == 1
     world.set(a=ReleaseState.READY)
-    eventually(lambda: world.board.holders(A) == {"s1"})
+    eventually(lambda: world.board.look(A).holders == ("s1",))
     assert world.board.said == 2
 
     world.passes(121)
@@ -133,7 +133,7 @@ def test_bucket_that_is_away_is_tried_again_when_the_pause_is_over(
     world.set(a=ReleaseState.READY)  # not before the end of the pause, for any changes
 
     world.passes(31)
-    eventually(lambda: world.board.holders(A) == {"s1"})
+    eventually(lambda: world.board.look(A).holders == ("s1",))
 
 
 def test_record_is_taken_back_at_the_end(world: World, eventually: Eventually) -> None:
@@ -175,7 +175,7 @@ def test_more_releases_than_a_record_may_name_are_cut(world: World, eventually: 
     world.states = {f"{number:064x}": ReleaseState.READY for number in range(MOST_NAMED + 1)}
     world.announcer.start()
 
-    eventually(lambda: world.board.holders(f"{0:064x}") == {"s1"})
+    eventually(lambda: world.board.look(f"{0:064x}").holders == ("s1",))
 
     assert world.board.look(f"{MOST_NAMED:064x}").lacking == ("s1",)
 
