@@ -44,6 +44,7 @@ def test_simulated_clusters_meet_every_outcome_and_do_work_all_the_same(tally: T
     assert [what for what in outcomes if not tally.met[what]] == []
     assert tally.met["leaderships"] > 2 * len(SEEDS)
     assert tally.met["runs"] > 4 * len(SEEDS)
+    assert tally.met["leaders at rest"] > 8 * len(SEEDS)
     assert tally.met["raised schemas"] > len(SEEDS) / 4
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 def check(scheduler: Scheduler) -> None:
     """Check a leader that has read everything, decided everything, and waits."""
     reign, ledger = scheduler.engine.reign, scheduler.world.ledger
+    scheduler.world.rests += 1
     state, now_s = reign.state, scheduler.clock.elapsed_s()
     young = {attempt for attempt, grown_s in reign._young.items() if grown_s > now_s}
     hold(

@@ -44,6 +44,7 @@ class Tally:
         self.met["rewound"] += ledger.schedules.rewound
         self.met["queued again"] += len(ledger.runs.queued_again)
         self.met["raised schemas"] += outcome.world.zookeeper.world.schema == NEWEST_SCHEMA
+        self.met["leaders at rest"] += outcome.world.rests
         self.met["runs"] += len(ledger.runs.all)
         self.met["child runs"] += len(ledger.children.created)
         self.met["refusals in history"] += len(outcome.world.storage.refusals)

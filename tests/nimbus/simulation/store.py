@@ -12,7 +12,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, CommandId, WorkerId
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import LoadedPart, Pruned, StoreUnavailableError
+from nimbus.ports import CatalogPart, LoadedPart, Pruned, StoreUnavailableError
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore, DictTransaction
 from tests.nimbus.dict_store import DictCalls, DictSession
 from tests.nimbus.simulation.laws import Law, hold
@@ -70,8 +70,10 @@ class FaultyStore(DictLeaderStore):
 
     def load(self) -> Iterator[LoadedPart]:
         """Read everything, piece by piece."""
-        yield from super().load()
-        self.doubtful = False
+        for part in super().load():
+            if isinstance(part, CatalogPart):  # the last one
+                self.doubtful = False
+            yield part
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""

@@ -90,6 +90,8 @@ class World:
         ]
         self.act: Callable[[], None] = lambda: None
         """Causes one random event; set by the current phase, storm or calm."""
+        self.rests = 0
+        """How often a leader at rest was compared with the store."""
         self.services: ApiServices | None = None
         """Those of `explained`, once it was used."""
         self._pids = 0
