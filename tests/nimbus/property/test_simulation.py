@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,9 @@ def test_broken_law_is_told_with_its_seed_its_step_and_the_last_steps() -> None:
 
 def test_simulation_finds_most_built_in_faults_within_a_few_seeds() -> None:
     """`make simulate` finds all of them, with more seeds."""
-    found = [name for name in MUTANTS if find(name, 8) is not None]
+    found = islice((name for name in MUTANTS if find(name, 8) is not None), 18)
 
-    assert len(found) >= 18
+    assert len(list(found)) == 18
 
 
 def test_built_in_fault_that_only_raises_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,12 +42,11 @@ def check(scheduler: Scheduler) -> None:
     under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
     if under_way or not scheduler.engine._inbox.empty():
         return
-    registration = leading(state, scheduler.clock)
+    world.leading = leading(state, scheduler.clock)
     if world.services is None:
         cluster, timings = world.zookeeper.cluster, state.policy.timings
-        world.services = services_over(cluster, scheduler.clock, lambda: None, MAX_RUNNING, timings)
+        world.services = services_over(cluster, scheduler.clock, lambda: world.leading, MAX_RUNNING, timings)
     services = replace(world.services, clock=scheduler.clock)
-    services.reader.leader = lambda: registration
     around, found = surroundings(services), world.zookeeper.world
     for run in state.runs.values():
         _check_run(scheduler, run, around)

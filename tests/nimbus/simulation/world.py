@@ -94,6 +94,8 @@ class World:
         """How often a leader at rest was compared with the store."""
         self.services: ApiServices | None = None
         """Those of `explained`, once it was used."""
+        self.leading: SchedulerInfo | None = None
+        """The registration of the leader that `explained` looks at."""
         self._pids = 0
         self._depth = 0
 
