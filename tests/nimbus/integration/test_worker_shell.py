@@ -97,6 +97,7 @@ def test_task_finds_all_that_it_may_know_in_its_environment(bench: Bench) -> Non
         "NIMBUS_RESULT": str(bench.folder().result_file),
         "NIMBUS_RUN_ID": "run1",
         "NIMBUS_TASK": "task",
+        "NIMBUS_TZ": "UTC",
     }
 
 
