@@ -81,9 +81,11 @@ def make_elector(kind: str, setup: ElectorSetup) -> Elector:
             )
         case _ if ":" in kind:
             return _own(kind, setup)
-    raise ElectionConfigError(
-        f"elector {kind!r} is not known; give zookeeper, single, or dotted.path:factory for one of your own"
-    )
+        case _:
+            raise ElectionConfigError(
+                f"elector {kind!r} is not known; give zookeeper, single, or dotted.path:factory for one of "
+                f"your own"
+            )
 
 
 def _own(kind: str, setup: ElectorSetup) -> Elector:

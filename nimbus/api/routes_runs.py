@@ -169,7 +169,8 @@ def run_place(key: Key | None) -> RunPlace | None:
             return None
         case (int(seconds), str(name)):
             return RunPlace(seconds, name)
-    raise unknown_cursor()
+        case _:
+            raise unknown_cursor()
 
 
 def _kept(

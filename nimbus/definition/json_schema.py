@@ -78,6 +78,8 @@ def _texts(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
         match field, text:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(said))):
                 yield name, inspect.cleandoc(said).replace("\n", " ")
+            case _:
+                pass
 
 
 def _default(field: FieldInfo, said: dict[str, Any]) -> Any:

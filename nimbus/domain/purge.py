@@ -134,5 +134,5 @@ def losing(what: PurgeRuns, kept: Kept | None) -> tuple[Part, ...]:
             return parts_of(what)
         case Kept.REUSED if Part.LOGS in what.parts:
             return (Part.LOGS,)
-        case _:
+        case Kept.REUSED | Kept.LIVE:
             return ()

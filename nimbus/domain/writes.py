@@ -230,6 +230,16 @@ class RemoveHealth:
     pipeline: PipelineName
 
 
+ClusterWrite = (
+    PutIntervals
+    | PutBackfill
+    | RemoveBackfill
+    | PutAbdication
+    | CreateTerm
+    | PutTerm
+    | PutSettings
+    | RaiseSchema
+)
 AlertWrite = CreateAlert | PutAlert | RemoveAlert | PutHealth | RemoveHealth
 
 Write = (
@@ -239,15 +249,7 @@ Write = (
     | CreatePipeline
     | PutPipeline
     | RemovePipelineRecord
-    | PutIntervals
-    | PutBackfill
-    | RemoveBackfill
     | ConsumeCommand
-    | PutAbdication
-    | PutSettings
-    | CreateTerm
-    | PutTerm
-    | RaiseSchema
     | CreateAttempt
     | RemoveAttempt
     | Assign
@@ -255,5 +257,6 @@ Write = (
     | WriteClaim
     | WriteEnd
     | RequestStop
+    | ClusterWrite
     | AlertWrite
 )

@@ -155,7 +155,22 @@ class Engine:
                     self._quarantined = quarantined
                 case n.Revoked(heard=heard):
                     heard()
-                case _:  # news for a reign that is over
+                case (  # for a reign that is over
+                    n.CommandsChanged()
+                    | n.WorkersChanged()
+                    | n.AttemptChanged()
+                    | n.ReleasePrepared()
+                    | n.RunBuilt()
+                    | n.BuildingFailed()
+                    | n.TaskRendered()
+                    | n.RenderingFailed()
+                    | n.DataSeen()
+                    | n.RunArchived()
+                    | n.OutcomesArchived()
+                    | n.TermsArchived()
+                    | n.PurgeStored()
+                    | n.AlertTried()
+                ):
                     continue
 
     def collect(self, timeout_s: float | None) -> tuple[n.News, ...]:
@@ -293,7 +308,23 @@ class Engine:
                     heard()
                 case n.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
-                case _:
+                case (  # the reign hears them
+                    n.Elected()
+                    | n.CommandsChanged()
+                    | n.WorkersChanged()
+                    | n.AttemptChanged()
+                    | n.ReleasePrepared()
+                    | n.RunBuilt()
+                    | n.BuildingFailed()
+                    | n.TaskRendered()
+                    | n.RenderingFailed()
+                    | n.DataSeen()
+                    | n.RunArchived()
+                    | n.OutcomesArchived()
+                    | n.TermsArchived()
+                    | n.PurgeStored()
+                    | n.AlertTried()
+                ):
                     continue
         return None
 

@@ -233,11 +233,8 @@ class Reign:
             match news:
                 case n.ReleasePrepared(release, result):
                     self.state.release_prepared(release, result)
-                case n.RunBuilt(subject, built):
-                    self.state.run_built(subject, built)
-                case n.BuildingFailed(subject, draft, error) if subject in self.state.building:
-                    self.state.run_built(subject, Built(draft, None))
-                    self._set_aside(subject, error)
+                case n.RunBuilt() | n.BuildingFailed():
+                    self._hear_of_building(news)
                 case n.TaskRendered() | n.RenderingFailed():
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
@@ -248,8 +245,24 @@ class Reign:
                     self.state.alert_tried(claim, failure)
                 case n.QuarantineChanged(quarantined):
                     self.state.put_quarantine(quarantined)
-                case _:
+                case (  # see `look` and `Engine.steps`
+                    n.CommandsChanged()
+                    | n.WorkersChanged()
+                    | n.AttemptChanged()
+                    | n.Elected()
+                    | n.Revoked()
+                    | n.StopAsked()
+                ):
                     continue
+
+    def _hear_of_building(self, news: n.RunBuilt | n.BuildingFailed) -> None:
+        match news:
+            case n.RunBuilt(subject, built):
+                self.state.run_built(subject, built)
+            case n.BuildingFailed(subject, draft, error):
+                if subject in self.state.building:
+                    self.state.run_built(subject, Built(draft, None))
+                    self._set_aside(subject, error)
 
     def _hear_of_history(
         self, news: n.RunArchived | n.OutcomesArchived | n.TermsArchived | n.PurgeStored
@@ -478,7 +491,7 @@ class Reign:
     def _read_again(self, write: w.Write) -> None:
         """Read again the record of a refused write."""
         match write:
-            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth():
+            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
                 self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
             case w.CreateRun(run) | w.PutRun(run, _):
                 self._read_run(run.id)
@@ -493,8 +506,20 @@ class Reign:
             case w.ConsumeCommand(outcome):
                 self.state.drop_command(outcome.command)
                 self._read_commands()
-            case _:
-                pass
+            case (
+                w.PutAbdication()
+                | w.PutSettings()
+                | w.RaiseSchema()
+                | w.RemoveRun()
+                | w.CreateAttempt()
+                | w.RemoveAttempt()
+                | w.Assign()
+                | w.Unassign()
+                | w.WriteClaim()
+                | w.WriteEnd()
+                | w.RequestStop()
+            ):
+                pass  # nobody else writes these, or they are read with the run of the subject
 
     def _read_run(self, run_id: RunId) -> None:
         run = self._store.read_run(run_id)
@@ -633,7 +658,7 @@ class Reign:
         self.state.set_aside.clear()
         for subject in subjects:
             match subject.kind:
-                case "pipeline":
+                case "pipeline" | "deadline":
                     self._read_pipeline(subject.pipeline)
                 case "backfill":
                     self._read_backfill(subject.backfill)
@@ -641,8 +666,22 @@ class Reign:
                     self.state.line_up(subject.command)
                 case "term" | "abdication" | "schema" | "alert":
                     self.state.agenda.add(subject)
-                case _:
+                case (
+                    "run"
+                    | "child"
+                    | "children"
+                    | "attempt"
+                    | "finished"
+                    | "late"
+                    | "overdue"
+                    | "queue"
+                    | "rendering"
+                    | "task"
+                    | "wait"
+                ):
                     self._read_run(subject.run)
+                case "worker":
+                    pass  # its rule cannot fail
 
     def idle_s(self) -> float | None:
         """Seconds until there is work without news; None: only news bring work."""

@@ -242,7 +242,7 @@ class RunPurge:
                 self._purges.delete_history(noted)
                 self._metrics.deleted("history", 1, 0)
                 return
-            case _ if self._purges.is_done(noted, part):
+            case Part.LOGS | Part.OUTPUTS if self._purges.is_done(noted, part):
                 return
             case Part.LOGS:
                 deleted = partial(self._metrics.deleted, "logs")

@@ -84,8 +84,10 @@ def _forked(request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, An
             work = partial(_be_executor, ExecutorFolder(folder), request["tag"], *descriptors)
         case "waiting":
             work = partial(warm_runner.begin, folder, descriptors[0], request["command"])
-        case _:
+        case "runner":
             work = partial(_be_runner, AttemptFolder(folder), request["tag"], *descriptors)
+        case kind:
+            raise ValueError(f"a request to fork {kind!r}, which is not known")
     try:
         pid = forked.fork(work)
     except OSError as exc:

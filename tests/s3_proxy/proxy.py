@@ -270,6 +270,8 @@ class FaultProxy:
                 return False
             case Stall():
                 await asyncio.Event().wait()  # until the proxy stops
+            case _:
+                pass  # has done its part
         return True
 
     async def _send_body(

@@ -84,7 +84,7 @@ class LatchCore:
                 return place
             case m.Claiming() | m.Holding():
                 return m.Place(0)
-            case _:
+            case m.Latent() | m.Joining() | m.Suspended() | m.Withdrawing() | m.Closed():
                 return None
 
     # --- called by the driver ---------------------------------------------------------------------

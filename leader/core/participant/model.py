@@ -122,7 +122,14 @@ def _in_line(latch: latch_m.State | None) -> Phase:
             return Phase.QUEUED
         case latch_m.Claiming() | latch_m.Holding():
             return Phase.ELECTED
-        case _:
+        case (
+            None
+            | latch_m.Latent()
+            | latch_m.Joining()
+            | latch_m.Suspended()
+            | latch_m.Withdrawing()
+            | latch_m.Closed()
+        ):
             return Phase.WAITING
 
 

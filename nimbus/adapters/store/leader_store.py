@@ -245,7 +245,7 @@ class TreeLeaderStore:
                         transaction.create(path, data)
                     case "set":
                         transaction.set_data(path, data)
-                    case _:
+                    case "delete":
                         transaction.delete(path)
 
         what = ", ".join(path for _, path, _ in operations)

@@ -93,8 +93,10 @@ def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
             paused = backfill.paused(command.reason)
             said = f"backfill {backfill.id} is paused: it starts nothing; its runs under way go on"
             return said, (PutBackfill(paused, backfill),)
-        case _:
+        case BackfillState.CANCELLED:
             return _cancelled(state, backfill, command.reason, now)
+        case BackfillState.FINISHED:
+            raise ValueError(f"backfill {backfill.id} cannot be steered to {command.to}")
 
 
 def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Changed:

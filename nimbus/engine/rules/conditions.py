@@ -6,21 +6,32 @@ from typing import NamedTuple
 
 from nimbus.domain import revisions
 from nimbus.domain.commands import (
+    Abdicate,
     ActivatePipeline,
     Command,
+    CordonWorker,
+    CreateBackfill,
     CreateToken,
+    DecideApproval,
+    MarkTask,
     PausePipeline,
+    PauseRun,
     PublishRelease,
+    PurgeRuns,
     QueuedCommand,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
+    ResumeRun,
     RevokeToken,
     RewindSchedule,
     SetOwner,
     SetPool,
     SetVariable,
+    StartRun,
     SteerBackfill,
+    StopRun,
+    UncordonWorker,
     Unreadable,
 )
 from nimbus.domain.errors import RefusedError
@@ -83,5 +94,18 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
         case CreateToken(id=token_id) | RevokeToken(id=token_id):
             token = settings.tokens.get(token_id)
             return Target(f"token {token_id}", None if token is None else revisions.of_token(token))
-        case _:
+        case (
+            StartRun()
+            | StopRun()
+            | PauseRun()
+            | ResumeRun()
+            | MarkTask()
+            | DecideApproval()
+            | CreateBackfill()
+            | PurgeRuns()
+            | Abdicate()
+            | CordonWorker()
+            | UncordonWorker()
+            | Unreadable()
+        ):
             return Target(f"record that {command.type} is about", None)

@@ -35,7 +35,7 @@ def late_words(run: Run, what: Lateness) -> str:
             return f"run {run.id} will be late: {why}"
         case Lateness.EXPECT if run.expect is not None:
             why = f"it has not ended {format_duration(run.expect)} after it was asked for (expect)"
-        case _:
+        case Lateness.WARN_AFTER | Lateness.EXPECT | Lateness.EXPECT_SOON:
             why = what.value
     return f"run {run.id} is late: {why}"
 

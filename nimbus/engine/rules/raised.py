@@ -157,8 +157,6 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
     more: list[w.Write] = []
     for write in decision.writes:
         match write:
-            case w.CreateAttempt() | w.Assign() | w.Unassign():
-                continue
             case w.PutRun(run, before):
                 raised.run(before, run)
             case w.CreateRun(run):
@@ -170,7 +168,31 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 raised.fires(write, started=started)
             case w.RemovePipelineRecord(record) if record.name in state.health:
                 more.append(w.RemoveHealth(record.name))
-            case _:
+            case (
+                w.CreatePipeline()
+                | w.RemovePipelineRecord()
+                | w.PutIntervals()
+                | w.PutBackfill()
+                | w.RemoveBackfill()
+                | w.RemoveRun()
+                | w.ConsumeCommand()
+                | w.PutAbdication()
+                | w.PutSettings()
+                | w.CreateTerm()
+                | w.PutTerm()
+                | w.RaiseSchema()
+                | w.CreateAttempt()
+                | w.RemoveAttempt()
+                | w.Assign()
+                | w.Unassign()
+                | w.WriteClaim()
+                | w.WriteEnd()
+                | w.RequestStop()
+                | w.CreateAlert()
+                | w.PutAlert()
+                | w.RemoveAlert()
+                | w.RemoveHealth()
+            ):
                 continue
     more += raised.writes()
     return replace(decision, writes=(*decision.writes, *more)) if more else decision

@@ -71,7 +71,14 @@ class State(Runs, Alerts, Terms):
 
     def _apply_write(self, write: w.Write, now: Instant) -> None:
         match write:
-            case w.CreateAttempt() | w.Assign() | w.Unassign():
+            case (
+                w.CreateAttempt()
+                | w.Assign()
+                | w.Unassign()
+                | w.WriteClaim()
+                | w.WriteEnd()
+                | w.RequestStop()
+            ):
                 pass  # their consequences are in the run's record
             case w.PutRun(run, _) | w.CreateRun(run):
                 self.put_run(run, now)
@@ -85,10 +92,21 @@ class State(Runs, Alerts, Terms):
                 self.forget_pipeline(record.name)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
-            case _:
+            case (
+                w.PutIntervals()
+                | w.PutBackfill()
+                | w.RemoveBackfill()
+                | w.PutAbdication()
+                | w.CreateTerm()
+                | w.PutTerm()
+                | w.PutSettings()
+                | w.RaiseSchema()
+            ):
                 self._apply_of_cluster(write, now)
+            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+                self._apply_alert(write)
 
-    def _apply_of_cluster(self, write: w.Write, now: Instant) -> None:
+    def _apply_of_cluster(self, write: w.ClusterWrite, now: Instant) -> None:
         match write:
             case w.PutIntervals(pipeline, index, _):
                 self.put_intervals(pipeline, index)
@@ -106,8 +124,6 @@ class State(Runs, Alerts, Terms):
                 self.put_settings(settings, now)
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
-            case _:
-                self._apply_alert(write)
 
     def keep_from(self, before: State) -> None:
         """Copy from `before` what ZooKeeper does not have, before everything is read again."""

@@ -14,7 +14,7 @@ from nimbus.engine.state.catalog import Catalog
 class Alerts(Catalog):
     """Alerts that are waiting, being sent or ended, and health."""
 
-    def _apply_alert(self, write: w.Write) -> None:
+    def _apply_alert(self, write: w.AlertWrite) -> None:
         match write:
             case w.CreateAlert(alert) | w.PutAlert(alert):
                 self.put_alert(alert)
@@ -25,8 +25,6 @@ class Alerts(Catalog):
                 self._look_at_deadline(health.name)
             case w.RemoveHealth(name):
                 self.health.pop(name, None)
-            case _:
-                pass  # slots: their consequences are in the run's record
 
     def put_alerts(self, alerts: Iterable[Alert], health: Iterable[PipelineHealth]) -> None:
         """Replace all alerts and health records by those that were read."""

@@ -186,3 +186,5 @@ class EngineRole:
                 self._builder.submit(self._build, effect)
             case ResignLeadership(reason):
                 self.election.abdicate(reason)
+            case _:
+                pass  # not measured

@@ -156,6 +156,8 @@ class MemoryRole:
                 self._engine.tell(RunArchived(run))
             case BuildRun():
                 self._engine.tell(run_built(effect, {self._digest: self._spec}))
+            case _:
+                pass  # not measured
 
     # Called by the main thread.
 

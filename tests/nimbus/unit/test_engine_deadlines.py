@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +14,9 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.task_run import Outcome
+from nimbus.engine.agenda import about_deadline
+from nimbus.engine.reign import TIDY_EVERY_S
+from nimbus.engine.rules import deadlines
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW
 from tests.nimbus.unit.test_engine_alerts import TOLD, AlertBench
@@ -92,6 +96,17 @@ def test_deadline_is_missed_when_nobody_led_then() -> None:
     bench = bench_of()
 
     assert later(bench, 7, epoch=3) == [MISSED]
+
+
+def test_deadline_is_watched_again_when_its_rule_has_failed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as failing:
+        failing.setattr(deadlines, "watch_deadline", Mock(side_effect=ValueError))
+        bench = bench_of(state=PipelineState.PAUSED)  # nothing else writes its record
+    assert about_deadline(NAME) in bench.reign.state.set_aside
+
+    bench.clocks.pass_s(TIDY_EVERY_S)
+    bench.reign.tend()
+    assert later(bench, 4) == [MISSED]
 
 
 def test_deadline_before_the_activation_is_nobodys() -> None:
