@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -10,10 +12,13 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from nimbus.api.certificate_dates import expires_at
 from nimbus.domain.errors import NimbusError
 
 _log = structlog.stdlib.get_logger(__name__)
+
+_PEM = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17
+"""DER tags."""
 
 
 class CertificateError(NimbusError):
@@ -57,7 +62,7 @@ class ReloadingTls:
         try:
             self._seen = self._stamp()
             self.context, self._current = self._loaded(), self._loaded()
-            self._expires(expires_at(certificate))
+            self._expires(_expiry_of(certificate))
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
             raise CertificateError(
                 f"api.tls: {certificate} and {key} cannot be used ({exc}); both must be PEM, the key the "
@@ -93,7 +98,7 @@ class ReloadingTls:
             seen = self._stamp()
             if seen == self._seen:
                 return
-            loaded, expiry = self._loaded(), expires_at(self._certificate)
+            loaded, expiry = self._loaded(), _expiry_of(self._certificate)
             verify(loaded, self._certificate)
         except (OSError, ValueError) as exc:
             self._reloads.labels("refused").inc()
@@ -148,3 +153,40 @@ def verify(server: ssl.SSLContext, certificate: Path, host: str | None = None) -
 def in_words(error: BaseException) -> str:
     """The reason of a failed verification, without OpenSSL's codes."""
     return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+
+
+def _expiry_of(file: Path) -> datetime:
+    """The earliest expiry of the certificates in a PEM file. `ssl` does not report ours.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: the file contains no certificate.
+    """
+    return min(_not_after(base64.b64decode(text)) for text in _PEM.findall(file.read_bytes()))
+
+
+def _not_after(der: bytes) -> datetime:
+    """`notAfter` of a certificate. Source: RFC 5280, section 4.1."""
+    _, at, _ = _value(der, 0)  # Certificate
+    _, at, _ = _value(der, at)  # its TBSCertificate
+    tag, _, after = _value(der, at)
+    if tag == _VERSION:
+        at = after
+    for _ in ("serialNumber", "signature", "issuer"):
+        *_, at = _value(der, at)
+    _, at, _ = _value(der, at)  # Validity
+    *_, at = _value(der, at)  # behind notBefore
+    tag, at, end = _value(der, at)
+    text = der[at:end].decode("ascii")
+    if tag == _UTC_TIME:  # two digits of the year: 1950 to 2049
+        text = ("19" if text >= "5" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def _value(der: bytes, at: int) -> tuple[int, int, int]:
+    """The tag at an offset, and the begin and end of its value."""
+    tag, size, begin = der[at], der[at + 1], at + 2
+    if size & 0x80:  # the low bits are the number of bytes of the size
+        begin += size & 0x7F
+        size = int.from_bytes(der[at + 2 : begin])
+    return tag, begin, begin + size

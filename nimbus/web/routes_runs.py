@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from shlex import quote
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -27,7 +29,6 @@ from nimbus.web import gantt, graph
 from nimbus.web.comparison import compare
 from nimbus.web.filters import PipelineFilter, none_if_empty
 from nimbus.web.pages import Pages, segment
-from nimbus.web.start_command import start_command
 
 MOST_EVENTS = 300
 """Limit of events on a page, unless all are requested."""
@@ -109,7 +110,7 @@ def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
         "rows": [task for task in model.tasks if asked.state in (None, task.state)],
         "failures": failed[:_SHOWN_FAILURES],
         "more_failures": len(failed[_SHOWN_FAILURES:]),
-        "start": start_command(model),
+        "start": _start_command(model),
     }
 
 
@@ -155,3 +156,15 @@ def _panel(
             return {"earlier": earlier, "comparison": earlier and compare(run, earlier)}
         case "parameters":
             return {}
+
+
+def _start_command(run: RunModel) -> str:
+    """`nimbus run start` with the values of a run, for a shell."""
+    words = ["nimbus run start", quote(run.pipeline)]
+    if run.parameters:
+        words.append(f"--params {quote(json.dumps(dict(run.parameters), ensure_ascii=False))}")
+    words.append(f"--logical-date {run.logical_date.isoformat()}")
+    if run.data_interval is not None:
+        start, end = run.data_interval.start, run.data_interval.end
+        words.append(f"--data-interval {start.isoformat()} {end.isoformat()}")
+    return " ".join(words)

@@ -22,8 +22,8 @@ from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.purge_parts import Part as Purged
 from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 from nimbus.task import fence_token
-from nimbus.web.attempts import reasons
 from nimbus.web.log_pieces import WINDOW_BYTES, line_start, pieces, search
 from nimbus.web.pages import Pages, segment
 
@@ -61,7 +61,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "base": f"/ui/runs/{segment(run_id)}",
             "children": children[:_CHILDREN],
             "more_children": len(children[_CHILDREN:]),
-            "why_attempt": reasons(one),
+            "why_attempt": _reasons(one),
             **_attempt(services, run, shown, log),
             "needed_by": sorted(run.tasks.dependents(TaskName(task))),
             "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),
@@ -141,3 +141,20 @@ def _log(
         "earlier": max(0, start - part.most),
         "read": read,
     }
+
+
+def _reasons(task: TaskRun) -> dict[int, str]:
+    """Why each attempt was opened, by its number, derived from the attempts before it."""
+    found: dict[int, str] = {}
+    used = 0
+    for before, attempt in zip((None, *task.attempts), task.attempts, strict=False):
+        if before is None:
+            found[attempt.number] = "the first" if attempt.number == 1 else ""
+            continue
+        ended = f"attempt {before.number} ended as {before.ending.replace('_', ' ')}"
+        if before.outcome is not None and before.outcome.is_infrastructure:
+            found[attempt.number] = f"{ended}: uses up no retry"
+        else:
+            used += 1
+            found[attempt.number] = f"{ended}: retry {used} of {task.spec.retries.limit}"
+    return found
