@@ -14,10 +14,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
-from nimbus.localstack.ensemble import Ensemble, EnsembleServer
 from nimbus.localstack.errors import LocalStackError
 from nimbus.localstack.process import ManagedProcess
 from tests.fault_proxy.proxy import FaultProxy
+from tests.leader.zookeeper_ensemble import Ensemble, EnsembleServer
 
 Eventually = Callable[..., None]
 
