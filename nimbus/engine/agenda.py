@@ -238,6 +238,8 @@ class Agenda:
     """Subjects to decide now, oldest first within a kind, and subjects with a timer."""
 
     def __init__(self) -> None:
+        self.set_aside: dict[Subject, str] = {}
+        """Subjects that are left out for a while because a decision failed, with the error."""
         self._queues: defaultdict[Kind, OrderedDict[Subject, None]] = defaultdict(OrderedDict)
         """Queues by kind. Empty ones are removed, so that `first` is cheap when there is little."""
         self._at: Timers[datetime] = Timers()

@@ -264,9 +264,9 @@ class Engine:
             return 0.0
         self._report(reign)
         self._note_recovery()
-        self._note_refusals(reign.state.workers.refusals)
-        if reign.state.looks.changed:  # published with the next report, because looks may be many
-            self.status = replace(self.status, looks=reign.state.looks.report())
+        self._note_refusals(reign.state.attempts.workers.refusals)
+        if reign.state.tasks.looks.changed:  # published with the next report, because looks may be many
+            self.status = replace(self.status, looks=reign.state.tasks.looks.report())
         self._count(reign)
         reign.tend()
         if reign.has_more():
@@ -330,7 +330,7 @@ class Engine:
 
     def _note_asked_end(self, reign: Reign, reason: str) -> None:
         """Record a requested end of a term. The successor closes a term whose leadership was lost."""
-        asked = reign.state.abdication
+        asked = reign.state.leadership.abdication
         cause = asked_for(asked, reign.state.epoch, self._clock.now())
         if asked is not None and cause is not None:
             self._note_end(reign, cause, reason=asked.reason, by=asked.by)

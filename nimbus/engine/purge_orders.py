@@ -6,43 +6,11 @@ before the answer, its successor stores the order again, which changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId
 from nimbus.domain.purge import Kept, PurgeOrder, fate_of
 from nimbus.domain.purge_parts import Part
-from nimbus.engine.refusal import Refusal
 from nimbus.ports import History
-
-
-class PurgeOrders:
-    """Commands whose orders are being stored, or are stored."""
-
-    def __init__(self) -> None:
-        self.storing: set[CommandId] = set()
-        self.answers: dict[CommandId, Refusal | None] = {}
-        """Results of storing; None: the order is stored."""
-
-    def stored(self, command: CommandId, answer: Refusal | None) -> bool:
-        """Record that an order is stored or refused. False: this leader does not wait for it."""
-        if command not in self.storing:
-            return False
-        self.storing.discard(command)
-        self.answers[command] = answer
-        return True
-
-    def forget(self, command: CommandId) -> None:
-        """Remove a command that is answered."""
-        self.storing.discard(command)
-        self.answers.pop(command, None)
-
-    def only(self, waiting: Collection[CommandId]) -> PurgeOrders:
-        """A copy with only the commands in `waiting`."""
-        kept = PurgeOrders()
-        kept.storing = {command for command in self.storing if command in waiting}
-        kept.answers = {key: answer for key, answer in self.answers.items() if key in waiting}
-        return kept
 
 
 def store_order(history: History, command: CommandId, order: PurgeOrder) -> None:

@@ -124,7 +124,7 @@ class Reign:
         self._metrics = metrics
         self._follow = follow
         self.state = State(epoch=epoch, schema=schema, policy=policy)
-        self.state.terms = self._terms = TermKeeper(leader, clock.elapsed_s())
+        self.state.leadership.terms = self._terms = TermKeeper(leader, clock.elapsed_s())
         self._workers_due_s = self._tidy_due_s = self._prune_due_s = clock.elapsed_s()
         self._seen_due_s = clock.elapsed_s() + SEEN_EVERY_S
         self._young: dict[AttemptId, float] = {}
@@ -188,23 +188,23 @@ class Reign:
                 state.put_settings(settings, now)
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
-                state.put_abdication(abdication)
-                state.put_terms(newest)
-                state.put_alerts(alerts, health)
+                state.leadership.put_abdication(abdication)
+                state.leadership.put_terms(newest)
+                state.alerts.put_all(alerts, health)
                 for name, index in part.intervals.items():
                     state.put_intervals(name, index)
                 for backfill in part.backfills:
-                    state.put_backfill(backfill)
+                    state.catalog.put_backfill(backfill)
             case RunsPart(runs=runs, slots=slots):
                 self._terms.count(runs, slots)
                 for run in runs:
-                    state.put_run(run, now, slots)
+                    state.runs.put(run, now, slots)
                 self._tell_followers(run for run in runs if not run.state.is_final)
             case CatalogPart(pipelines=pipelines, commands=commands):
                 for record in pipelines:
                     state.put_pipeline(record)
                 for queued in commands:
-                    state.put_command(queued)
+                    state.commands.put(queued)
                 state.take_census()
                 self._note_adopted()
             case _:
@@ -212,8 +212,8 @@ class Reign:
 
     def _note_adopted(self) -> None:
         adopted = claimed = 0
-        for attempt_id, slots in self.state.slots.items():
-            opened = self.state.open_attempt(attempt_id)
+        for attempt_id, slots in self.state.attempts.slots.items():
+            opened = self.state.attempts.find(attempt_id)
             if opened is not None and opened[1].opened_by_epoch != self.state.epoch:
                 adopted += 1
                 claimed += slots.claim is not None
@@ -232,19 +232,19 @@ class Reign:
         for news in batch:
             match news:
                 case n.ReleasePrepared(release, result):
-                    self.state.release_prepared(release, result)
+                    self.state.commands.release_prepared(release, result)
                 case n.RunBuilt() | n.BuildingFailed():
                     self._hear_of_building(news)
                 case n.TaskRendered() | n.RenderingFailed():
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
-                    self.state.data_seen(look, seen, self._now())
+                    self.state.tasks.data_seen(look, seen, self._now())
                 case n.RunArchived() | n.OutcomesArchived() | n.TermsArchived() | n.PurgeStored():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
-                    self.state.alert_tried(claim, failure)
+                    self.state.alerts.tried(claim, failure)
                 case n.QuarantineChanged(quarantined):
-                    self.state.put_quarantine(quarantined)
+                    self.state.catalog.put_quarantine(quarantined)
                 case (  # see `look` and `Engine.steps`
                     n.CommandsChanged()
                     | n.WorkersChanged()
@@ -260,7 +260,7 @@ class Reign:
             case n.RunBuilt(subject, built):
                 self.state.run_built(subject, built)
             case n.BuildingFailed(subject, draft, error):
-                if subject in self.state.building:
+                if subject in self.state.builds.under_way:
                     self.state.run_built(subject, Built(draft, None))
                     self._set_aside(subject, error)
 
@@ -269,9 +269,9 @@ class Reign:
     ) -> None:
         match news:
             case n.RunArchived(run):
-                self.state.run_archived(run)
+                self.state.runs.archived(run)
             case n.PurgeStored(command, answer):
-                self.state.purge_stored(command, answer)
+                self.state.commands.purge_stored(command, answer)
             case n.TermsArchived(epochs):
                 self._archived_terms = epochs
             case n.OutcomesArchived(commands):
@@ -282,11 +282,11 @@ class Reign:
     def _hear_of_rendering(self, news: n.TaskRendered | n.RenderingFailed) -> None:
         match news:
             case n.TaskRendered(run, task, result):
-                self.state.task_rendered(run, task, result)
+                self.state.tasks.task_rendered(run, task, result)
             case n.RenderingFailed(run, task, error):
-                if about_rendering(run, task) in self.state.rendering:
+                if about_rendering(run, task) in self.state.tasks.renderings.under_way:
                     self._set_aside(about_run(run), error)
-                self.state.task_rendered(run, task, None)
+                self.state.tasks.task_rendered(run, task, None)
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Read what has changed, once, however many news report it.
@@ -302,15 +302,15 @@ class Reign:
         self._look_at({news.attempt for news in batch if isinstance(news, n.AttemptChanged)})
 
     def _read_commands(self) -> None:
-        new = self._store.read_commands(self.state.commands.keys(), COMMANDS_AT_ONCE)
+        new = self._store.read_commands(self.state.commands.waiting.keys(), COMMANDS_AT_ONCE)
         for queued in new:
-            self.state.put_command(queued)
+            self.state.commands.put(queued)
         if len(new) == COMMANDS_AT_ONCE:
             self._inbox(n.CommandsChanged())  # there may be more
 
     def _look_at(self, attempts: Collection[AttemptId]) -> None:
         """Read the slots of those attempts that are open, all together."""
-        known = sorted(attempt for attempt in attempts if attempt in self.state.slots)
+        known = sorted(attempt for attempt in attempts if attempt in self.state.attempts.slots)
         if not known:
             return
         ended = self._store.read_ends([attempt for attempt in known if attempt in self._young])
@@ -318,7 +318,7 @@ class Reign:
         now = self._now()
         for attempt, slots in (*ended.items(), *others.items()):
             self._young.pop(attempt, None)
-            self.state.put_slots(attempt, slots, now)
+            self.state.attempts.put_slots(attempt, slots, now)
 
     def _await_ends(self, attempts: Iterable[AttemptId]) -> None:
         opened = sorted(attempts)
@@ -360,7 +360,7 @@ class Reign:
         subject = next_subject(state)
         if subject is None:
             return False
-        if subject.owner in state.set_aside:
+        if subject.owner in state.agenda.set_aside:
             state.dismiss(subject)
             return True
         try:
@@ -469,7 +469,7 @@ class Reign:
 
     def _note_fenced(self, attempt: AttemptId) -> None:
         """Count attempts of earlier leaders that this leader fences."""
-        found = self.state.open_attempt(attempt)
+        found = self.state.attempts.find(attempt)
         if found is not None and found[1].opened_by_epoch != self.state.epoch:
             self._terms.fenced.add(attempt)
 
@@ -492,7 +492,7 @@ class Reign:
         """Read again the record of a refused write."""
         match write:
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
-                self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
+                self.state.alerts.put_all(self._store.read_alerts(), self._store.read_health())
             case w.CreateRun(run) | w.PutRun(run, _):
                 self._read_run(run.id)
             case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
@@ -500,11 +500,11 @@ class Reign:
             case w.PutBackfill(backfill, _) | w.RemoveBackfill(backfill):
                 self._read_backfill(backfill.id)
             case w.CreateTerm() | w.PutTerm():
-                self.state.put_terms(self._store.read_terms())
+                self.state.leadership.put_terms(self._store.read_terms())
             case w.PutIntervals(pipeline, _, _):
                 self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
             case w.ConsumeCommand(outcome):
-                self.state.drop_command(outcome.command)
+                self.state.commands.drop(outcome.command)
                 self._read_commands()
             case (
                 w.PutAbdication()
@@ -523,9 +523,9 @@ class Reign:
 
     def _read_run(self, run_id: RunId) -> None:
         run = self._store.read_run(run_id)
-        self.state.forget_run(run_id)
+        self.state.runs.forget(run_id)
         if run is not None:
-            self.state.put_run(run, self._now())
+            self.state.runs.put(run, self._now())
             self._look_at(run.open_attempts())
 
     def _read_pipeline(self, name: PipelineName) -> None:
@@ -538,14 +538,14 @@ class Reign:
     def _read_backfill(self, backfill_id: BackfillId) -> None:
         backfill = self._store.read_backfill(backfill_id)
         if backfill is None:
-            self.state.forget_backfill(backfill_id)
+            self.state.catalog.forget_backfill(backfill_id)
         else:
-            self.state.put_backfill(backfill)
+            self.state.catalog.put_backfill(backfill)
 
     def _give_up(self, subject: Subject, exc: Exception) -> None:
         """Refuse a command that cannot be acted on; set anything else aside."""
         self._count_unexplained(exc)
-        queued = self.state.commands.get(subject.command) if subject.kind == "command" else None
+        queued = self.state.commands.waiting.get(subject.command) if subject.kind == "command" else None
         if queued is None:
             self._set_aside(subject.owner, exc)
             return
@@ -591,7 +591,7 @@ class Reign:
         if now_s >= self._seen_due_s:
             self._seen_due_s = now_s + SEEN_EVERY_S
             self._tend_term()
-        for look in self.state.looks.take_due(now_s):
+        for look in self.state.tasks.looks.take_due(now_s):
             self._start_effect(LookAt(look))
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
@@ -654,8 +654,8 @@ class Reign:
 
     def _try_again(self) -> None:
         """Try subjects that were set aside again. They are read again, because they may have changed."""
-        subjects = tuple(self.state.set_aside)
-        self.state.set_aside.clear()
+        subjects = tuple(self.state.agenda.set_aside)
+        self.state.agenda.set_aside.clear()
         for subject in subjects:
             match subject.kind:
                 case "pipeline" | "deadline":
@@ -663,7 +663,7 @@ class Reign:
                 case "backfill":
                     self._read_backfill(subject.backfill)
                 case "command":
-                    self.state.line_up(subject.command)
+                    self.state.commands.line_up(subject.command)
                 case "term" | "abdication" | "schema" | "alert":
                     self.state.agenda.add(subject)
                 case (
@@ -687,7 +687,7 @@ class Reign:
         """Seconds until there is work without news; None: only news bring work."""
         now = self._now()
         idle_s = self.state.agenda.idle_s(now)
-        moments_s = (next(iter(self._young.values()), None), self.state.looks.next_due_s())
+        moments_s = (next(iter(self._young.values()), None), self.state.tasks.looks.next_due_s())
         waits = [moment_s - now.elapsed_s for moment_s in moments_s if moment_s is not None]
         return min([*waits, *([] if idle_s is None else [idle_s])], default=None)
 

@@ -15,7 +15,7 @@ LONGEST_WHY = 200
 
 def report(state: State) -> LeaderReport:
     """The report: the use of limits, and the subjects that are set aside."""
-    pools = {pool: used for pool in state.settings.pools if (used := state.pools.used(pool))}
+    pools = {pool: used for pool in state.settings.pools if (used := state.attempts.pools.used(pool))}
     waiting = {pool: count for pool in state.settings.pools if (count := state.ready.waiting_at_pool(pool))}
     held = ((pool, state.ready.first_at_pool(pool)) for pool in state.settings.pools)
     named = ((pool, WaitingTask(*task)) for pool, task in held if task is not None)
@@ -23,12 +23,12 @@ def report(state: State) -> LeaderReport:
         limits=LimitUse(
             pools=pools,
             waiting=waiting,
-            targets=state.workers.open_at_targets(),
+            targets=state.attempts.workers.open_at_targets(),
             held_for=dict(islice(named, MOST_NAMED)),
         ),
         set_aside=tuple(
             SetAside(kind=subject.kind, id=subject.name, task=subject.task, why=why[:LONGEST_WHY])
-            for subject, why in islice(state.set_aside.items(), MOST_NAMED)
+            for subject, why in islice(state.agenda.set_aside.items(), MOST_NAMED)
         ),
-        set_aside_count=len(state.set_aside),
+        set_aside_count=len(state.agenda.set_aside),
     )

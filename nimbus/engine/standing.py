@@ -38,20 +38,20 @@ _KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
 def standing(state: State, now: datetime) -> Standing:
     """The counts. Admission is computed for the first task of each line: the others wait for the same."""
     ready, waits_s = _ready(state, now)
-    oldest = state.outbox.oldest()
+    oldest = state.alerts.outbox.oldest()
     return Standing(
-        runs={one.value: state.live.runs[one] for one in RunState if not one.is_final},
-        tasks={one.value: state.live.tasks[one] for one in TaskState},
+        runs={one.value: state.runs.counts.runs[one] for one in RunState if not one.is_final},
+        tasks={one.value: state.runs.counts.tasks[one] for one in TaskState},
         ready_tasks={reason: ready[reason] for reason in _REASONS},
         longest_waits_s={reason: waits_s.get(reason, 0.0) for reason in _REASONS},
-        slots=sum(worker.slots for worker in state.workers.registered.values()),
-        open_attempts=len(state.slots),
-        commands=len(state.commands),
-        quarantined=len(state.quarantined),
-        set_aside=len(state.set_aside),
+        slots=sum(worker.slots for worker in state.attempts.workers.registered.values()),
+        open_attempts=len(state.attempts.slots),
+        commands=len(state.commands.waiting),
+        quarantined=len(state.catalog.quarantined),
+        set_aside=len(state.agenda.set_aside),
         schedule_lag_s=max(_lags_s(state, now), default=0.0),
-        last_success=dict(state.last_success),
-        outbox={(ALERT, one.value): state.outbox.counts[one] for one in _KEPT},
+        last_success=dict(state.runs.last_success),
+        outbox={(ALERT, one.value): state.alerts.outbox.counts[one] for one in _KEPT},
         outbox_oldest_s=0.0 if oldest is None else _since_s(oldest, now),
     )
 
@@ -61,7 +61,7 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]
     capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
     for line in islice(state.ready.lines(), MOST_LINES):
         run_id, name = line.first
-        run = state.runs[run_id]
+        run = state.runs.live[run_id]
         answer = admit(run, run.tasks[name], capacity, now)
         reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
         counts[reason] += line.size
@@ -72,7 +72,7 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]
 
 def _waited_s(state: State, line: Waiting, now: datetime) -> float:
     run_id, name = line.oldest
-    run = state.runs[run_id]
+    run = state.runs.live[run_id]
     task = run.tasks[name]
     return _since_s(task.retry_at or waits_since(run, task), now)
 
@@ -82,13 +82,13 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
 
     A schedule whose position is ahead of the clock is silent until then, which counts as a delay.
     """
-    for name, record in state.pipelines.items():
-        if record.is_scheduled and name not in state.quarantined:
+    for name, record in state.catalog.pipelines.items():
+        if record.is_scheduled and name not in state.catalog.quarantined:
             yield _since_s(now, record.fires_after(now))
     subjects = chain(
         state.agenda.now("pipeline"),
-        (subject for subject in state.building if subject.kind == "pipeline"),
-        (subject for subject in state.set_aside if subject.kind == "pipeline"),
+        (subject for subject in state.builds.under_way if subject.kind == "pipeline"),
+        (subject for subject in state.agenda.set_aside if subject.kind == "pipeline"),
     )
     for subject in islice(subjects, MOST_FIRES):
         due = _due(state, subject.pipeline)
@@ -98,10 +98,10 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
 
 def _due(state: State, name: PipelineName) -> datetime | None:
     """The first unhandled fire time of a pipeline. It may be in the future."""
-    record = state.pipelines.get(name)
+    record = state.catalog.pipelines.get(name)
     if record is None or record.schedule_position is None or record.profile.schedule is None:
         return None
-    if not record.is_scheduled or name in state.quarantined:
+    if not record.is_scheduled or name in state.catalog.quarantined:
         return None
     try:
         return next_fire(record.profile.schedule, record.schedule_position)

@@ -87,7 +87,7 @@ class Stage:
         """Submit commands, and decide until nothing is left to decide."""
         for command in commands:
             number = CommandId(f"cmd-{next(_numbers)}")
-            self.state.put_command(QueuedCommand(id=number, command=command, submitted_at=NOW))
+            self.state.commands.put(QueuedCommand(id=number, command=command, submitted_at=NOW))
         self.decide()
 
     def start(self, run: str = "r", pipeline: PipelineName = PARENT, **more: Any) -> None:
@@ -115,20 +115,20 @@ class Stage:
             found: TaskSpec | Refusal = TEMPLATES.render_task(effect.run, effect.task, self.results)
         except TemplateError as exc:
             found = Refusal(exc.code, str(exc))
-        self.state.rendering.add(about_rendering(effect.run.id, effect.task))
-        self.state.task_rendered(effect.run.id, effect.task, found)
+        self.state.tasks.renderings.under_way.add(about_rendering(effect.run.id, effect.task))
+        self.state.tasks.task_rendered(effect.run.id, effect.task, found)
 
     def children(self, of: str = "r") -> list[Run]:
         """Live child runs."""
-        live = self.state.runs.values()
+        live = self.state.runs.live.values()
         found = [run for run in live if run.parent is not None and run.parent.run == of]
         return sorted(found, key=lambda run: run.parent.index if run.parent else 0)
 
     def end(self, run: Run, outcome: Outcome = Outcome.SUCCEEDED) -> None:
         """End all open attempts of a run, then decide."""
-        for attempt in self.state.runs[run.id].open_attempts():
+        for attempt in self.state.runs.live[run.id].open_attempts():
             ended = End(attempt=str(attempt), outcome=outcome, reason="", written_by="r", ended_at=self.now)
-            self.state.put_slots(attempt, Slots(end=ended), self.instant())
+            self.state.attempts.put_slots(attempt, Slots(end=ended), self.instant())
         self.decide()
 
     def run(self, name: str = "r") -> Run:

@@ -124,7 +124,7 @@ class Bench:
 
     def decide(self) -> None:
         """Notify the reign that everything may have changed, and let it decide."""
-        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
+        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.attempts.slots)
         news = (CommandsChanged(), WorkersChanged(), *attempts)
         self.reign.hear(news)
         self.reign.look(news)

@@ -62,9 +62,9 @@ def leading(state: State, clock: Clock, **more: Any) -> SchedulerInfo:
         reported_at=clock.now(),
         role=Role.LEADER,
         epoch=state.epoch,
-        quarantined={str(name): why for name, why in state.quarantined.items()},
-        refusals=state.workers.refusals,
-        looks=dict(state.looks._short()),
+        quarantined={str(name): why for name, why in state.catalog.quarantined.items()},
+        refusals=state.attempts.workers.refusals,
+        looks=dict(state.tasks.looks._short()),
         report=report(state),
     )
     return replace(info, **more)

@@ -9,8 +9,8 @@ from nimbus.engine.state import State
 
 def resign_as_recorded(state: State) -> Answer:
     """Resign if the record names this epoch; a record of an earlier epoch is done."""
-    asked = state.abdication
-    if asked is None or asked.epoch != state.epoch or state.resigning:
+    asked = state.leadership.abdication
+    if asked is None or asked.epoch != state.epoch or state.leadership.resigning:
         return Nothing()
     return Decision(
         name="resignation_started",
@@ -21,13 +21,13 @@ def resign_as_recorded(state: State) -> Answer:
 
 def check_successor(state: State, name: str) -> None:
     """Raise RefusedError if a scheduler cannot lead next, by its registration."""
-    found = next((one for one in state.schedulers if one.id == name), None)
+    found = next((one for one in state.leadership.schedulers if one.id == name), None)
     if found is None:
         raise RefusedError(
             "unknown_scheduler",
             f"no scheduler {name} is registered: `nimbus cluster participants` lists those that are.",
         )
-    if state.terms is not None and name == state.terms.leader.id:
+    if state.leadership.terms is not None and name == state.leadership.terms.leader.id:
         raise RefusedError("leads_already", f"{name} leads epoch {state.epoch} already; nothing to do.")
     if not found.ready:
         raise RefusedError(

@@ -22,7 +22,7 @@ def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCo
     command = queued.command
     check_role(principal, needed_role(command), command.type)
     if needs_owner(command, principal):
-        record = state.pipelines.get(command.pipeline)
+        record = state.catalog.pipelines.get(command.pipeline)
         if record is not None:
             check_owner(principal, record.name, record.owner)
     return replace(queued, asked_by=principal)

@@ -15,7 +15,7 @@ MOST_ENDED = 1000
 
 def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
     """The next step of an alert."""
-    alert = state.outbox.get(alert_id)
+    alert = state.alerts.outbox.get(alert_id)
     if alert is None:
         return Nothing()
     match alert.state:
@@ -30,13 +30,13 @@ def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
 def _claim(state: State, alert: Alert, now: datetime) -> Answer:
     if alert.next_try is not None and alert.next_try > now:
         return Nothing(at=alert.next_try)
-    if state.outbox.is_busy(alert.target):
+    if state.alerts.outbox.is_busy(alert.target):
         return Nothing()  # the end of the alert before it puts this one on the agenda
     return _put("alert_claimed", claimed(alert, state.epoch))
 
 
 def _send(state: State, alert: Alert, now: datetime) -> Answer:
-    outbox = state.outbox
+    outbox = state.alerts.outbox
     if alert.claim in outbox.answers:
         failure = outbox.answers[alert.claim]
         if failure is None:
@@ -60,7 +60,7 @@ def _drop(alert: Alert, now: datetime) -> Answer:
 
 
 def _ended(state: State, name: str, alert: Alert) -> Decision:
-    oldest = state.outbox.oldest_ended(MOST_ENDED)
+    oldest = state.alerts.outbox.oldest_ended(MOST_ENDED)
     return _put(name, alert, *(() if oldest is None else (RemoveAlert(oldest),)))
 
 

@@ -22,7 +22,7 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
 
     A new leader starts again: storing the same bytes, or removing missing records, changes nothing.
     """
-    finished = state.finished.get(run_id)
+    finished = state.runs.finished.get(run_id)
     if finished is None or finished.archiving:
         return Nothing()
     if not finished.archived:

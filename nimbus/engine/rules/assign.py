@@ -18,7 +18,7 @@ from nimbus.engine.state import State
 
 def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
     """Assign a ready task to the best worker, by writing the order."""
-    run = state.runs[run_id]
+    run = state.runs.live[run_id]
     task = run.tasks[name]
     answer = admit(run, task, state.capacity(), now)
     if isinstance(answer, Wait):
@@ -26,7 +26,7 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)
-    rendered = state.rendered_task(run_id, task)
+    rendered = state.tasks.rendered(run_id, task)
     order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN, rendered=rendered)
     return Decision(
         name="attempt_opened",
@@ -40,7 +40,7 @@ def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
 
     Startable tasks are started first. So a task that waited too long without a leader may still start.
     """
-    run = state.runs.get(run_id)
+    run = state.runs.live.get(run_id)
     task = None if run is None else run.tasks[name]
     if run is None or task is None or task.state is not TaskState.WAITING or not run.opens_tasks:
         return Nothing()

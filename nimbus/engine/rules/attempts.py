@@ -31,7 +31,7 @@ from nimbus.engine.state import State
 
 def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answer:
     """Apply the END of an open attempt, or supervise the attempt."""
-    found = state.open_attempt(attempt_id)
+    found = state.attempts.find(attempt_id)
     if found is None:
         return Nothing()
     run, attempt = found
@@ -44,15 +44,15 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
 
 
 def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now: Instant) -> Action:
-    slots = state.slots[attempt_id]
+    slots = state.attempts.slots[attempt_id]
     if lifecycle.must_stop(run, attempt_id.task) and slots.claim is None and slots.end is None:
         return FenceClaim(f"its run is being stopped: {run.reason}")
-    silent = state.silent.get(attempt_id)
+    silent = state.attempts.silent.get(attempt_id)
     return supervise(
         attempt,
         slots,
         silent_for=None if silent is None else timedelta(seconds=now.elapsed_s - silent.since_s),
-        workers=state.workers.registered.values(),
+        workers=state.attempts.workers.registered.values(),
         timings=state.policy.timings,
         now=now.wall,
     )

@@ -76,7 +76,7 @@ def created(
 
 def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
     """Pause, resume or cancel a backfill. Raises RefusedError if this is not possible."""
-    backfill = state.backfills.get(command.backfill)
+    backfill = state.catalog.backfills.get(command.backfill)
     if backfill is None:
         raise RefusedError("unknown_backfill", f"there is no backfill {command.backfill}.")
     if backfill.state is command.to:
@@ -101,7 +101,7 @@ def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
 
 def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Changed:
     """Cancel a backfill. Its queued runs, at most MOST_PARALLEL, are stopped: they have not begun."""
-    runs = (state.runs[run] for run in sorted(state.runs_of_backfill(backfill.id)))
+    runs = (state.runs.live[run] for run in sorted(state.runs.of_backfill(backfill.id)))
     why = f"backfill {backfill.id} was cancelled"
     stops = tuple(
         PutRun(lifecycle.stop(run, verdict=RunState.STOPPED, reason=why, now=now), run)
@@ -109,7 +109,7 @@ def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> 
         if run.state is RunState.QUEUED and run.started_at is None
     )
     over = backfill.over(BackfillState.CANCELLED, reason, now)
-    record = state.pipelines.get(backfill.pipeline)
+    record = state.catalog.pipelines.get(backfill.pipeline)
     said = f"backfill {backfill.id} is cancelled: its queued runs are stopped, those under way go on"
     freed = () if record is None else unpinned(state, record, over)
     return said, (PutBackfill(over, backfill), *stops, *freed)
@@ -136,7 +136,8 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
         backfill_id(command.backfill)  # it becomes part of paths
     except InvalidNameError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
-    if command.backfill in state.backfills or PipelineName(command.backfill) in state.pipelines:
+    known = state.catalog
+    if command.backfill in known.backfills or PipelineName(command.backfill) in known.pipelines:
         raise RefusedError(
             "backfill_exists",
             f"{command.backfill} is a pipeline, or a backfill of another one: choose another id.",
@@ -153,7 +154,7 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
             if spec.schedule is None
             else f"pipeline {spec.name} has a schedule, which sets the dates: leave out `--every`.",
         )
-    for one in state.backfills.values():
+    for one in state.catalog.backfills.values():
         overlaps = one.request.first <= request.last and request.first <= one.request.last
         if one.pipeline == command.pipeline and not one.state.is_over and overlaps:
             raise RefusedError(
@@ -163,4 +164,4 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
 
 
 def _of(state: State, record: PipelineRecord) -> list[Backfill]:
-    return [one for one in state.backfills.values() if one.pipeline == record.name]
+    return [one for one in state.catalog.backfills.values() if one.pipeline == record.name]

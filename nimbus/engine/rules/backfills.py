@@ -30,14 +30,14 @@ MOST_AT_ONCE = 100
 
 def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answer:
     """Create the run of the next date, if another run is allowed."""
-    backfill = state.backfills.get(backfill_id)
+    backfill = state.catalog.backfills.get(backfill_id)
     if backfill is None or backfill.state is not BackfillState.ACTIVE:
         return Nothing()
-    record = state.pipelines.get(backfill.pipeline)
-    if record is None or record.state is PipelineState.PAUSED or record.name in state.quarantined:
+    record = state.catalog.pipelines.get(backfill.pipeline)
+    if record is None or record.state is PipelineState.PAUSED or record.name in state.catalog.quarantined:
         return Nothing()  # a change of the pipeline puts it on the agenda
-    live = state.runs_of_backfill(backfill_id)
-    if len(live) >= backfill.request.max_parallel or about_backfill(backfill_id) in state.building:
+    live = state.runs.of_backfill(backfill_id)
+    if len(live) >= backfill.request.max_parallel or about_backfill(backfill_id) in state.builds.under_way:
         return Nothing()  # the end of a run puts it on the agenda
     moved, found = _next(state, backfill)
     if found is not None:
@@ -50,9 +50,9 @@ def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answe
 def noted(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
     """The decision, with new counts of the backfills whose runs it ends."""
     known = {write.backfill.id: write.backfill for write in decision.writes if isinstance(write, PutBackfill)}
-    changes = []
+    changes, backfills = [], state.catalog.backfills
     for run in ended:
-        before = None if run.backfill is None else known.get(run.backfill, state.backfills.get(run.backfill))
+        before = None if run.backfill is None else known.get(run.backfill, backfills.get(run.backfill))
         if before is not None:
             after = known[before.id] = before.after_end(run.id, run.state)
             changes.append(PutBackfill(after, before))
@@ -61,7 +61,7 @@ def noted(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
 
 def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[PutPipeline, ...]:
     """The write that sets the releases pinned by a pipeline's backfills; empty: they are unchanged."""
-    of_pipeline = (one for one in state.backfills.values() if one.pipeline == record.name)
+    of_pipeline = (one for one in state.catalog.backfills.values() if one.pipeline == record.name)
     needed = {one.id: one for one in of_pipeline} | {changed.id: changed}
     pinned = tuple(sorted({one.release for one in needed.values() if not one.state.is_over}))
     if pinned == record.pinned:
@@ -75,11 +75,11 @@ def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, D
     if backfill.request.as_one_run:
         span = whole_range(backfill) if backfill.position is None else None
         return backfill, None if span is None else (span.end, span)
-    index = state.intervals.get(backfill.pipeline)
+    index = state.catalog.intervals.get(backfill.pipeline)
     for date in islice(dates_left(backfill), MOST_AT_ONCE):
         interval = interval_of_date(backfill, date)
         last = None if index is None or interval is None else index.last(interval)
-        scheduled = backfill.scheduled_run_id(date) in state.runs
+        scheduled = backfill.scheduled_run_id(date) in state.runs.live
         if not scheduled and not _is_taken(state, backfill, date) and backfill.needs(last):
             return backfill, (date, interval)
         backfill = replace(backfill, position=date, skipped=backfill.skipped + 1)
@@ -89,7 +89,7 @@ def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, D
 def _is_taken(state: State, backfill: Backfill, date: datetime) -> bool:
     """True when a run with the id of the date's run was started by hand."""
     run = backfill.run_id(date)
-    return run in state.runs or run in state.finished
+    return run in state.runs
 
 
 def _create(

@@ -21,7 +21,7 @@ from nimbus.domain.places import top_of
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.writes import CreateRun, PutRun
-from nimbus.engine.agenda import Subject, about_children, about_rendering
+from nimbus.engine.agenda import Subject, about_children
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.new_run import built
@@ -30,7 +30,7 @@ from nimbus.engine.state import State
 
 def start_children(state: State, subject: Subject, now: datetime) -> Answer:
     """Begin a task that starts child runs; create its next child run; end the task after the last one."""
-    run = state.runs.get(subject.run)
+    run = state.runs.live.get(subject.run)
     task = None if run is None else run.tasks.get(subject.task)
     if run is None or task is None or task.spec.children is None:
         return Nothing()
@@ -43,15 +43,15 @@ def start_children(state: State, subject: Subject, now: datetime) -> Answer:
 
 def take_in_end(state: State, subject: Subject) -> Answer:
     """Apply the end of an item's child run to the parent. A child run without a record has failed."""
-    run = state.runs.get(subject.run)
+    run = state.runs.live.get(subject.run)
     task = None if run is None else run.tasks.get(subject.task)
     if run is None or task is None or task.children is None or not child_runs.is_under_way(task):
         return Nothing()
     child = child_runs.child_of(run, subject.task, subject.number)
     is_open = task.children.states[subject.number] == ItemState.OPEN
-    if child is None or not is_open or child in state.runs:
+    if child is None or not is_open or child in state.runs.live:
         return Nothing()
-    found = state.finished.get(child)
+    found = state.runs.finished.get(child)
     ended = ItemState.FAILED if found is None else child_runs.item_state(found.state)
     why = "its record is gone" if found is None else found.reason
     reason = "" if ended is ItemState.SUCCEEDED else f"run {child}: {why}"
@@ -65,9 +65,9 @@ def take_in_end(state: State, subject: Subject) -> Answer:
 
 def is_awaited(state: State, child: RunId) -> bool:
     """True when the end of a child run is not yet applied to its parent."""
-    found = state.finished.get(child)
+    found = state.runs.finished.get(child)
     link = None if found is None else found.parent
-    parent = None if link is None else state.runs.get(link.run)
+    parent = None if link is None else state.runs.live.get(link.run)
     if link is None or parent is None:
         return False
     children = parent.tasks[link.task].children
@@ -81,7 +81,7 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     if (start := not_before(run, task)) is not None and start > now:
         return Nothing(at=start)
     name = task.spec.name
-    found = state.rendered.get(about_rendering(run.id, name)) if task.spec.reads else task.spec
+    found = state.tasks.spec_of(run.id, task)
     if not isinstance(found, TaskSpec) or found.children is None:
         return Nothing()  # its lists are read first
     known = found.children.for_each
@@ -151,12 +151,12 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
 
 def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) -> Answer:
     subject = about_children(run.id, name)
-    if subject in state.building:
+    if subject in state.builds.under_way:
         return Nothing()  # other checks follow when the run is built
     spec, children = child_runs.parts(run, name)
     record, release = _startable(state, spec)
     child = child_id(run.id, name, spec, children.attempt, index)
-    if child in state.runs or child in state.finished:
+    if child in state.runs:
         raise RefusedError("run_exists", f"run {child} exists already, and is not a child of this task.")
     draft = Draft(
         id=child,
@@ -198,11 +198,11 @@ def _startable(state: State, spec: ChildSpec) -> tuple[PipelineRecord, ReleaseDi
         RefusedError: the pipeline cannot start runs now.
     """
     name = spec.pipeline
-    record = state.pipelines.get(name)
+    record = state.catalog.pipelines.get(name)
     if record is None or spec.release is None:
         raise RefusedError("unknown_pipeline", f"pipeline {name} is no longer in the catalog.")
-    if name in state.quarantined:
-        raise RefusedError("quarantined", f"pipeline {name} is quarantined: {state.quarantined[name]}")
+    if (why := state.catalog.quarantined.get(name)) is not None:
+        raise RefusedError("quarantined", f"pipeline {name} is quarantined: {why}")
     if record.state is not PipelineState.ACTIVE:
         raise RefusedError(
             "not_active",

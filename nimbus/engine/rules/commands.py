@@ -84,16 +84,16 @@ MOST_NAMED = 5
 
 def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
     """Answer a command, unless an older one about the same pipeline or run waits."""
-    queued = state.commands.get(command)
+    queued = state.commands.waiting.get(command)
     if queued is None:
         return Nothing()
     try:
         queued = check_access(state, queued, now)
     except AccessDeniedError as exc:
         return _consumed(state, queued, now, code=exc.code, message=str(exc))
-    if isinstance(queued.command, StopRun) and (starts := state.waiting_reruns(queued)):
+    if isinstance(queued.command, StopRun) and (starts := state.commands.waiting_reruns(queued)):
         return _withdrawn(state, queued, queued.command, starts, now)
-    if not state.lines.is_first(queued):
+    if not state.commands.lines.is_first(queued):
         return Nothing()
     try:
         return _answer(state, queued, now)
@@ -224,7 +224,7 @@ def _consumed(
 
 
 def _known(state: State, name: PipelineName) -> PipelineRecord:
-    record = state.pipelines.get(name)
+    record = state.catalog.pipelines.get(name)
     if record is None:
         raise RefusedError(
             "unknown_pipeline",
@@ -239,10 +239,10 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
     Raises:
         RefusedError: the release is not available.
     """
-    if state.preparing.get(release.pipeline) == release:
+    if release in state.commands.releases.under_way:
         return Nothing()
-    wanted, found = state.prepared.get(release.pipeline, (None, None))
-    if wanted != release or found is None:
+    found = state.commands.releases.results.get(release)
+    if found is None:
         return Decision(
             name="release_preparation_started",
             effects=(PrepareRelease(release),),
@@ -250,7 +250,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
-    check_schema(state.schema, found)
+    check_schema(state.leadership.schema, found)
     check_pools(state, found)
     check_targets(state, found)
     check_variables(state, found)
@@ -263,7 +263,7 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     spec = _prepared(state, release)
     if not isinstance(spec, PipelineSpec):
         return spec
-    before = state.pipelines.get(command.pipeline)
+    before = state.catalog.pipelines.get(command.pipeline)
     record = published(before, release, spec, now)
     if before is None and queued.asked_by is not None:
         record = replace(record, owner=queued.asked_by.owner)
@@ -333,7 +333,7 @@ def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: date
 
 def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
-    live = sorted(state.live_runs_of(record.name))
+    live = sorted(state.runs.of(record.name))
     if live:
         named = f"{', '.join(live[:MOST_NAMED])}{' and others' if len(live) > MOST_NAMED else ''}"
         raise RefusedError(
@@ -341,7 +341,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
             f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
         )
     check_none_open(state, record)
-    index = state.intervals.get(record.name)
+    index = state.catalog.intervals.get(record.name)
     return _consumed(
         state,
         queued,
@@ -361,7 +361,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     except InvalidNameError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
     record = _known(state, command.pipeline)
-    same = state.runs.get(command.run_id) or state.finished.get(command.run_id)
+    same = state.runs.live.get(command.run_id) or state.runs.finished.get(command.run_id)
     if same is not None:
         if same.pipeline != record.name:
             raise RefusedError(
@@ -370,7 +370,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
-    if command.rerun_of in state.runs:
+    if command.rerun_of in state.runs.live:
         return Nothing()  # the end of that run puts the command on the agenda
     release = command.release or record.release
     if release is None:
@@ -378,9 +378,9 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
         )
-    if record.name in state.quarantined:
+    if record.name in state.catalog.quarantined:
         raise RefusedError(
-            "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
+            "quarantined", f"pipeline {record.name} is quarantined: {state.catalog.quarantined[record.name]}"
         )
     draft = Draft(
         id=command.run_id,
@@ -416,7 +416,7 @@ def _backfill(
         message, writes = steered(state, command, now)
         return _consumed(state, queued, now, message=message, writes=writes)
     record = _known(state, command.pipeline)
-    same = state.backfills.get(command.backfill)
+    same = state.catalog.backfills.get(command.backfill)
     if same is not None and same.pipeline == record.name:
         return _consumed(
             state, queued, now, message=f"backfill {same.id} was created before: it is {same.state}"

@@ -19,7 +19,7 @@ from nimbus.engine.state import State
 
 def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
     """Start the most urgent queued run that there is room for."""
-    run = state.runs[run_id]
+    run = state.runs.live[run_id]
     if not _has_room(state, run, run.holds):
         return Nothing()  # an ended run or a changed limit reopens the queue
     return Decision(
@@ -95,11 +95,11 @@ def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tu
 def _when_full(state: State, record: PipelineRecord) -> WhenFull | None:
     """The setting of a full pipeline; None: it has room, even if the cluster has none."""
     concurrency = record.profile.concurrency
-    if concurrency is None or len(state.live_runs_of(record.name)) < concurrency.limit:
+    if concurrency is None or len(state.runs.of(record.name)) < concurrency.limit:
         return None
     return concurrency.when_full
 
 
 def _scheduled(state: State, record: PipelineRecord) -> list[Run]:
-    live = (state.runs[run_id] for run_id in state.live_runs_of(record.name))
+    live = (state.runs.live[run_id] for run_id in state.runs.of(record.name))
     return [run for run in live if run.cause is RunCause.SCHEDULE]

@@ -76,10 +76,10 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | RemovePipeline(pipeline=name)
             | SetOwner(pipeline=name)
         ):
-            record = state.pipelines.get(name)
+            record = state.catalog.pipelines.get(name)
             return Target(f"pipeline {name}", None if record is None else revisions.of_pipeline(record))
         case SteerBackfill(backfill=backfill_id):
-            backfill = state.backfills.get(backfill_id)
+            backfill = state.catalog.backfills.get(backfill_id)
             return Target(
                 f"backfill {backfill_id}", None if backfill is None else revisions.of_backfill(backfill)
             )

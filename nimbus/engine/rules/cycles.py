@@ -19,7 +19,7 @@ def check_cycles(state: State, spec: PipelineSpec) -> None:
                 "pipeline_cycle",
                 f"pipelines would start runs of each other for ever: {' starts '.join(ways[name])}.",
             )
-        record = state.pipelines.get(name)
+        record = state.catalog.pipelines.get(name)
         for child in () if record is None else record.profile.children:
             if child not in ways:
                 ways[child] = (*ways[name], child)

@@ -24,13 +24,13 @@ from nimbus.engine.state import State
 
 def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
     """Record that the last deadline was missed, or that the next one will be."""
-    record = state.pipelines.get(name)
+    record = state.catalog.pipelines.get(name)
     if record is None or not _is_watched(state, record):
         return Nothing()
     schedule, deadline = record.profile.schedule, record.profile.deadline
     if schedule is None or deadline is None:
         return Nothing()
-    health = state.health.get(name) or PipelineHealth(name=name)
+    health = state.alerts.health.get(name) or PipelineHealth(name=name)
     passed, coming = last_until(schedule, deadline, now), first_after(schedule, deadline, now)
     # A deadline that was set after its time had passed does not count.
     if passed > record.updated_at and health.missed != passed:
@@ -52,7 +52,7 @@ def _is_watched(state: State, record: PipelineRecord) -> bool:
 
 def _lacks(state: State, record: PipelineRecord, schedule: Schedule, fire: datetime, until: datetime) -> bool:
     """True when certainly no run of the fire time had succeeded at `until`."""
-    interval, index = interval_of(schedule, fire), state.intervals.get(record.name)
+    interval, index = interval_of(schedule, fire), state.catalog.intervals.get(record.name)
     if interval is None:
         return False
     if index is None:
@@ -67,14 +67,14 @@ def _foretold_at(
     state: State, record: PipelineRecord, schedule: Schedule, deadline: time, coming: datetime
 ) -> datetime | None:
     """When the next deadline will be predicted as missed; None: it is not predicted, or already recorded."""
-    health = state.health.get(record.name)
+    health = state.alerts.health.get(record.name)
     usual, fire = fastest(health), fire_of(schedule, deadline, coming)
     if health is None or usual is None or fire is None or health.foretold == coming:
         return None
     if not _lacks(state, record, schedule, fire, coming):
         return None
     latest = coming - usual
-    begun = (state.runs[run] for run in state.live_runs_of(record.name))
+    begun = (state.runs.live[run] for run in state.runs.of(record.name))
     if any(run.logical_date == fire and begins_by(run, latest) for run in begun):
         return None
     return max(latest, fire)
@@ -83,6 +83,6 @@ def _foretold_at(
 def _noted(state: State, health: PipelineHealth, name: str, deadline: datetime) -> Decision:
     return Decision(
         name=name,
-        writes=(PutHealth(health, is_new=health.name not in state.health),),
+        writes=(PutHealth(health, is_new=health.name not in state.alerts.health),),
         about={"pipeline": health.name, "deadline": deadline.isoformat()},
     )

@@ -19,7 +19,7 @@ def noted(state: State, decision: Decision, ended: Iterable[Run], now: Instant) 
     for run in ended:
         if run.data_interval is None or not _stands_for_it(run):
             continue
-        before = state.intervals.get(run.pipeline)
+        before = state.catalog.intervals.get(run.pipeline)
         known = changed[run.pipeline].index if run.pipeline in changed else before
         index = (known or IntervalIndex(begins=now.wall)).with_run(run)
         if index is not known:

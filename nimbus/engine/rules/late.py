@@ -16,12 +16,12 @@ from nimbus.engine.state import State
 
 def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
     """Record the lateness of a run or of one of its tasks. `name` is empty for the whole run."""
-    run = state.runs.get(run_id)
+    run = state.runs.live.get(run_id)
     if run is None:
         return Nothing()
     if name:
         return _note_task(state, run_id, name, now)
-    usual = fastest(state.health.get(run.pipeline))
+    usual = fastest(state.alerts.health.get(run.pipeline))
     found = passed(run, now, usual)
     if not found:
         return Nothing(at=min((at for at in late_at(run, usual).values() if at > now), default=None))
@@ -33,7 +33,7 @@ def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
 
 
 def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    run = state.runs[run_id]
+    run = state.runs.live[run_id]
     task = run.tasks[name]
     if not task.spec.kind.uses_worker and not is_ready(run, task):
         return Nothing()

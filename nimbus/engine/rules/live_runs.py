@@ -30,9 +30,9 @@ def _live(state: State, run_id: RunId, otherwise: str) -> Run:
     Raises:
         RefusedError: the run is not live.
     """
-    if run_id in state.finished:
+    if run_id in state.runs.finished:
         raise RefusedError("run_finished", f"run {run_id} has ended already: {otherwise}.")
-    run = state.runs.get(run_id)
+    run = state.runs.live.get(run_id)
     if run is None:
         raise RefusedError("unknown_run", f"run {run_id} is not live (any more): {otherwise}.")
     return run
@@ -78,7 +78,7 @@ def _paused(run: Run, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
 def _resumed(state: State, run: Run) -> tuple[str, tuple[Write, ...]]:
     if run.paused is None:
         return f"run {run.id} is not paused", ()
-    parent = None if run.parent is None else state.runs.get(run.parent.run)
+    parent = None if run.parent is None else state.runs.live.get(run.parent.run)
     if parent is not None and parent.paused is not None:
         raise RefusedError("parent_paused", f"run {parent.id}, its parent, is paused: resume that one.")
     return f"run {run.id} goes on", (PutRun(replace(run, paused=None), run),)

@@ -29,9 +29,9 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
     Raises:
         RefusedError: the run cannot be built.
     """
-    if subject in state.building:
+    if subject in state.builds.under_way:
         return Nothing()
-    found = state.built.get(subject)
+    found = state.builds.results.get(subject)
     if found is None or found.result is None or not _same(found.draft, draft):
         return Decision(
             name="run_building_started",
@@ -48,7 +48,7 @@ def pinned(state: State, run: Run) -> Run:
     names = {task.spec.children.pipeline for task in run.tasks.in_order() if task.spec.children is not None}
     if not names:
         return run
-    records = (record for name in names if (record := state.pipelines.get(name)) is not None)
+    records = (record for name in names if (record := state.catalog.pipelines.get(name)) is not None)
     return with_releases(
         run, {record.name: record.release for record in records if record.release is not None}
     )

@@ -36,9 +36,9 @@ def _names(state: State, queued: QueuedCommand) -> dict[str, str]:
     if (
         isinstance(command, ActivatePipeline)
         and command.digest is None
-        and command.pipeline in state.pipelines
+        and command.pipeline in state.catalog.pipelines
     ):
-        found["release"] = state.pipelines[command.pipeline].published
+        found["release"] = state.catalog.pipelines[command.pipeline].published
     return found
 
 
@@ -46,5 +46,6 @@ def _pipeline(state: State, queued: QueuedCommand) -> PipelineName | None:
     """The pipeline that a command names, or that of its run or backfill."""
     names = ("pipeline", "run_id", "backfill")
     pipeline, run_id, backfill_id = (getattr(queued.command, name, None) for name in names)
-    of = state.runs.get(run_id) if run_id else state.backfills.get(backfill_id) if backfill_id else None
+    backfill = state.catalog.backfills.get(backfill_id) if backfill_id else None
+    of = state.runs.live.get(run_id) if run_id else backfill
     return pipeline or (None if of is None else of.pipeline)

@@ -8,6 +8,7 @@ from nimbus.domain.commands import PurgeRuns, QueuedCommand
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.purge import PurgeOrder, parts_of
 from nimbus.engine.decision import Answer, Decision, Nothing, StorePurge
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.state import State
 
 
@@ -17,21 +18,22 @@ def purge_ordered(state: State, queued: QueuedCommand, command: PurgeRuns, now: 
     Raises:
         RefusedError: the purge is not possible.
     """
-    if command.run_id in state.runs:
+    if command.run_id in state.runs.live:
         raise RefusedError("run_live", f"run {command.run_id} has not ended.")
-    if command.run_id in state.finished:
+    if command.run_id in state.runs.finished:
         raise RefusedError(
             "run_live",
             f"run {command.run_id} has ended lately: it can be purged runs.keep_finished after its end.",
         )
-    if queued.id in state.purges.storing:
+    if queued.id in state.commands.purges.under_way:
         return Nothing()
-    if queued.id not in state.purges.answers:
+    answer = state.commands.purges.results.get(queued.id)
+    if answer is None:
         order = PurgeOrder(what=command, at=now, by=queued.submitted_by)
         effect = StorePurge(queued.id, order)
         return Decision(name="purge_storing_started", effects=(effect,), about={"command": queued.id})
-    if (refusal := state.purges.answers[queued.id]) is not None:
-        raise RefusedError(refusal.code, refusal.message)
+    if isinstance(answer, Refusal):
+        raise RefusedError(answer.code, answer.message)
     which = f"run {command.run_id}" if command.run_id is not None else f"runs of {command.pipeline}"
     *parts, last = parts_of(command)
     said = f"{', '.join(map(str, parts))} and {last}" if parts else last

@@ -45,7 +45,7 @@ class _Raised:
             self._raise(rules, AlertEvent.WORKER_LOST, run.pipeline, about, worker, run.id)
         self._late(rules, before, run)
         if run.state.is_final and (before is None or not before.state.is_final):
-            backfill = None if run.backfill is None else self.state.backfills.get(run.backfill)
+            backfill = None if run.backfill is None else self.state.catalog.backfills.get(run.backfill)
             failed_before = backfill is not None and backfill.failed > backfill.refused
             health, events = after_run(self._health_of(run.pipeline), run, has_failed_before=failed_before)
             if run.expect is not None or self._has_deadline(run.pipeline):
@@ -55,12 +55,12 @@ class _Raised:
                 self._raise(rules, event, run.pipeline, _ending(run), "", run.id)
 
     def _has_deadline(self, name: PipelineName) -> bool:
-        record = self.state.pipelines.get(name)
+        record = self.state.catalog.pipelines.get(name)
         return record is not None and record.profile.deadline is not None
 
     def deadline(self, health: PipelineHealth) -> None:
-        record = self.state.pipelines.get(health.name)
-        before = self.state.health.get(health.name) or PipelineHealth(name=health.name)
+        record = self.state.catalog.pipelines.get(health.name)
+        before = self.state.alerts.health.get(health.name) or PipelineHealth(name=health.name)
         if record is None or record.profile.schedule is None:
             return
         rules, zone = self._rules(record.profile.notify), ZoneInfo(record.profile.schedule.timezone)
@@ -104,7 +104,7 @@ class _Raised:
 
     def writes(self) -> Iterator[w.Write]:
         for name, health in self.health.items():
-            known = self.state.health.get(name)
+            known = self.state.alerts.health.get(name)
             if known != health and (known is not None or health != PipelineHealth(name=name)):
                 yield w.PutHealth(health, is_new=known is None)
         for alert, is_new in self.alerts.values():
@@ -114,7 +114,7 @@ class _Raised:
         return self.state.policy.alerts.of(own)
 
     def _health_of(self, name: PipelineName) -> PipelineHealth:
-        return self.health.get(name) or self.state.health.get(name) or PipelineHealth(name=name)
+        return self.health.get(name) or self.state.alerts.health.get(name) or PipelineHealth(name=name)
 
     def _raise(
         self,
@@ -139,7 +139,7 @@ class _Raised:
             self._put(alert)
 
     def _put(self, alert: Alert) -> None:
-        outbox = self.state.outbox
+        outbox = self.state.alerts.outbox
         standing = outbox.get(alert.id)
         if alert.id in self.alerts or (standing is not None and _still_says(standing, self.now)):
             return
@@ -166,7 +166,7 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
             case w.PutPipeline():
                 started = any(isinstance(other, w.CreateRun) for other in decision.writes)
                 raised.fires(write, started=started)
-            case w.RemovePipelineRecord(record) if record.name in state.health:
+            case w.RemovePipelineRecord(record) if record.name in state.alerts.health:
                 more.append(w.RemoveHealth(record.name))
             case (
                 w.CreatePipeline()

@@ -20,10 +20,10 @@ from nimbus.engine.state import State
 
 def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
     """Start rendering a task; end the task if rendering fails, or if its condition is false."""
-    run, subject = state.runs[run_id], about_rendering(run_id, name)
-    if subject in state.rendering:
+    run, subject = state.runs.live[run_id], about_rendering(run_id, name)
+    if subject in state.tasks.renderings.under_way:
         return Nothing()
-    found = state.rendered.get(subject)
+    found = state.tasks.renderings.results.get(subject)
     about = {"run": run_id, "task": name}
     if found is None:
         return Decision(name="task_rendering_started", effects=(RenderTask(run, name),), about=about)

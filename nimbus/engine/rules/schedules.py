@@ -32,19 +32,19 @@ MOST_AT_ONCE = 1000
 
 def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     """Start the run of a pipeline's first fire time that is due."""
-    record = state.pipelines.get(name)
+    record = state.catalog.pipelines.get(name)
     if record is None or record.schedule_position is None:
         return Nothing()
     schedule = record.profile.schedule
-    if record.state is not PipelineState.ACTIVE or schedule is None or name in state.quarantined:
+    if record.state is not PipelineState.ACTIVE or schedule is None or name in state.catalog.quarantined:
         return Nothing()
     subject = about_pipeline(name)
-    if subject in state.building:
+    if subject in state.builds.under_way:
         return Nothing()
     passed = fires_between(schedule, record.schedule_position, now, MOST_AT_ONCE)
     if not passed:
         return Nothing(at=next_fire(schedule, record.schedule_position))
-    begun = state.built.get(subject)
+    begun = state.builds.results.get(subject)
     if begun is not None and begun.draft.release != record.release:
         begun = None  # another release has become active since
     return _fired(state, record, _next(schedule, passed, begun, now), now)
@@ -122,7 +122,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         submitted_by=SUBMITTED_BY,
         may_exist=record.rewound_from is not None and due <= record.rewound_from,
     )
-    if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
+    if draft.id in state.runs:  # started by hand under this fire time's id
         return _skipped(record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
     try:
         run = built(state, about_pipeline(record.name), draft)

@@ -15,19 +15,19 @@ def raise_schema(state: State, now: Instant) -> Answer:
 
     The resignation follows from the written record, so it also happens if the reply to the write is lost.
     """
-    if state.none_older_since is None:
+    if state.leadership.none_older_since is None:
         return Nothing()
-    due_s = state.none_older_since + state.policy.raise_schema_after.total_seconds()
+    due_s = state.leadership.none_older_since + state.policy.raise_schema_after.total_seconds()
     if now.elapsed_s < due_s:
         return Nothing(after_s=due_s)
     newest = state.policy.newest_schema
-    reason = f"the cluster's schema was raised from {state.schema} to {newest}"
+    reason = f"the cluster's schema was raised from {state.leadership.schema} to {newest}"
     writes: tuple[Write, ...] = (
         RaiseSchema(newest),
         PutAbdication(Abdication(epoch=state.epoch, reason=reason)),
     )
-    if state.terms is not None and state.terms.own is not None:
-        own = state.terms.counted(state.terms.own)
+    if state.leadership.terms is not None and state.leadership.terms.own is not None:
+        own = state.leadership.terms.counted(state.leadership.terms.own)
         writes += (PutTerm(terms.ended(own, terms.EndCause.RESIGNED, now.wall, reason=reason)),)
     return Decision(
         name="schema_raised",

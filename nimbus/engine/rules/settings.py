@@ -105,7 +105,7 @@ def check_targets(state: State, spec: PipelineSpec) -> None:
 def _without_pool(state: State, pool: str) -> ClusterSettings:
     if pool not in state.settings.pools:
         raise RefusedError("unknown_pool", f"there is no pool {pool}: see `nimbus pool list`.")
-    users = sorted(run_id for run_id in state.runs if _needs(state, run_id, pool))
+    users = sorted(run_id for run_id in state.runs.live if _needs(state, run_id, pool))
     if users:
         named = f"{', '.join(users[:MOST_NAMED])}{' and others' if len(users) > MOST_NAMED else ''}"
         raise RefusedError(
@@ -119,5 +119,5 @@ def _without_pool(state: State, pool: str) -> ClusterSettings:
 
 
 def _needs(state: State, run_id: RunId, pool: str) -> bool:
-    tasks = state.runs[run_id].tasks.in_order()
+    tasks = state.runs.live[run_id].tasks.in_order()
     return any(pool in task.spec.pools and not task.state.is_final for task in tasks)

@@ -16,10 +16,10 @@ from nimbus.engine.state import State
 
 def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
     """Fail a run past its deadline. Request once that each open attempt that must stop ends."""
-    run = state.runs.get(run_id)
+    run = state.runs.live.get(run_id)
     if run is None:
         return Nothing()
-    state.check_needs(run_id)
+    state.runs.check_needs(run_id)
     asked = _ask_to_stop(state, run)
     if asked is not None:
         return asked
@@ -37,7 +37,7 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
 def _follow_parent(state: State, run: Run, now: Instant) -> Decision | None:
     """Stop, pause or resume a child run together with its parent."""
     link = run.parent
-    parent = None if link is None else state.runs.get(link.run)
+    parent = None if link is None else state.runs.live.get(link.run)
     if link is None or parent is None:
         return None
     about = {"run": str(run.id), "parent": str(parent.id)}
@@ -64,7 +64,7 @@ def _ask_to_stop(state: State, run: Run) -> Decision | None:
     for attempt in run.open_attempts():
         if not lifecycle.must_stop(run, attempt.task):
             continue
-        opened = state.open_attempt(attempt)
+        opened = state.attempts.find(attempt)
         if opened is not None and not opened[1].stop_requested:
             return Decision(
                 name="attempt_stop_requested",

@@ -13,14 +13,16 @@ from nimbus.engine.state import State
 
 def keep_term(state: State, now: Instant) -> Answer:
     """Open this leader's term, and close an open term before it. Later add what was adopted."""
-    keeper = state.terms
+    keeper = state.leadership.terms
     if keeper is None:
         return Nothing()
     if keeper.own is None:
         before = keeper.before
         closed: tuple[PutTerm, ...] = ()
         if before is not None and before.end is None:
-            before = terms.ended_by_successor(before, state.epoch, state.abdication, state.schedulers)
+            before = terms.ended_by_successor(
+                before, state.epoch, state.leadership.abdication, state.leadership.schedulers
+            )
             closed = (PutTerm(before),)
         term = terms.begun(keeper.leader, state.epoch, before, now.wall)
         return Decision(

@@ -31,7 +31,7 @@ SOMEBODY = "somebody"
 
 def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answer:
     """End a task: it succeeds when its conditions are met, and fails when its timeout passes."""
-    run = state.runs.get(run_id)
+    run = state.runs.live.get(run_id)
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
     task = run.tasks[name]
@@ -52,13 +52,13 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
     if faults:
         return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now.wall)
     missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is Standing.OPEN]
-    missing += [look.name for look in state.looks.missing(about_wait(run_id, name))]
+    missing += [look.name for look in state.tasks.looks.missing(about_wait(run_id, name))]
     if task.spec.kind is TaskKind.WAIT and not missing:
         return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now.wall)
     until = gives_up_at(run, task)
     if until is None or until > now.wall or task.spec.timeout is None:
         return Nothing(at=until)
-    last_s = state.looks.last_look_s(about_wait(run_id, name), until, now.elapsed_s)
+    last_s = state.tasks.looks.last_look_s(about_wait(run_id, name), until, now.elapsed_s)
     if last_s is not None:
         return Nothing(after_s=last_s)  # the answer of the last look-up puts the task on the agenda
     what = f"{missing[0]} was not there" if missing else "nobody approved it"
@@ -88,9 +88,9 @@ def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tu
     Raises:
         RefusedError: no task waits for this decision.
     """
-    run = state.runs.get(command.run_id)
+    run = state.runs.live.get(command.run_id)
     if run is None:
-        why = "has ended already" if command.run_id in state.finished else "is not live (any more)"
+        why = "has ended already" if command.run_id in state.runs.finished else "is not live (any more)"
         raise RefusedError("no_approval", f"run {command.run_id} {why}: nothing in it waits for an approval.")
     task = run.tasks.get(command.task)
     if task is None or task.spec.kind is not TaskKind.APPROVAL:

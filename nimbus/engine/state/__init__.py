@@ -3,23 +3,41 @@
 `apply` applies a decision's writes, `put_*` applies records that were read. The cost depends only on the
 changed records. Each call puts the affected subjects on the agenda.
 
-`facts` holds the records, the indexes and the queries. Each other module updates one kind of subject; the
-bases of its class are the kinds that are updated with it.
+Each other module is a part that owns the records of one kind, and their indexes. `State` has what concerns
+several parts.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.engine.agenda import ABOUT_TERM, Instant, Subject, about_rendering
+from nimbus.domain.admission import Capacity, Gate
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.upstream import Upstream
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import (
+    ABOUT_TERM,
+    Agenda,
+    Instant,
+    Subject,
+    about_queued,
+    about_rendering,
+    about_task,
+)
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
     ArchiveTerms,
     BuildRun,
     Decision,
+    Effect,
     LookAt,
     Nothing,
     PrepareRelease,
@@ -28,46 +46,141 @@ from nimbus.engine.decision import (
     SendAlert,
     StorePurge,
 )
+from nimbus.engine.policy import Policy
+from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.alerts import Alerts
-from nimbus.engine.state.facts import Built
+from nimbus.engine.state.attempts import OpenAttempts
+from nimbus.engine.state.catalog import Catalog
+from nimbus.engine.state.commands import Commands
+from nimbus.engine.state.jobs import Built, Jobs
+from nimbus.engine.state.leadership import Leadership
 from nimbus.engine.state.runs import Runs
-from nimbus.engine.state.terms import Terms
+from nimbus.engine.state.tasks import WaitingTasks
 
 __all__ = ["Built", "State"]
 
 
-class State(Runs, Alerts, Terms):
+class State:
     """The whole state that rules read. They never change it."""
+
+    def __init__(self, *, epoch: int, schema: int, policy: Policy | None = None) -> None:
+        self.epoch = epoch
+        self.policy = policy or Policy()
+        self.settings = ClusterSettings()
+        self._registered: tuple[WorkerInfo, ...] = ()
+        """Workers as read; `attempts.workers` has them with the settings applied, such as cordons."""
+        live: dict[RunId, Run] = {}
+        agenda = self.agenda = Agenda()
+        self.builds = Jobs[Subject, Built]()
+        """Runs that another thread builds, by the subjects that start them."""
+        self.ready = ReadyTasks()
+        newest = self.policy.newest_schema
+        self.leadership = Leadership(agenda, epoch=epoch, schema=schema, newest_schema=newest)
+        self.alerts = Alerts(agenda)
+        self.catalog = Catalog(agenda, self.builds)
+        self.commands = Commands(agenda, self.builds, live)
+        self.queue = RunQueue(self.catalog.limit_of, self.policy.max_running)
+        self.attempts = OpenAttempts(agenda, live, self.ready)
+        self.tasks = WaitingTasks(agenda, live, self.ready)
+        self.runs = Runs(
+            agenda, live, self.queue, self.ready, self.builds, self.attempts, self.tasks, self.commands
+        )
+
+    @property
+    def census_taken(self) -> bool:
+        """True after everything is read. Until then, only attempts of runs that are read are decided."""
+        return self.runs.read is None
+
+    def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
+        """Update the registered workers."""
+        self._registered = tuple(workers)
+        self.attempts.put_workers(self.settings.applied_to(self._registered), now)
+
+    def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
+        """Update schedulers, after the workers."""
+        self.leadership.put_schedulers(schedulers, self.attempts.workers.registered.values(), now)
+
+    def put_settings(self, settings: ClusterSettings, now: Instant) -> None:
+        """Update the cluster settings."""
+        for pool in self.settings.pools.keys() | settings.pools.keys():
+            self.ready.open(Gate("pool", pool))
+        self.settings = settings
+        self.put_workers(self._registered, now)
+
+    def put_pipeline(self, record: PipelineRecord) -> None:
+        """Add or replace a pipeline, whose limit of runs may have changed."""
+        self.catalog.put(record)
+        self.queue.reopen()
+
+    def forget_pipeline(self, name: PipelineName) -> None:
+        """Remove a pipeline that is no longer in the catalog. Reruns of its runs are refused now."""
+        self.catalog.forget(name)
+        self.runs.last_success.pop(name, None)
+        self.commands.look_at_reruns()
+
+    def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
+        """Replace the index of a pipeline's data intervals, for which tasks wait; None: there is no index."""
+        self.catalog.put_intervals(name, index)
+        self.tasks.look_at_awaiting(name)
+
+    def run_built(self, subject: Subject, built: Built) -> None:
+        """Record that a run is built, or cannot be built."""
+        if self.builds.finish(subject, built):
+            self.agenda.add(subject)
+
+    def put_aside(self, subject: Subject, why: str) -> None:
+        """Call no rule for a subject for a while. Commands behind a command that is set aside may pass."""
+        self.agenda.set_aside[subject] = why
+        if subject.kind == "command" and subject.command in self.commands.waiting:
+            self.commands.leave_lines(subject.command)
+
+    def next_queued(self) -> Subject | None:
+        """The queued run that starts next."""
+        found = self.queue.first()
+        return None if found is None else about_queued(found)
+
+    def next_ready(self) -> Subject | None:
+        """The most urgent ready task for which there may be a slot."""
+        found = self.ready.first()
+        return None if found is None else about_task(*found)
+
+    def capacity(self) -> Capacity:
+        """The capacity for ready tasks."""
+        return self.attempts.workers.capacity(self.settings.pools, self.attempts.pools.used)
+
+    def upstream(self, name: PipelineName) -> Upstream:
+        """Facts about the runs of a pipeline, for tasks that wait for them."""
+        live = tuple(self.runs.live[run] for run in self.runs.of(name))
+        return Upstream(self.catalog.intervals.get(name), live, name in self.catalog.pipelines)
 
     def apply(self, decision: Decision, now: Instant) -> None:
         """Apply a decision to the state."""
         for write in decision.writes:
             self._apply_write(write, now)
         for effect in decision.effects:
-            match effect:
-                case PrepareRelease(release):
-                    self.preparing[release.pipeline] = release
-                case ArchiveRun() | StorePurge():
-                    self._apply_to_archive(effect)
-                case BuildRun(subject, _):
-                    self.building.add(subject)
-                case RenderTask(run, task):
-                    self.rendering.add(about_rendering(run.id, task))
-                case LookAt() | ArchiveOutcomes() | ArchiveTerms():
-                    pass  # not part of a decision: see `Looks` and `Reign.tend`
-                case ResignLeadership():
-                    self.resigning = True
-                case SendAlert(alert):
-                    self.outbox.started.add(alert.claim)
-                case _:
-                    assert_never(effect)
+            self._apply_effect(effect)
 
-    def _apply_to_archive(self, effect: ArchiveRun | StorePurge) -> None:
+    def _apply_effect(self, effect: Effect) -> None:
         match effect:
+            case PrepareRelease(release):
+                self.commands.releases.under_way.add(release)
             case ArchiveRun(run_id):
-                self.finished[run_id] = replace(self.finished[run_id], archiving=True)
+                self.runs.archiving(run_id)
             case StorePurge(command):
-                self.purges.storing.add(command)
+                self.commands.purges.under_way.add(command)
+            case BuildRun(subject, _):
+                self.builds.under_way.add(subject)
+            case RenderTask(run, task):
+                self.tasks.renderings.under_way.add(about_rendering(run.id, task))
+            case LookAt() | ArchiveOutcomes() | ArchiveTerms():
+                pass  # not part of a decision: see `Looks` and `Reign.tend`
+            case ResignLeadership():
+                self.leadership.resigning = True
+            case SendAlert(alert):
+                self.alerts.outbox.started.add(alert.claim)
+            case _:
+                assert_never(effect)
 
     def _apply_write(self, write: w.Write, now: Instant) -> None:
         match write:
@@ -81,17 +194,17 @@ class State(Runs, Alerts, Terms):
             ):
                 pass  # their consequences are in the run's record
             case w.PutRun(run, _) | w.CreateRun(run):
-                self.put_run(run, now)
+                self.runs.put(run, now)
             case w.RemoveRun(run_id):
-                self.forget_run(run_id)
+                self.runs.forget(run_id)
             case w.RemoveAttempt(attempt):
-                self.finished[attempt.run].attempts.pop(attempt, None)
+                self.runs.finished[attempt.run].attempts.pop(attempt, None)
             case w.CreatePipeline(record) | w.PutPipeline(record, _):
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
             case w.ConsumeCommand(outcome):
-                self.drop_command(outcome.command)
+                self.commands.drop(outcome.command)
             case (
                 w.PutIntervals()
                 | w.PutBackfill()
@@ -111,68 +224,58 @@ class State(Runs, Alerts, Terms):
             case w.PutIntervals(pipeline, index, _):
                 self.put_intervals(pipeline, index)
             case w.PutBackfill(backfill, _):
-                self.put_backfill(backfill)
+                self.catalog.put_backfill(backfill)
             case w.RemoveBackfill(backfill):
-                self.forget_backfill(backfill.id)
+                self.catalog.forget_backfill(backfill.id)
             case w.PutAbdication(abdication):
-                if self.abdication is not None and self.abdication.to:
-                    self.resigning = False  # the named successor has left the queue, so we lead on
-                self.put_abdication(abdication)
+                self.leadership.abdicated(abdication)
             case w.CreateTerm(term) | w.PutTerm(term):
-                self._put_term(term)
+                self.leadership.put_term(term)
             case w.PutSettings(settings):
                 self.put_settings(settings, now)
             case w.RaiseSchema(schema):
-                self.schema, self.none_older_since = schema, None
+                self.leadership.schema_raised(schema)
 
     def keep_from(self, before: State) -> None:
         """Copy from `before` what ZooKeeper does not have, before everything is read again."""
-        self.quarantined = before.quarantined
-        self.terms = before.terms
-        self.set_aside = dict(before.set_aside)
-        self.resigning = before.resigning
-        self.none_older_since = before.none_older_since
-        self.preparing = dict(before.preparing)
-        self.prepared = dict(before.prepared)
-        self.purges = before.purges
-        self.building = set(before.building)
-        self.built = dict(before.built)
-        self.rendering = set(before.rendering)
-        self.rendered = dict(before.rendered)
-        self.finished = dict(before.finished)
-        self.last_success = dict(before.last_success)
-        self.silent = dict(before.silent)
-        self.outbox.keep_from(before.outbox)
+        self.agenda.set_aside = dict(before.agenda.set_aside)
+        self.builds.keep_from(before.builds)
+        self.leadership.keep_from(before.leadership)
+        self.catalog.quarantined = before.catalog.quarantined
+        self.commands.keep_from(before.commands)
+        self.tasks.renderings.keep_from(before.tasks.renderings)
+        self.runs.keep_from(before.runs)
+        self.attempts.silent = dict(before.attempts.silent)
+        self.alerts.outbox.keep_from(before.alerts.outbox)
 
     def take_census(self) -> None:
         """Note that everything is read. Drop what was kept about subjects that no longer exist."""
-        self.census_taken = True
-        if self.terms is not None:
+        if self.leadership.terms is not None:
             self.agenda.add(ABOUT_TERM)
-        runs, self._read = self._read, {}
-        self.workers.count_refusals(runs.values())
-        self._await_back_offs()
-        self.preparing = {name: kept for name, kept in self.preparing.items() if name in self.lines}
-        self.prepared = {name: kept for name, kept in self.prepared.items() if name in self.lines}
-        self.purges = self.purges.only(self.commands)
-        self.building = {subject for subject in self.building if self._waits(subject)}
-        self.built = {subject: kept for subject, kept in self.built.items() if self._waits(subject)}
-        self.rendering = {subject for subject in self.rendering if subject.run in self.runs}
-        self.rendered = {subject: kept for subject, kept in self.rendered.items() if subject.run in self.runs}
-        self.finished = {
-            run_id: kept
-            for run_id, kept in self.finished.items()
-            if run_id in runs and runs[run_id].state.is_final
-        }
-        self.last_success = {name: at for name, at in self.last_success.items() if name in self.pipelines}
-        self.silent = {attempt: found for attempt, found in self.silent.items() if attempt in self.slots}
+        self.builds.keep_only(self._waits)
+        self.commands.keep_waiting()
+        self.tasks.renderings.keep_only(lambda subject: subject.run in self.runs.live)
+        self.runs.keep_read(self.catalog.pipelines)
+        self.attempts.keep_open()
+
+    def _apply_alert(self, write: w.AlertWrite) -> None:
+        match write:
+            case w.CreateAlert(alert) | w.PutAlert(alert):
+                self.alerts.put(alert)
+            case w.RemoveAlert(alert_id):
+                self.alerts.forget(alert_id)
+            case w.PutHealth(health, _):
+                self.alerts.health[health.name] = health
+                self.catalog.look_at_deadline(health.name)
+            case w.RemoveHealth(name):
+                self.alerts.health.pop(name, None)
 
     def _waits(self, subject: Subject) -> bool:
         if subject.kind == "children":
-            return subject.run in self.runs
+            return subject.run in self.runs.live
         if subject.kind == "backfill":
-            return subject.backfill in self.backfills
-        return subject.command in self.commands or subject.pipeline in self.pipelines
+            return subject.backfill in self.catalog.backfills
+        return subject.command in self.commands.waiting or subject.pipeline in self.catalog.pipelines
 
     def dismiss(self, subject: Subject) -> None:
         """Remove a subject that is set aside from the agenda. Reading it again brings it back."""
@@ -193,7 +296,7 @@ class State(Runs, Alerts, Terms):
             return
         self.agenda.done(subject)
         if subject.kind == "alert" and until.at is None:
-            self.outbox.hold(subject.name)
+            self.alerts.outbox.hold(subject.name)
         if until.at is not None:
             self.agenda.look_at(subject, until.at)
         if until.after_s is not None:
@@ -204,7 +307,7 @@ class State(Runs, Alerts, Terms):
         for subject in self.agenda.pop_due(now):
             match subject.kind:
                 case "task":
-                    self._add_ready(subject.run, subject.task)
+                    self.tasks.add_ready(subject.run, subject.task)
                 case "worker":
                     self.ready.reopen()
                 case _:

@@ -1,26 +1,56 @@
-"""Updates open attempts, and registered workers and schedulers."""
+"""Updates open attempts, with what they take of workers and pools."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from nimbus.domain.admission import Gate, need_of
-from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.ids import AttemptId, RunId, WorkerId
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.schema import older_than
-from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import shows_life
 from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import ABOUT_SCHEMA, Instant, about_attempt, about_worker
-from nimbus.engine.state.facts import Facts, Silence
+from nimbus.engine.agenda import Agenda, Instant, about_attempt, about_worker
+from nimbus.engine.pools import PoolUse
+from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.workers import Workers
 
 
-class OpenAttempts(Facts):
-    """Open attempts, their slots and workers."""
+class Silence(NamedTuple):
+    """No sign of life of an open attempt."""
+
+    is_claimed: bool
+    """False: its worker is silent; True: its runner, or its driver in a cluster."""
+    since_s: float
+    """When this leader noticed it, in elapsed seconds."""
+
+
+class OpenAttempts:
+    """Open attempts of live runs."""
+
+    def __init__(self, agenda: Agenda, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
+        self._agenda = agenda
+        self._live = live
+        self._ready = ready
+        self.workers = Workers()
+        """Registered workers, with the settings of the cluster applied, and their open attempts."""
+        self.pools = PoolUse()
+        self.slots: dict[AttemptId, Slots] = {}
+        """Slots of every open attempt."""
+        self.silent: dict[AttemptId, Silence] = {}
+        """Silent open attempts."""
+
+    def find(self, attempt: AttemptId) -> tuple[Run, Attempt] | None:
+        """A run and its open attempt; None if the attempt is not open (any more)."""
+        run = self._live.get(attempt.run)
+        task = None if run is None else run.tasks.get(attempt.task)
+        current = None if task is None else task.open_attempt
+        if run is None or current is None or current.number != attempt.number:
+            return None
+        return run, current
 
     def put_slots(self, attempt: AttemptId, slots: Slots, now: Instant) -> None:
         """Update the slots of an open attempt."""
@@ -28,61 +58,43 @@ class OpenAttempts(Facts):
             self.slots[attempt] = slots
             self._note_silence(attempt, now)
 
-    def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
-        """Update schedulers, after the workers, and note since when all of them know a newer schema."""
-        self.schedulers = tuple(schedulers)
-        newest = self.policy.newest_schema
-        upgraded = schedulers and not older_than(newest, schedulers, self.workers.registered.values())
-        if self.schema >= newest or not upgraded:
-            self.none_older_since = None
-            return
-        if self.none_older_since is None:
-            self.none_older_since = now.elapsed_s
-        self.agenda.add(ABOUT_SCHEMA)
-
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
-        """Update the registered workers."""
-        self._registered = tuple(workers)
-        changed = self.workers.register(self.settings.applied_to(self._registered))
+        """Update the registered workers, with the settings of the cluster applied."""
+        changed = self.workers.register(workers)
         for worker in changed:
             for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
         if changed:  # the possible reapers of silent attempts have changed
             for attempt in self.silent:
-                self.agenda.add(about_attempt(attempt))
-        self.ready.reopen()
+                self._agenda.add(about_attempt(attempt))
+        self._ready.reopen()
 
-    def put_settings(self, settings: ClusterSettings, now: Instant) -> None:
-        """Update the cluster settings."""
-        for pool in self.settings.pools.keys() | settings.pools.keys():
-            self.ready.open(Gate("pool", pool))
-        self.settings = settings
-        self.put_workers(self._registered, now)
-
-    def _put_attempt(
+    def put(
         self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
     ) -> None:
+        """Add an open attempt."""
         self.workers.opened(attempt_id, attempt.worker, need_of(task))
         self.pools.opened(attempt_id, task.pools)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
-    def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
+    def forget(self, attempt: AttemptId, worker: WorkerId) -> None:
+        """Remove an attempt that has ended, or whose run is gone."""
         self.workers.closed(attempt, worker)
         self.slots.pop(attempt, None)
         self.silent.pop(attempt, None)
-        self.agenda.forget(about_attempt(attempt))
-        self.ready.reopen()
-        self.ready.open(Gate("run", attempt.run))
+        self._agenda.forget(about_attempt(attempt))
+        self._ready.reopen()
+        self._ready.open(Gate("run", attempt.run))
         for pool in self.pools.closed(attempt):
-            self.ready.open(Gate("pool", pool))
+            self._ready.open(Gate("pool", pool))
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
         """Start, keep or clear the time of an attempt's silence, and put the attempt on the agenda.
 
         The sign of life is the worker's registration before CLAIM, and the runner's beat afterwards.
         """
-        found = self.open_attempt(attempt_id)
+        found = self.find(attempt_id)
         if found is None:
             return
         seen = self.slots[attempt_id]
@@ -93,16 +105,22 @@ class OpenAttempts(Facts):
             self.silent.pop(attempt_id, None)
         elif silent is None or silent.is_claimed is not held:
             self.silent[attempt_id] = Silence(held, now.elapsed_s)
-        self.agenda.add(about_attempt(attempt_id))
+        self._agenda.add(about_attempt(attempt_id))
 
-    def _note_refusals(self, before: Run, run: Run) -> None:
+    def note_ends(self, before: Run, run: Run) -> None:
+        """Count refusals by workers between two versions of a run."""
         changed = False
         for was, task in run.tasks.changes_since(before.tasks):
             if was is not None and was.open_attempt is not None and task.open_attempt is None:
                 changed |= self.workers.note_ended(task)
         if changed:
-            self._await_back_offs()
+            self.await_back_offs()
 
-    def _await_back_offs(self) -> None:
+    def await_back_offs(self) -> None:
+        """Set timers for the ends of all workers' back-offs."""
         for worker, found in self.workers.refusals.items():
-            self.agenda.look_at(about_worker(worker), found.until)
+            self._agenda.look_at(about_worker(worker), found.until)
+
+    def keep_open(self) -> None:
+        """Drop the silence of attempts that are not open any more."""
+        self.silent = {attempt: found for attempt, found in self.silent.items() if attempt in self.slots}

@@ -2,58 +2,71 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from itertools import chain
 
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import BackfillId, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
-from nimbus.engine.agenda import about_backfill, about_command, about_deadline, about_pipeline
-from nimbus.engine.state.tasks import WaitingTasks
+from nimbus.engine.agenda import Agenda, Subject, about_backfill, about_deadline, about_pipeline
+from nimbus.engine.state.jobs import Built, Jobs
 
 
-class Catalog(WaitingTasks):
-    """Pipelines and backfills. An update puts tasks that wait for their runs on the agenda."""
+class Catalog:
+    """Pipelines and backfills."""
 
-    def put_pipeline(self, record: PipelineRecord) -> None:
+    def __init__(self, agenda: Agenda, builds: Jobs[Subject, Built]) -> None:
+        self._agenda = agenda
+        self._builds = builds
+        self.pipelines: dict[PipelineName, PipelineRecord] = {}
+        self.quarantined: Mapping[PipelineName, str] = {}
+        self.backfills: dict[BackfillId, Backfill] = {}
+        self.intervals: dict[PipelineName, IntervalIndex] = {}
+        self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
+        """Backfills that have not ended."""
+
+    def limit_of(self, pipeline: PipelineName) -> int | None:
+        """`concurrency.limit` of a pipeline; None: any number."""
+        record = self.pipelines.get(pipeline)
+        if record is None:  # its limit is not known
+            return 0
+        concurrency = record.profile.concurrency
+        return None if concurrency is None else concurrency.limit
+
+    def put(self, record: PipelineRecord) -> None:
         """Add or replace a pipeline. A run that was built for another schedule position is dropped."""
         before = self.pipelines.get(record.name)
         if before is not None and before.schedule_position != record.schedule_position:
-            self.built.pop(about_pipeline(record.name), None)
+            self._builds.results.pop(about_pipeline(record.name), None)
         self.pipelines[record.name] = record
-        self.queue.reopen()
-        self.agenda.add(about_pipeline(record.name))
-        self._look_at_deadline(record.name)
+        self._agenda.add(about_pipeline(record.name))
+        self.look_at_deadline(record.name)
         self._look_at_backfills({record.name})
 
-    def _look_at_deadline(self, name: PipelineName) -> None:
+    def look_at_deadline(self, name: PipelineName) -> None:
+        """Put a pipeline with a deadline on the agenda."""
         record = self.pipelines.get(name)
         if record is not None and record.profile.deadline is not None:
-            self.agenda.add(about_deadline(name))
+            self._agenda.add(about_deadline(name))
 
-    def forget_pipeline(self, name: PipelineName) -> None:
+    def forget(self, name: PipelineName) -> None:
         """Remove a pipeline that is no longer in the catalog."""
         subject = about_pipeline(name)
         self.pipelines.pop(name, None)
-        self.last_success.pop(name, None)
-        self.building.discard(subject)
-        self.built.pop(subject, None)
-        self.agenda.forget(subject)
-        self.agenda.forget(about_deadline(name))
-        for rerun in chain.from_iterable(self._reruns.values()):  # they are in no line of the pipeline
-            if about_command(rerun) not in self.set_aside:
-                self.agenda.add(about_command(rerun))
+        self._builds.forget(subject)
+        self._agenda.forget(subject)
+        self._agenda.forget(about_deadline(name))
 
     def put_backfill(self, backfill: Backfill) -> None:
         """Add or replace a backfill. A run that was built for another position is dropped."""
         before, subject = self.backfills.get(backfill.id), about_backfill(backfill.id)
         if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
-            self.built.pop(subject, None)
+            self._builds.results.pop(subject, None)
         self.backfills[backfill.id] = backfill
         of_pipeline = self._backfills_of[backfill.pipeline]
         (of_pipeline.discard if backfill.state.is_over else of_pipeline.add)(backfill.id)
-        self.agenda.add(subject)
+        self._agenda.add(subject)
 
     def forget_backfill(self, backfill: BackfillId) -> None:
         """Remove a backfill."""
@@ -61,14 +74,13 @@ class Catalog(WaitingTasks):
         found = self.backfills.pop(backfill, None)
         if found is not None:
             self._backfills_of[found.pipeline].discard(backfill)
-        self.building.discard(subject)
-        self.built.pop(subject, None)
-        self.agenda.forget(subject)
+        self._builds.forget(subject)
+        self._agenda.forget(subject)
 
     def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
         for name in pipelines:
             for backfill in sorted(self._backfills_of.get(name, ())):
-                self.agenda.add(about_backfill(backfill))
+                self._agenda.add(about_backfill(backfill))
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Replace the index of a pipeline's data intervals; None: there is no index."""
@@ -76,13 +88,12 @@ class Catalog(WaitingTasks):
             self.intervals.pop(name, None)
         else:
             self.intervals[name] = index
-        self._look_at_awaiting(name)
-        self._look_at_deadline(name)
+        self.look_at_deadline(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Replace the set of quarantined pipelines."""
         changed = self.quarantined.keys() ^ quarantined.keys()
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():
-            self.agenda.add(about_pipeline(name))
+            self._agenda.add(about_pipeline(name))
         self._look_at_backfills(changed)

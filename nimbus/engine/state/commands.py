@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Container
+from itertools import chain
+from typing import Literal
+
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
-    Abdication,
     ActivatePipeline,
     CreateBackfill,
     PublishRelease,
@@ -14,78 +18,107 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.engine.agenda import ABOUT_ABDICATION, Subject, about_command
+from nimbus.engine.agenda import Agenda, Subject, about_command
+from nimbus.engine.command_lines import CommandLines
 from nimbus.engine.refusal import Refusal
-from nimbus.engine.state.facts import Facts
+from nimbus.engine.state.jobs import Built, Jobs
 
 
-class WaitingCommands(Facts):
+class Commands:
     """Waiting commands, in the lines in which they are answered."""
 
-    def put_abdication(self, abdication: Abdication | None) -> None:
-        """Set the last accepted abdication."""
-        self.abdication = abdication
-        self.agenda.add(ABOUT_ABDICATION)
+    def __init__(self, agenda: Agenda, builds: Jobs[Subject, Built], live: Container[RunId]) -> None:
+        self._agenda = agenda
+        self._builds = builds
+        self._live = live
+        self.waiting: dict[CommandId, QueuedCommand] = {}
+        """Oldest first."""
+        self.lines = CommandLines()
+        """Lines of the commands that are not set aside."""
+        self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
+        """Commands that start a rerun, by the run that they repeat and whose end they wait for."""
+        self.releases = Jobs[ReleaseOf, PipelineSpec | Refusal]()
+        """Releases fetched to this disk. The next command of a pipeline reads the disk again."""
+        self.purges = Jobs[CommandId, Refusal | Literal["stored"]]()
+        """Orders of purges, stored by another thread."""
 
-    def put_command(self, queued: QueuedCommand) -> None:
+    def waiting_reruns(self, stop: QueuedCommand) -> list[QueuedCommand]:
+        """Older commands that start the run of `stop`, and still wait for the end of the repeated run."""
+        ahead = (self.waiting[command] for command in self.lines.ahead_of(stop))
+        return [
+            one for one in ahead if isinstance(one.command, StartRun) and one.command.rerun_of in self._live
+        ]
+
+    def put(self, queued: QueuedCommand) -> None:
         """Add a waiting command."""
-        if queued.id not in self.commands:
-            self.commands[queued.id] = queued
+        if queued.id not in self.waiting:
+            self.waiting[queued.id] = queued
             if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
                 self._reruns[queued.command.rerun_of][queued.id] = None
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
         """Append a command to its lines, and put it on the agenda. One that is set aside gets no line."""
-        if about_command(command) in self.set_aside or command not in self.commands:
+        if about_command(command) in self._agenda.set_aside or command not in self.waiting:
             return
-        self.lines.join(self.commands[command])
-        self._look_at_command(command)
+        self.lines.join(self.waiting[command])
+        self._look_at(command)
 
-    def _leave_lines(self, command: CommandId) -> None:
+    def leave_lines(self, command: CommandId) -> None:
         """Remove a command from its lines, and put the commands that are first now on the agenda."""
-        for first in self.lines.leave(self.commands[command]):
-            self._look_at_command(first)
+        for first in self.lines.leave(self.waiting[command]):
+            self._look_at(first)
 
-    def _look_at_command(self, command: CommandId) -> None:
-        self.agenda.add(about_command(command), urgent=is_urgent(self.commands[command].command))
+    def look_at_reruns(self, of: RunId | None = None) -> None:
+        """Put commands that repeat a run on the agenda; None: all of them, as they are in no line."""
+        commands = chain.from_iterable(self._reruns.values()) if of is None else self._reruns.get(of, ())
+        for command in commands:
+            if about_command(command) not in self._agenda.set_aside:
+                self._look_at(command)
 
-    def drop_command(self, command: CommandId) -> None:
+    def _look_at(self, command: CommandId) -> None:
+        self._agenda.add(about_command(command), urgent=is_urgent(self.waiting[command].command))
+
+    def drop(self, command: CommandId) -> None:
         """Remove a command that has left the queue."""
         subject = about_command(command)
-        self.agenda.forget(subject)
-        self.building.discard(subject)
-        self.built.pop(subject, None)
+        self._agenda.forget(subject)
+        self._builds.forget(subject)
         self.purges.forget(command)
-        if command in self.commands:
-            self._leave_lines(command)
-            queued = self.commands.pop(command)
+        if command in self.waiting:
+            self.leave_lines(command)
+            queued = self.waiting.pop(command)
             if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
                 self._forget_rerun(queued.command.rerun_of, command)
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
-                self.prepared.pop(queued.command.pipeline, None)
+                of_others = self.releases.results.items()
+                self.releases.results = {
+                    one: kept for one, kept in of_others if one.pipeline != queued.command.pipeline
+                }
 
     def _forget_rerun(self, run: RunId, command: CommandId) -> None:
         self._reruns[run].pop(command, None)
         if not self._reruns[run]:
             del self._reruns[run]
 
-    def put_aside(self, subject: Subject, why: str) -> None:
-        """Call no rule for a subject for a while. Commands behind a command that is set aside may pass."""
-        self.set_aside[subject] = why
-        if subject.kind == "command" and subject.command in self.commands:
-            self._leave_lines(subject.command)
-
     def release_prepared(self, release: ReleaseOf, result: PipelineSpec | Refusal) -> None:
         """Record that a release is on this disk, or is not available."""
-        if self.preparing.get(release.pipeline) != release:
-            return  # an earlier reign started it
-        del self.preparing[release.pipeline]
-        self.prepared[release.pipeline] = release, result
-        if (first := self.lines.first(release.pipeline)) is not None:
-            self._look_at_command(first)
+        if self.releases.finish(release, result):
+            first = self.lines.first(release.pipeline)
+            if first is not None:
+                self._look_at(first)
 
     def purge_stored(self, command: CommandId, answer: Refusal | None) -> None:
         """Record that the order of a purge command is stored, or refused."""
-        if self.purges.stored(command, answer):
-            self.agenda.add(about_command(command))
+        if self.purges.finish(command, answer or "stored"):
+            self._agenda.add(about_command(command))
+
+    def keep_from(self, before: Commands) -> None:
+        """Copy what ZooKeeper does not have."""
+        self.releases.keep_from(before.releases)
+        self.purges.keep_from(before.purges)
+
+    def keep_waiting(self) -> None:
+        """Drop what was kept about commands that do not wait any more."""
+        self.releases.keep_only(lambda release: release.pipeline in self.lines)
+        self.purges.keep_only(self.waiting.__contains__)

@@ -2,45 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
+from datetime import datetime
 from types import MappingProxyType
 
 from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
-from nimbus.domain.ids import AttemptId, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.places import needed
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.engine.agenda import (
+    Agenda,
     Instant,
     Subject,
     about_attempt,
     about_backfill,
     about_child,
     about_children,
-    about_command,
     about_finished,
     about_late,
     about_run,
-    about_task,
 )
-from nimbus.engine.finished import finished
+from nimbus.engine.finished import Finished, finished
+from nimbus.engine.live_counts import LiveCounts
 from nimbus.engine.needs import Needs
+from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.attempts import OpenAttempts
-from nimbus.engine.state.commands import WaitingCommands
-from nimbus.engine.state.facts import Built
+from nimbus.engine.state.commands import Commands
+from nimbus.engine.state.jobs import Built, Jobs
 from nimbus.engine.state.tasks import WaitingTasks
 
 
-class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
+class Runs:
     """Runs, their tasks and child runs, until they are removed from ZooKeeper."""
 
-    def put_run(
-        self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})
+    def __init__(
+        self,
+        agenda: Agenda,
+        live: dict[RunId, Run],
+        queue: RunQueue,
+        ready: ReadyTasks,
+        builds: Jobs[Subject, Built],
+        attempts: OpenAttempts,
+        tasks: WaitingTasks,
+        commands: Commands,
     ) -> None:
+        self._agenda = agenda
+        self._queue = queue
+        self.ready = ready
+        self._builds = builds
+        self._attempts = attempts
+        self._tasks = tasks
+        self._commands = commands
+        self.live = live
+        """Runs that are not final."""
+        self.counts = LiveCounts()
+        """Counts of these runs."""
+        self.finished: dict[RunId, Finished] = {}
+        self.last_success: dict[PipelineName, datetime] = {}
+        """End of each pipeline's last successful run whose record this leader has seen. Runs of backfills do
+        not count, because they process old data."""
+        self.read: dict[RunId, Run] | None = {}
+        """All runs that were read or changed so far, including final ones; None: everything is read."""
+        self._of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
+        self._of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
+        self._needs: dict[RunId, Needs] = {}
+
+    def __contains__(self, run: RunId) -> bool:
+        return run in self.live or run in self.finished
+
+    def of(self, pipeline: PipelineName) -> Collection[RunId]:
+        """Runs of a pipeline that are not final."""
+        return self._of.get(pipeline, ())
+
+    def of_backfill(self, backfill: BackfillId) -> Collection[RunId]:
+        """Runs of a backfill that are not final."""
+        return self._of_backfill.get(backfill, ())
+
+    def check_needs(self, run: RunId) -> None:
+        """Refuse a run whose record contradicts itself.
+
+        Raises:
+            LookupError: a task needs one that the run does not have, so it would wait for ever.
+        """
+        if self._needs[run].unknown:
+            raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
+
+    def put(self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})) -> None:
         """Add or replace a run. Of a final run, only what is needed to archive and remove it is kept.
 
         Args:
@@ -48,11 +102,11 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
             now: The current time.
             slots: Slots of its open attempts, if they were read; missing ones are empty.
         """
-        if not self.census_taken:
-            self._read[run.id] = run
-        before = self.runs.get(run.id)
+        if self.read is not None:
+            self.read[run.id] = run
+        before = self.live.get(run.id)
         if before is not None:
-            self._note_refusals(before, run)
+            self._attempts.note_ends(before, run)
         if run.state.is_final:
             self._put_finished(run)
             return
@@ -60,18 +114,18 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         if before is None or marked:  # for a queued run `_put_tasks` does not report ended tasks
             self._needs[run.id] = Needs(run)
         if before is None:
-            self._runs_of[run.pipeline].add(run.id)
+            self._of[run.pipeline].add(run.id)
             if run.backfill is not None:
-                self._runs_of_backfill[run.backfill].add(run.id)
-        self.runs[run.id] = run
-        self.live.moved(before, run)
+                self._of_backfill[run.backfill].add(run.id)
+        self.live[run.id] = run
+        self.counts.moved(before, run)
         if before is None or marked or _in_queue(before) != _in_queue(run):
-            aside = about_run(run.id) in self.set_aside
-            self.queue.put(run, needed(run), may_start=run.paused is None and not aside)
+            aside = about_run(run.id) in self._agenda.set_aside
+            self._queue.put(run, needed(run), may_start=run.paused is None and not aside)
         if run.warn_after is not None or run.expect is not None:
-            self.agenda.add(about_late(run.id))
+            self._agenda.add(about_late(run.id))
         if before is None or _where(before) != _where(run):
-            self.agenda.add(about_run(run.id))
+            self._agenda.add(about_run(run.id))
             self._look_at_all_open(run)
         self._put_tasks(before, run, now, slots)
 
@@ -85,14 +139,14 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         if before is not None and (before.paused != run.paused or is_queued_again):
             for name, task in run.tasks.items():
                 if self._needs[run.id].met(name):
-                    self._put_readiness(run, task)
+                    self._tasks.put(run, task)
                 if is_under_way(task):
                     self._look_at_children(run, task)
 
     def _look_at_all_open(self, run: Run) -> None:
         for attempt in run.open_attempts():
             if must_stop(run, attempt.task):
-                self.agenda.add(about_attempt(attempt))
+                self._agenda.add(about_attempt(attempt))
         for task in run.tasks.in_order():
             if is_under_way(task) and must_stop(run, task.spec.name):
                 self._look_at_children(run, task)
@@ -108,37 +162,37 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         old = None if was is None else was.open_attempt
         new = task.open_attempt
         if old is not None and (new is None or new.number != old.number):
-            self._forget_attempt(AttemptId(run.id, task.spec.name, old.number), old.worker)
+            self._attempts.forget(AttemptId(run.id, task.spec.name, old.number), old.worker)
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
-            self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+            self._attempts.put(attempt, new, task.spec, slots.get(attempt, Slots()), now)
             most = run.max_parallel_tasks
             if most is not None and run.tasks.count(TaskState.RUNNING) >= most:
                 self.ready.open_pools_of(run.id)
         if task.spec.warn_after is not None:
-            self.agenda.add(about_late(run.id, task.spec.name))
+            self._agenda.add(about_late(run.id, task.spec.name))
         if task.children is not None and is_under_way(task):
             self._put_children(run, was, task)
         needs = self._needs[run.id]
         if (was is None or _waits_or_waited(was, task)) and needs.met(task.spec.name):
-            self._put_readiness(run, task)
+            self._tasks.put(run, task)
         if task.state.is_final and was is not None and not was.state.is_final:
             for name in needs.ended(task.spec.name):
-                self._put_readiness(run, run.tasks[name])
+                self._tasks.put(run, run.tasks[name])
 
     def _look_at_children(self, run: Run, task: TaskRun) -> None:
         """Put a task that waits for child runs on the agenda, and these runs, which follow their parent."""
-        self.agenda.add(about_children(run.id, task.spec.name))
+        self._agenda.add(about_children(run.id, task.spec.name))
         for index in () if task.children is None else task.children.having(ItemState.OPEN):
-            self.agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
+            self._agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
 
     def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
         """Put a task whose items moved on the agenda; after reading the run, also all open items."""
         subject = about_children(run.id, task.spec.name)
-        self.agenda.add(subject)
+        self._agenda.add(subject)
         if was is None and task.children is not None:
             for index in task.children.having(ItemState.OPEN):
-                self.agenda.add(about_child(run.id, task.spec.name, index))
+                self._agenda.add(about_child(run.id, task.spec.name, index))
 
     def _put_finished(self, run: Run) -> None:
         self._forget_live(run.id)
@@ -146,66 +200,70 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         if run.state is RunState.SUCCEEDED and run.backfill is None and run.finished_at is not None:
             known = self.last_success.get(run.pipeline, run.finished_at)
             self.last_success[run.pipeline] = max(known, run.finished_at)
-        self.agenda.add(about_finished(run.id))
-        for command in self._reruns.get(run.id, ()):
-            if about_command(command) not in self.set_aside:
-                self._look_at_command(command)
-        self._look_at_awaiting(run.pipeline)
+        self._agenda.add(about_finished(run.id))
+        self._commands.look_at_reruns(run.id)
+        self._tasks.look_at_awaiting(run.pipeline)
         if run.parent is not None:
-            self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
+            self._agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
-    def forget_run(self, run_id: RunId) -> None:
+    def forget(self, run_id: RunId) -> None:
         """Remove a run that is no longer in ZooKeeper."""
         self._forget_live(run_id)
-        self._read.pop(run_id, None)
+        if self.read is not None:
+            self.read.pop(run_id, None)
         self.finished.pop(run_id, None)
-        self.agenda.forget(about_finished(run_id))
+        self._agenda.forget(about_finished(run_id))
 
     def _forget_live(self, run_id: RunId) -> None:
-        run = self.runs.pop(run_id, None)
+        run = self.live.pop(run_id, None)
         if run is None:
             return
-        self.live.moved(run, None)
-        self.agenda.forget(about_run(run_id))
-        self.agenda.forget(about_late(run_id))
-        self.queue.discard(run_id)
-        self._runs_of[run.pipeline].discard(run_id)
+        self.counts.moved(run, None)
+        self._agenda.forget(about_run(run_id))
+        self._agenda.forget(about_late(run_id))
+        self._queue.discard(run_id)
+        self._of[run.pipeline].discard(run_id)
         if run.backfill is not None:
-            self._runs_of_backfill[run.backfill].discard(run_id)
-            self.agenda.add(about_backfill(run.backfill))
+            self._of_backfill[run.backfill].discard(run_id)
+            self._agenda.add(about_backfill(run.backfill))
         del self._needs[run_id]
         for name, task in run.tasks.items():
-            self.ready.discard(run_id, name)
-            self.agenda.forget(about_task(run_id, name))
-            self._put_queue_timeout(run_id, task, None)
+            self._tasks.forget(run, task)
             if task.spec.warn_after is not None:
-                self.agenda.forget(about_late(run_id, name))
+                self._agenda.forget(about_late(run_id, name))
             if task.spec.children is not None:
-                self._forget_children(about_children(run_id, name))
-            self._forget_rendering(run_id, task)
-            if not task.spec.kind.uses_worker:
-                self._put_wait(run, task.spec, waits=False)
+                self._agenda.forget(about_children(run_id, name))
+                self._builds.forget(about_children(run_id, name))
             if (attempt := task.open_attempt) is not None:
-                self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
+                self._attempts.forget(AttemptId(run_id, name, attempt.number), attempt.worker)
 
-    def _forget_children(self, subject: Subject) -> None:
-        self.agenda.forget(subject)
-        self.building.discard(subject)
-        self.built.pop(subject, None)
+    def archiving(self, run_id: RunId) -> None:
+        """Record that a run is being archived."""
+        self.finished[run_id] = replace(self.finished[run_id], archiving=True)
 
-    def run_archived(self, run_id: RunId) -> None:
+    def archived(self, run_id: RunId) -> None:
         """Record that history has a run."""
         found = self.finished.get(run_id)
         if found is not None and found.archiving:  # else an earlier reign started it
             self.finished[run_id] = replace(found, archiving=False, archived=True)
-            self.agenda.add(about_finished(run_id))
+            self._agenda.add(about_finished(run_id))
 
-    def run_built(self, subject: Subject, built: Built) -> None:
-        """Record that a run is built, or cannot be built."""
-        if subject in self.building:  # else an earlier reign started it
-            self.building.discard(subject)
-            self.built[subject] = built
-            self.agenda.add(subject)
+    def keep_from(self, before: Runs) -> None:
+        """Copy what ZooKeeper does not have."""
+        self.finished = dict(before.finished)
+        self.last_success = dict(before.last_success)
+
+    def keep_read(self, pipelines: Container[PipelineName]) -> None:
+        """Drop what was kept about runs and pipelines that were not read."""
+        runs, self.read = self.read or {}, None
+        self._attempts.workers.count_refusals(runs.values())
+        self._attempts.await_back_offs()
+        self.finished = {
+            run_id: kept
+            for run_id, kept in self.finished.items()
+            if run_id in runs and runs[run_id].state.is_final
+        }
+        self.last_success = {name: at for name, at in self.last_success.items() if name in pipelines}
 
 
 def _waits_or_waited(was: TaskRun, task: TaskRun) -> bool:

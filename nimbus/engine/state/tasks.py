@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 
 from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
@@ -12,7 +14,9 @@ from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import upstream_of
 from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
 from nimbus.engine.agenda import (
+    Agenda,
     Instant,
+    Subject,
     about_children,
     about_late,
     about_overdue,
@@ -21,94 +25,129 @@ from nimbus.engine.agenda import (
     about_task,
     about_wait,
 )
+from nimbus.engine.looks import Looks
+from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.refusal import Refusal
-from nimbus.engine.state.facts import Facts
+from nimbus.engine.state.jobs import Jobs
 
 
-class WaitingTasks(Facts):
+class WaitingTasks:
     """Tasks whose needs are met and that have not started."""
 
-    def _put_readiness(self, run: Run, task: TaskRun) -> None:
+    def __init__(self, agenda: Agenda, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
+        self._agenda = agenda
+        self._live = live
+        self._ready = ready
+        self.renderings = Jobs[Subject, TaskSpec | Refusal]()
+        """Templates of ready tasks, rendered by another thread."""
+        self.looks = Looks()
+        self._awaiting: defaultdict[PipelineName, set[Subject]] = defaultdict(set)
+        """Tasks that wait for runs of a pipeline."""
+
+    def rendered(self, run: RunId, task: TaskRun) -> TaskSpec:
+        """A ready task with rendered templates.
+
+        Raises:
+            LookupError: its templates read results of other tasks, and are not rendered.
+        """
+        found = self.spec_of(run, task)
+        if not isinstance(found, TaskSpec):
+            raise LookupError(f"task {task.spec.name} of run {run} is not rendered")  # noqa: TRY004 - no type
+        return found
+
+    def spec_of(self, run: RunId, task: TaskRun) -> TaskSpec | Refusal | None:
+        """The same; None: its templates are not rendered yet."""
+        if not task.spec.reads:
+            return task.spec
+        return self.renderings.results.get(about_rendering(run, task.spec.name))
+
+    def put(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or after its pause; or remove it from the queue."""
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(run, task.spec, waits=waits)
+            self.put_wait(run, task.spec, waits=waits)
         elif not waits:
-            self.ready.discard(run.id, task.spec.name)
-            self.agenda.forget(subject)
+            self._ready.discard(run.id, task.spec.name)
+            self._agenda.forget(subject)
             if task.state is not TaskState.RUNNING:
-                self.agenda.forget(about_children(run.id, task.spec.name))
-            self._put_queue_timeout(run.id, task, None)
-            self._forget_rendering(run.id, task)
+                self._agenda.forget(about_children(run.id, task.spec.name))
+            self._forget(run.id, task)
         else:
             self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
             if (moment := not_before(run, task)) is not None:
-                self.agenda.look_at(subject, moment)
+                self._agenda.look_at(subject, moment)
             else:
-                self._add_ready(run.id, task.spec.name)
+                self.add_ready(run.id, task.spec.name)
 
     def _put_queue_timeout(self, run: RunId, task: TaskRun, due: datetime | None) -> None:
         if task.spec.queue_timeout is None:
             return
         subject = about_overdue(run, task.spec.name)
         if due is None:
-            self.agenda.forget(subject)
+            self._agenda.forget(subject)
         else:
-            self.agenda.look_at(subject, due)
+            self._agenda.look_at(subject, due)
 
-    def _put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
+    def put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
+        """Watch, or no longer watch, what a task waits for that no worker runs."""
         subject = about_wait(run.id, spec.name)
         pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
         if not waits:
-            self.agenda.forget(subject)
+            self._agenda.forget(subject)
             self.looks.forget(subject)
             for name in pipelines:
                 self._awaiting[name].discard(subject)
             return
-        self.agenda.add(subject)
+        self._agenda.add(subject)
         if spec.warn_after is not None:
-            self.agenda.add(about_late(run.id, spec.name))
+            self._agenda.add(about_late(run.id, spec.name))
         for name in pipelines:
             self._awaiting[name].add(subject)
         if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
             self.looks.want(subject, looks, gives_up_at(run, run.tasks[spec.name]))
 
-    def _look_at_awaiting(self, name: PipelineName) -> None:
+    def look_at_awaiting(self, name: PipelineName) -> None:
         """Put the tasks that wait for runs of a pipeline on the agenda."""
         for subject in sorted(self._awaiting.get(name, ())):
-            self.agenda.add(subject)
+            self._agenda.add(subject)
 
     def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
         """Apply the result of a look-up of data."""
         for subject in self.looks.seen(look, seen, now):
-            self.agenda.add(subject)
+            self._agenda.add(subject)
 
-    def _add_ready(self, run_id: RunId, name: TaskName) -> None:
-        run = self.runs.get(run_id)
-        if run is None or about_run(run_id) in self.set_aside:
+    def add_ready(self, run_id: RunId, name: TaskName) -> None:
+        """Queue a task whose needs are met, or put what it needs first on the agenda."""
+        run = self._live.get(run_id)
+        if run is None or about_run(run_id) in self._agenda.set_aside:
             return
-        task, subject = run.tasks[name], about_rendering(run_id, name)
-        found = self.rendered.get(subject) if task.spec.reads else task.spec
+        task = run.tasks[name]
+        found = self.spec_of(run_id, task)
         if not (isinstance(found, TaskSpec) and found.is_wanted):
-            self.agenda.add(subject)
+            self._agenda.add(about_rendering(run_id, name))
         elif task.spec.children is not None:
-            self.agenda.add(about_children(run_id, name))
+            self._agenda.add(about_children(run_id, name))
         else:
-            self.ready.add(run, task)
+            self._ready.add(run, task)
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
         """Record the result of rendering; None: it failed for now, and is tried again."""
-        subject = about_rendering(run, task)
-        if subject in self.rendering:  # else it no longer waits, or an earlier reign started it
-            self.rendering.discard(subject)
-            if result is not None:
-                self.rendered[subject] = result
-            self._add_ready(run, task)
+        if self.renderings.finish(about_rendering(run, task), result):
+            self.add_ready(run, task)
 
-    def _forget_rendering(self, run_id: RunId, task: TaskRun) -> None:
+    def forget(self, run: Run, task: TaskRun) -> None:
+        """Remove a task of a run that is over."""
+        name = task.spec.name
+        self._ready.discard(run.id, name)
+        self._agenda.forget(about_task(run.id, name))
+        self._forget(run.id, task)
+        if not task.spec.kind.uses_worker:
+            self.put_wait(run, task.spec, waits=False)
+
+    def _forget(self, run_id: RunId, task: TaskRun) -> None:
+        self._put_queue_timeout(run_id, task, None)
         if task.spec.reads:
             subject = about_rendering(run_id, task.spec.name)
-            self.agenda.forget(subject)
-            self.rendering.discard(subject)
-            self.rendered.pop(subject, None)
+            self._agenda.forget(subject)
+            self.renderings.forget(subject)

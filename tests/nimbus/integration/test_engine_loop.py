@@ -393,8 +393,8 @@ def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: B
     ours.hear((RunArchived(run.id), RunBuilt(subject, Built(DRAFT, new_run(SPEC, DRAFT)))))
     ours.hear((BuildingFailed(subject, DRAFT, TemplateHelperError("no process")),))
 
-    assert not ours.state.finished[run.id].archived, "a later run of this id would never go to history"
-    assert (ours.state.built, ours.state.set_aside) == ({}, {})
+    assert not ours.state.runs.finished[run.id].archived, "a later run of this id would never go to history"
+    assert (ours.state.builds.results, ours.state.agenda.set_aside) == ({}, {})
 
 
 def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
@@ -463,7 +463,7 @@ def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: B
     ours.decide()
 
     assert effects == [asked], "not at once, for ever"
-    assert (bench.outcome(waiting), ours.state.set_aside.keys()) == (None, {asked.subject})
+    assert (bench.outcome(waiting), ours.state.agenda.set_aside.keys()) == (None, {asked.subject})
     assert bench.outcome(paused), "and the others go on"
 
     clock.time += timedelta(seconds=reign.TIDY_EVERY_S)

@@ -166,15 +166,15 @@ def unmarked_claim(alert: Alert, epoch: int) -> Alert:
 
 
 def marked_before_it_is_sent(state: State, alert: Alert, now: datetime) -> Answer:
-    if alert.claim in state.outbox.started or alert.epoch != state.epoch:
+    if alert.claim in state.alerts.outbox.started or alert.epoch != state.epoch:
         return alerts._ended(state, "alert_sent", accepted(alert, now))
     return Decision(name="alert_try_started", effects=(SendAlert(alert),))
 
 
 def claim_taken_for_ones_own(state: State, alert: Alert, now: datetime) -> Answer:
-    if alert.claim in state.outbox.answers:
+    if alert.claim in state.alerts.outbox.answers:
         return alerts._ended(state, "alert_sent", accepted(alert, now))
-    if alert.claim in state.outbox.started:
+    if alert.claim in state.alerts.outbox.started:
         return Nothing()
     return Decision(name="alert_try_started", effects=(SendAlert(alert),))
 

@@ -138,22 +138,24 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     state.put_workers(workers, now)
     for number, attempt in enumerate(history):
         for run in _steps(f"a{number}", *attempt):
-            state.put_run(run, now)
+            state.runs.put(run, now)
     state.put_workers(later, now)
     for number, attempt in enumerate(then):
         for run in _steps(f"b{number}", *attempt):
-            state.put_run(run, now)
+            state.runs.put(run, now)
     if anew:
-        known, state = state.runs, State(epoch=2, schema=1)
+        known, state = state.runs.live, State(epoch=2, schema=1)
         state.put_workers(later, now)
         for run in known.values():
-            state.put_run(run, now)
+            state.runs.put(run, now)
         state.take_census()
-    state.put_run(ready, now)
+    state.runs.put(ready, now)
 
     decision = assign.open_attempt(state, ready.id, A, NOW)
-    busy, refusals = busy_on(state), state.workers.refusals
-    at_big = [run for run in state.runs.values() if run.open_attempts() and run.tasks[A].spec.spark_place]
+    busy, refusals = busy_on(state), state.attempts.workers.refusals
+    at_big = [
+        run for run in state.runs.live.values() if run.open_attempts() and run.tasks[A].spec.spark_place
+    ]
     capacity = Capacity(
         workers=later,
         free=by_rank(later, busy, refusals),
@@ -166,7 +168,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     )
     told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
 
-    assert list(state.workers.free) == capacity.free
+    assert list(state.attempts.workers.free) == capacity.free
     assert isinstance(decision, Decision) == (told == "ready: the leader gives it to a worker next")
     answer = admit(ready, ready.tasks[A], capacity, NOW)
     assert isinstance(decision, Decision) == isinstance(answer, Grant)
@@ -253,7 +255,7 @@ def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
         answer = admit(run, run.tasks[A], state.capacity(), NOW)
         assert isinstance(answer, Grant)
         assert answer.worker == worker
-        state.put_run(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
+        state.runs.put(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
 
     state.put_workers([worker], now)
     assert isinstance(admit(_run("p"), _run("p").tasks[A], state.capacity(), NOW), Grant)

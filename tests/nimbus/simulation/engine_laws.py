@@ -63,13 +63,13 @@ def check(scheduler: Scheduler) -> None:
         state.epoch,
     )
     passing = (DefinitionNotHereError.__name__, TemplateHelperError.__name__)
-    aside = {key: why for key, why in state.set_aside.items() if not why.startswith(passing)}
+    aside = {key: why for key, why in state.agenda.set_aside.items() if not why.startswith(passing)}
     hold(Law.NEVER_FAILS, not aside, "set aside:", aside)
     _knows_all(state, scheduler.world.zookeeper.world, young, told=not scheduler.engine._inbox.empty())
     begun = {
         name
-        for name in state.pipelines
-        if (subject := about_pipeline(name)) in state.building or subject in state.set_aside
+        for name in state.catalog.pipelines
+        if (subject := about_pipeline(name)) in state.builds.under_way or subject in state.agenda.set_aside
     }
     ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
     check_indexes(state)
@@ -81,12 +81,12 @@ def check(scheduler: Scheduler) -> None:
 
 def _looks_go_on(state: State, under_way: Set[Look]) -> None:
     """Check that the leader has planned checks of everything that a task waits for."""
-    for run in state.runs.values():
+    for run in state.runs.live.values():
         for name, task in run.tasks.items():
             if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
                 continue
-            missing = state.looks._missing[about_wait(run.id, name)]
-            idle = {look for look in missing if state.looks._watched[look].due_s is None}
+            missing = state.tasks.looks._missing[about_wait(run.id, name)]
+            idle = {look for look in missing if state.tasks.looks._watched[look].due_s is None}
             hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
             hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "no check is planned of", idle - under_way)
 
@@ -101,103 +101,111 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
         told: Whether its inbox has news.
     """
     live = {key: run for key, run in found.runs.items() if not run.state.is_final}
-    hold(Law.KNOWS_ALL, state.runs == live, "runs:", list(state.runs), list(live))
-    hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
-    hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
-    hold(Law.KNOWS_ALL, state.intervals == found.intervals, "intervals")
-    hold(Law.KNOWS_ALL, state.backfills == found.backfills, "backfills")
+    hold(Law.KNOWS_ALL, state.runs.live == live, "runs:", list(state.runs.live), list(live))
+    hold(Law.KNOWS_ALL, state.runs.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
+    hold(Law.KNOWS_ALL, state.catalog.pipelines == found.pipelines, "pipelines")
+    hold(Law.KNOWS_ALL, state.catalog.intervals == found.intervals, "intervals")
+    hold(Law.KNOWS_ALL, state.catalog.backfills == found.backfills, "backfills")
     if not told:
-        hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
-        hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
-        seen = {attempt: found.slots.get(attempt) for attempt in state.slots}
+        hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.waiting.keys(), "commands")
+        hold(Law.KNOWS_ALL, state.attempts.workers.registered.keys() == found.workers.keys(), "workers")
+        seen = {attempt: found.slots.get(attempt) for attempt in state.attempts.slots}
         unread = {attempt for attempt in young & seen.keys() if (slots := seen[attempt]) and not slots.end}
         seen |= dict.fromkeys(unread, Slots())
-        hold(Law.KNOWS_ALL, state.slots == seen, "slots:", state.slots, "are", seen)
+        hold(Law.KNOWS_ALL, state.attempts.slots == seen, "slots:", state.attempts.slots, "are", seen)
 
 
 def check_indexes(state: State) -> None:
     """Incrementally updated indexes equal a full computation."""
     opened: dict[AttemptId, str] = {}
-    for run in state.runs.values():
+    for run in state.runs.live.values():
         hold(Law.INDEXES, not run.state.is_final, run.id)
         for name, task in run.tasks.items():
             if task.open_attempt is not None:
                 opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].worker
             met = all(run.tasks[need].state.is_final for need in task.spec.needs)
-            hold(Law.INDEXES, state._needs[run.id].met(name) == met, run.id, name, "needs")
+            hold(Law.INDEXES, state.runs._needs[run.id].met(name) == met, run.id, name, "needs")
             subject = run.id, name
-            if about_run(run.id) in state.set_aside:
+            if about_run(run.id) in state.agenda.set_aside:
                 continue
-            queued = subject in state.ready or about_rendering(*subject) in state.rendering
+            queued = subject in state.ready or about_rendering(*subject) in state.tasks.renderings.under_way
             timed = is_timed(state, about_task(*subject))
             if task.spec.children is not None:
-                queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.set_aside
+                queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.agenda.set_aside
                 timed |= is_timed(state, about_children(*subject))  # the clock went back
             ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
             hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
-    hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
-    at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
+    hold(Law.INDEXES, state.attempts.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
+    at_target = sum(state.runs.live[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
     hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
     busy = busy_on(state)
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
-    free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)
-    hold(Law.INDEXES, list(state.workers.free) == free, "free:", free)
+    free = by_rank(
+        state.attempts.workers.registered.values(), Counter(opened.values()), state.attempts.workers.refusals
+    )
+    hold(Law.INDEXES, list(state.attempts.workers.free) == free, "free:", free)
     _check_silence(state)
-    states = Counter(run.state for run in state.runs.values())
-    tasks = Counter(task.state for run in state.runs.values() for task in run.tasks.values())
-    hold(Law.INDEXES, (+state.live.runs, +state.live.tasks) == (states, tasks), "live:", states, tasks)
+    states = Counter(run.state for run in state.runs.live.values())
+    tasks = Counter(task.state for run in state.runs.live.values() for task in run.tasks.values())
+    hold(
+        Law.INDEXES,
+        (+state.runs.counts.runs, +state.runs.counts.tasks) == (states, tasks),
+        "live:",
+        states,
+        tasks,
+    )
     lines = list(state.ready.lines())
     hold(Law.INDEXES, sum(line.size for line in lines) == len(state.ready), "ready:", lines)
     hold(Law.INDEXES, all(key in state.ready for line in lines for key in line[:2]), "lines:", lines)
-    alerts = Counter(alert.state for alert in state.outbox._alerts.values())
-    hold(Law.INDEXES, +state.outbox.counts == alerts, "alerts:", alerts)
+    alerts = Counter(alert.state for alert in state.alerts.outbox._alerts.values())
+    hold(Law.INDEXES, +state.alerts.outbox.counts == alerts, "alerts:", alerts)
     runs_of = defaultdict(set)
-    for run in state.runs.values():
+    for run in state.runs.live.values():
         runs_of[run.pipeline].add(run.id)
-    hold(Law.INDEXES, {name: ids for name, ids in state._runs_of.items() if ids} == runs_of, "runs of")
+    hold(Law.INDEXES, {name: ids for name, ids in state.runs._of.items() if ids} == runs_of, "runs of")
     _check_lines(state)
     used = Counter[str]()
     for attempt in opened:
-        used.update(state.runs[attempt.run].tasks[attempt.task].spec.pools)
-    hold(Law.INDEXES, +state.pools._used == +used, "pools:", used)
-    queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
-    waiting = {key for key in queued if state.runs[key].paused is None}
+        used.update(state.runs.live[attempt.run].tasks[attempt.task].spec.pools)
+    hold(Law.INDEXES, +state.attempts.pools._used == +used, "pools:", used)
+    queued = {run.id for run in state.runs.live.values() if run.state is RunState.QUEUED}
+    waiting = {key for key in queued if state.runs.live[key].paused is None}
     hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
-    live = state.runs.values()
+    live = state.runs.live.values()
     hold(Law.INDEXES, places.in_cluster(live) == state.queue._trees.keys(), state.queue._trees)
     for run in live:
-        if about_run(run.id) in state.set_aside:
+        if about_run(run.id) in state.agenda.set_aside:
             continue
         held = (run.holds is not Places.NONE, run.holds is Places.ALL)
         hold(Law.INDEXES, held == (places.in_pipeline(run), places.works(run)), run.id, run.holds)
         hold(Law.INDEXES, held[0] == (run.id in state.queue._holds), run.id, "in its pipeline")
-        late = places.is_overdue(run, live, state.pipelines)
+        late = places.is_overdue(run, live, state.catalog.pipelines)
         hold(Law.RUNS_WHEN_IT_CAN, not late, run.id, "is queued")
 
 
 def _check_silence(state: State) -> None:
-    for attempt, slots in state.slots.items():
-        found = state.open_attempt(attempt)
+    for attempt, slots in state.attempts.slots.items():
+        found = state.attempts.find(attempt)
         assert found is not None
-        alive = found[1].worker in state.workers.registered if slots.claim is None else slots.beating
-        hold(Law.INDEXES, alive != (attempt in state.silent), attempt, "silence", alive)
-    hold(Law.INDEXES, state.silent.keys() <= state.slots.keys(), "silent, and not open")
+        alive = found[1].worker in state.attempts.workers.registered if slots.claim is None else slots.beating
+        hold(Law.INDEXES, alive != (attempt in state.attempts.silent), attempt, "silence", alive)
+    hold(Law.INDEXES, state.attempts.silent.keys() <= state.attempts.slots.keys(), "silent, and not open")
 
 
 def _check_lines(state: State) -> None:
     """A command whose run could not be built at first is behind later commands."""
     lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
-    for key, queued in state.commands.items():
-        if about_command(key) in state.set_aside:
+    for key, queued in state.commands.waiting.items():
+        if about_command(key) in state.agenda.set_aside:
             continue
         waits = getattr(queued.command, "rerun_of", None)
         if (pipeline := getattr(queued.command, "pipeline", "")) and not waits:
             lines[pipeline][key] = None
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None
-    listed = {name: list(line) for name, line in state.lines._lines.items()}
+    listed = {name: list(line) for name, line in state.commands.lines._lines.items()}
     hold(Law.INDEXES, {key: set(line) for key, line in lines.items()} == _sets(listed), "lines")
-    late = {key.command for key, found in state.built.items() if found.result is None}
+    late = {key.command for key, found in state.builds.results.items() if found.result is None}
     for key, line in lines.items():
         if late.isdisjoint(line):
             hold(Law.INDEXES, list(line) == listed[key], "line", key)
@@ -210,7 +218,7 @@ def is_timed(state: State, subject: Subject) -> bool:
 
 def busy_on(state: State) -> dict[WorkerId, int]:
     """Number of open attempts of each worker that has any."""
-    return {worker: len(attempts) for worker, attempts in state.workers._open_on.items() if attempts}
+    return {worker: len(attempts) for worker, attempts in state.attempts.workers._open_on.items() if attempts}
 
 
 def _sets(listed: dict[str, list[CommandId]]) -> dict[str, set[CommandId]]:
@@ -219,7 +227,7 @@ def _sets(listed: dict[str, list[CommandId]]) -> dict[str, set[CommandId]]:
 
 def _nothing_forgotten(state: State, now: Instant) -> None:
     for subject in _subjects(state, now):
-        if subject.owner in state.set_aside:
+        if subject.owner in state.agenda.set_aside:
             continue
         answer = ask(state, subject, now)
         if subject.kind == "attempt" and is_timed(state, subject):
@@ -238,36 +246,36 @@ def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
     """True if a more urgent task waits at a pool of a task."""
     ready = [
         (run, task)
-        for run in state.runs.values()
-        if about_run(run.id) not in state.set_aside
+        for run in state.runs.live.values()
+        if about_run(run.id) not in state.agenda.set_aside
         for task in run.tasks.values()
         if (run.id, task.spec.name) in state.ready  # also if the clock stepped back since its pause ended
         or (lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall)
     ]
-    run = state.runs[subject.run]
+    run = state.runs.live[subject.run]
     capacity = replace(state.capacity(), holder=pool_holders(ready, state.capacity()))
     return held_behind(run, run.tasks[subject.task], capacity) is not None
 
 
 def _all_back_off(state: State, now: Instant) -> bool:
     known = (
-        state.workers.refusals.get(worker.id)
-        for worker in state.workers.registered.values()
+        state.attempts.workers.refusals.get(worker.id)
+        for worker in state.attempts.workers.registered.values()
         if not worker.draining
     )
     return all(found is not None and found.until > now.wall for found in known)
 
 
 def _subjects(state: State, now: Instant) -> Iterator[Subject]:
-    yield from map(about_attempt, state.slots)
-    yield from map(about_run, state.runs)
+    yield from map(about_attempt, state.attempts.slots)
+    yield from map(about_run, state.runs.live)
     yield from (about_queued(key) for key in state.queue._ranks)
-    yield from map(about_command, state.commands)
-    yield from map(about_pipeline, state.pipelines)
-    yield from map(about_backfill, state.backfills)
-    yield from map(about_finished, state.finished)
-    yield from map(about_deadline, state.pipelines)
-    for run in state.runs.values():
+    yield from map(about_command, state.commands.waiting)
+    yield from map(about_pipeline, state.catalog.pipelines)
+    yield from map(about_backfill, state.catalog.backfills)
+    yield from map(about_finished, state.runs.finished)
+    yield from map(about_deadline, state.catalog.pipelines)
+    for run in state.runs.live.values():
         if run.expect is None:  # computed from the data that are known when the run is examined
             yield about_late(run.id)
         for name, task in run.tasks.items():
@@ -279,6 +287,8 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
             if not task.spec.kind.uses_worker:
                 yield about_wait(run.id, name)
             elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
-                rendered = not task.spec.reads or about_rendering(run.id, name) in state.rendered
+                rendered = (
+                    not task.spec.reads or about_rendering(run.id, name) in state.tasks.renderings.results
+                )
                 about = about_task if task.spec.children is None else about_children
                 yield about(run.id, name) if rendered else about_rendering(run.id, name)

@@ -48,7 +48,7 @@ def check(scheduler: Scheduler) -> None:
         world.services = services_over(cluster, scheduler.clock, lambda: world.leading, MAX_RUNNING, timings)
     services = replace(world.services, clock=scheduler.clock)
     around, found = surroundings(services), world.zookeeper.world
-    for run in state.runs.values():
+    for run in state.runs.live.values():
         _check_run(scheduler, run, around)
     for queued in found.commands.values():
         if isinstance(queued.command, StartRun) and queued.command.run_id not in found.runs:

@@ -55,7 +55,7 @@ def alert_sent_before_it_is_claimed() -> Iterator[None]:
 
     def hasty(state: Any, alert: Any, now: Any) -> Any:
         early = replace(alert, epoch=state.epoch)
-        if early.claim not in state.outbox.started and not state.outbox.is_busy(alert.target):
+        if early.claim not in state.alerts.outbox.started and not state.alerts.outbox.is_busy(alert.target):
             return Decision(name="alert_try_started", effects=(alerts.SendAlert(early),))
         return original(state, alert, now)
 

@@ -13,7 +13,8 @@ from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.engine.needs import Needs
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import assign, attempts
-from nimbus.engine.state import State
+from nimbus.engine.state.runs import Runs
+from nimbus.engine.state.tasks import WaitingTasks
 from nimbus.engine.workers import Workers
 from tests.nimbus.dict_store import DictTree
 from tests.nimbus.simulation.mutant import mutant, replaced
@@ -85,32 +86,32 @@ def claim_can_be_overwritten() -> Iterator[None]:
 @mutant
 def failover_reruns_finished_tasks() -> Iterator[None]:
     """DS 13283: after a failover, a workflow starts from the beginning."""
-    original = State.put_run
+    original = Runs.put
 
     def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
-        if run.id not in self.runs and not run.state.is_final:
+        if run.id not in self.live and not run.state.is_final:
             done = (task for task in run.tasks.values() if task.state is TaskState.SUCCEEDED)
             run = replace(run, tasks=run.tasks.replaced(replace(t, state=TaskState.WAITING) for t in done))
         original(self, run, now, *slots)
 
-    with replaced(State, put_run=put):
+    with replaced(Runs, put=put):
         yield
 
 
 @mutant
 def failover_resets_running_tasks() -> Iterator[None]:
     """AF 16023, 25021: the next scheduler treats running tasks as orphans, and starts them again."""
-    original = State.put_run
+    original = Runs.put
 
     def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
-        for attempt in () if run.id in self.runs else run.open_attempts():
+        for attempt in () if run.id in self.live else run.open_attempts():
             task = run.tasks[attempt.task]
             lost = replace(task.attempts[-1], outcome=Outcome.LOST)
             fresh = replace(task, state=TaskState.WAITING, attempts=(*task.attempts[:-1], lost))
             run = replace(run, tasks=run.tasks.replaced((fresh,)))
         original(self, run, now, *slots)
 
-    with replaced(State, put_run=put):
+    with replaced(Runs, put=put):
         yield
 
 
@@ -196,14 +197,14 @@ def slots_of_targets_are_not_counted() -> Iterator[None]:
 @mutant
 def adopted_attempts_use_no_slot() -> Iterator[None]:
     """AF 58752: after a takeover the count starts again, and the limit is exceeded."""
-    original = State._put_attempt
+    original = Runs.put
 
-    def put(self: Any, attempt_id: Any, attempt: Any, *seen: Any) -> None:
-        original(self, attempt_id, attempt, *seen)
-        if attempt.opened_by_epoch != self.epoch:
-            self.workers.closed(attempt_id, attempt.worker)
+    def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
+        original(self, run, now, *slots)
+        for attempt in () if self.read is None else run.open_attempts():
+            self._attempts.workers.closed(attempt, run.tasks[attempt.task].open_attempt.worker)
 
-    with replaced(State, _put_attempt=put):
+    with replaced(Runs, put=put):
         yield
 
 
@@ -242,18 +243,18 @@ def order_has_templates_instead_of_texts() -> Iterator[None]:
 @mutant
 def condition_about_a_result_is_taken_for_false() -> Iterator[None]:
     """DS 14537, 15756: a switch takes the wrong branch."""
-    original = State.task_rendered
+    original = WaitingTasks.task_rendered
 
     def task_rendered(self: Any, run: Any, task: Any, result: Any) -> None:
         spec = getattr(result, "when", "") and replace(result, when="false")
         original(self, run, task, spec or result)
 
-    with replaced(State, task_rendered=task_rendered):
+    with replaced(WaitingTasks, task_rendered=task_rendered):
         yield
 
 
 @mutant
 def answer_about_texts_is_forgotten() -> Iterator[None]:
     """DS 14130: a task that waits for a condition waits without end."""
-    with replaced(State, task_rendered=lambda *_args: None):
+    with replaced(WaitingTasks, task_rendered=lambda *_args: None):
         yield

@@ -13,7 +13,7 @@ from nimbus.domain.task_run import TaskState
 from nimbus.engine.agenda import about_children
 from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign
-from nimbus.engine.state import State
+from nimbus.engine.state.runs import Runs
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
 
@@ -36,14 +36,14 @@ def ends_of_child_runs_are_told_once() -> Iterator[None]:
     """DS 17350: after a failover, the parent is not notified of a child that has ended in the meantime."""
 
     def put_children(self: Any, run: Any, _was: Any, task: Any) -> None:
-        self.agenda.add(about_children(run.id, task.spec.name))
+        self._agenda.add(about_children(run.id, task.spec.name))
 
-    original = State._put_finished
+    original = Runs._put_finished
 
     def put_finished(self: Any, run: Any) -> None:
-        original(self, run if self.census_taken else replace(run, parent=None))
+        original(self, run if self.read is None else replace(run, parent=None))
 
-    with replaced(State, _put_children=put_children, _put_finished=put_finished):
+    with replaced(Runs, _put_children=put_children, _put_finished=put_finished):
         yield
 
 

@@ -9,32 +9,34 @@ from typing import Any
 from nimbus.domain import lifecycle, selection
 from nimbus.domain.task_run import TaskState
 from nimbus.engine.rules import live_runs
-from nimbus.engine.state import State
+from nimbus.engine.state.commands import Commands
+from nimbus.engine.state.runs import Runs
+from nimbus.engine.state.tasks import WaitingTasks
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 
 @mutant
 def pause_is_forgotten_by_the_next_leader() -> Iterator[None]:
     """DS 3.2.2, `processReadyPause`: a pause is a state of the process, not of the record."""
-    original = State.put_run
+    original = Runs.put
 
     def put(self: Any, run: Any, *rest: Any) -> None:
-        known = run.id in self.runs
+        known = run.id in self.live
         original(self, run if known or run.state.is_final else replace(run, paused=None), *rest)
 
-    with replaced(State, put_run=put):
+    with replaced(Runs, put=put):
         yield
 
 
 @mutant
 def retry_begins_in_a_paused_run() -> Iterator[None]:
     """A pause holds later tasks, but a due retry begins."""
-    original = State._put_readiness
+    original = WaitingTasks.put
 
     def put(self: Any, run: Any, task: Any) -> None:
         original(self, replace(run, paused=None) if task.attempts else run, task)
 
-    with replaced(State, _put_readiness=put), replaced(lifecycle, open_attempt=_open_in_any_run):
+    with replaced(WaitingTasks, put=put), replaced(lifecycle, open_attempt=_open_in_any_run):
         yield
 
 
@@ -48,13 +50,13 @@ def _open_in_any_run(run: Any, *args: Any, **named: Any) -> Any:
 @mutant
 def rerun_is_forgotten_when_its_run_ends() -> Iterator[None]:
     """DS: a command that waits for a workflow stays, and is never examined again."""
-    original = State.put_command
+    original = Commands.put
 
     def put(self: Any, queued: Any) -> None:
         original(self, queued)
         self._reruns.clear()
 
-    with replaced(State, put_command=put, _forget_rerun=lambda *_args: None):
+    with replaced(Commands, put=put, _forget_rerun=lambda *_args: None):
         yield
 
 

@@ -23,6 +23,8 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.rules import abdication, archive, commands, concurrency, schedules, terms
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State, runs
+from nimbus.engine.state.runs import Runs
+from nimbus.engine.state.tasks import WaitingTasks
 from nimbus.ports import Pruned, SlotTakenError, StaleStateError
 from tests.nimbus.dict_store import DictTree
 from tests.nimbus.simulation.mutant import mutant, replaced
@@ -94,14 +96,14 @@ def backfill_moves_apart_from_the_run() -> Iterator[None]:
 @mutant
 def backfill_window_is_counted_by_one_leader() -> Iterator[None]:
     """AF 58752, 58935: runs that an earlier leader has started are not counted."""
-    original = State.put_run
+    original = Runs.put
 
     def put_run(self: Any, run: Any, now: Any, slots: Any = MappingProxyType({})) -> None:
         original(self, run, now, slots)
-        if not self.census_taken and run.backfill is not None:
-            self._runs_of_backfill[run.backfill].discard(run.id)
+        if self.read is not None and run.backfill is not None:
+            self._of_backfill[run.backfill].discard(run.id)
 
-    with replaced(State, put_run=put_run):
+    with replaced(Runs, put=put_run):
         yield
 
 
@@ -170,7 +172,7 @@ def lost_reply_is_taken_for_a_refusal() -> Iterator[None]:
     original = Reign.recover
 
     def recover(self: Any) -> None:
-        if not self.state.pipelines:
+        if not self.state.catalog.pipelines:
             original(self)
         self._transaction, self._uncommitted = self._store.begin(), []
         self._store.doubtful = False
@@ -207,7 +209,7 @@ def abdication_is_remembered_and_not_read() -> Iterator[None]:
         reading = not self.state.census_taken
         original(self)
         if reading:
-            self.state.put_abdication(None)
+            self.state.leadership.put_abdication(None)
 
     with replaced(Reign, read_on=read_on):
         yield
@@ -218,8 +220,8 @@ def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
     """DS 3009: one request to step down ends one leader after the other."""
 
     def resign(state: Any) -> Any:
-        asked = state.abdication
-        if asked is None or state.resigning:
+        asked = state.leadership.abdication
+        if asked is None or state.leadership.resigning:
             return Nothing()
         return Decision(name="resignation_started", effects=(ResignLeadership(asked.reason),))
 
@@ -272,11 +274,11 @@ def attempts_are_opened_before_the_census() -> Iterator[None]:
     original = reign.next_subject
 
     def next_subject(state: Any) -> Any:
-        census_taken, state.census_taken = state.census_taken, True
+        read, state.runs.read = state.runs.read, None
         try:
             return original(state)
         finally:
-            state.census_taken = census_taken
+            state.runs.read = read
 
     with replaced(reign, next_subject=next_subject):
         yield
@@ -292,27 +294,27 @@ def new_attempts_are_not_watched() -> Iterator[None]:
 @mutant
 def adopted_runs_have_no_deadline() -> Iterator[None]:
     """DS 16980, 17817: timeouts never fire."""
-    original = State.put_run
+    original = Runs.put
 
     def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
-        original(self, run if run.id in self.runs else replace(run, deadline=None), now, *slots)
+        original(self, run if run.id in self.live else replace(run, deadline=None), now, *slots)
 
-    with replaced(State, put_run=put):
+    with replaced(Runs, put=put):
         yield
 
 
 @mutant
 def archive_is_left_to_the_last_leader() -> Iterator[None]:
     """DS 13355: the work is marked as taken before it is done, and its owner dies."""
-    original = State._put_finished
+    original = Runs._put_finished
 
     def put(self: Any, run: Any) -> None:
-        ended_here = run.id in self.runs
+        ended_here = run.id in self.live
         original(self, run)
         if not ended_here and not self.finished[run.id].archived:
             self.finished[run.id] = replace(self.finished[run.id], archiving=True)
 
-    with replaced(State, _put_finished=put):
+    with replaced(Runs, _put_finished=put):
         yield
 
 
@@ -322,9 +324,9 @@ def finished_run_is_dropped_early() -> Iterator[None]:
     original = archive.retire_run
 
     def retire(state: Any, run_id: Any, now: Any) -> Any:
-        finished = state.finished.get(run_id)
+        finished = state.runs.finished.get(run_id)
         if finished is not None:
-            state.finished[run_id] = replace(finished, archived=True, archiving=False)
+            state.runs.finished[run_id] = replace(finished, archived=True, archiving=False)
         return original(state, run_id, now)
 
     with replaced(archive, retire_run=retire):
@@ -447,13 +449,14 @@ def pool_counter_leaks() -> Iterator[None]:
 @mutant
 def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
     """DS 3973, AF 268: a failover loses the time limit of a waiting task, which waits without end."""
-    original = State._put_wait
+    original = Runs.put
 
-    def put(self: Any, run: Any, spec: Any, *, waits: bool) -> None:
-        if self.census_taken or not waits:
-            original(self, run, spec, waits=waits)
+    def put(self: Any, *run: Any) -> None:
+        known = {"put_wait": lambda *_args, **_how: None} if self.read is not None else {}
+        with replaced(WaitingTasks, **known):
+            original(self, *run)
 
-    with replaced(State, _put_wait=put):
+    with replaced(Runs, put=put):
         yield
 
 
@@ -479,7 +482,7 @@ def one_thing_that_is_there_is_enough() -> Iterator[None]:
 @mutant
 def ends_of_others_are_not_heard() -> Iterator[None]:
     """DS 16285, 3973: the condition of a waiting task is met, but it still waits, without another check."""
-    with replaced(State, _look_at_awaiting=lambda *_args: None):
+    with replaced(WaitingTasks, look_at_awaiting=lambda *_args: None):
         yield
 
 

@@ -64,7 +64,7 @@ def known(
 def submit(state: State, *commands: Command) -> State:
     for command in commands:
         number = next(numbers)
-        state.put_command(QueuedCommand(id=CommandId(f"cmd-{number}"), command=command, submitted_at=NOW))
+        state.commands.put(QueuedCommand(id=CommandId(f"cmd-{number}"), command=command, submitted_at=NOW))
     return state
 
 
@@ -129,4 +129,4 @@ def fired_runs(state: State, now: datetime) -> list[str]:
     """The ids of all runs, once nothing is left to decide."""
     while (decision := next_decision(state, now)) is not None:
         build(state, decision)
-    return sorted(state.runs)
+    return sorted(state.runs.live)

@@ -31,14 +31,14 @@ def explained(stage: Stage, leader: str | None = "s1") -> str | None:
     run = stage.run()
 
     def queue(_: Run) -> QueueView:
-        return QueueView(live=tuple(stage.state.runs.values()), limit=1, max_running=None)
+        return QueueView(live=tuple(stage.state.runs.live.values()), limit=1, max_running=None)
 
     around = Surroundings(
         now=NOW,
         leader=leader,
         capacity=_no_capacity,
         queue=queue,
-        run=stage.state.runs.get,
+        run=stage.state.runs.live.get,
     )
     return why(run, run.tasks[FAN], None, around)
 
@@ -70,7 +70,7 @@ def test_child_run_that_has_ended_is_taken_in_by_a_leader() -> None:
     stage = Stage(LOAD, parent(starting()))
     stage.start()
     (child,) = stage.children()
-    stage.state.put_run(replace(child, state=RunState.SUCCEEDED, finished_at=NOW), stage.instant())
+    stage.state.runs.put(replace(child, state=RunState.SUCCEEDED, finished_at=NOW), stage.instant())
 
     assert explained(stage, leader=None) == (
         f"0 of 1 child runs have succeeded; child run {child.id} has ended, and the leader has not "

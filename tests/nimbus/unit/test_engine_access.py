@@ -68,8 +68,8 @@ def asked(
         submitted_by="ada",
         asked_by=replace(principal, **fields),  # type: ignore[arg-type]
     )
-    state.put_command(queued)
-    state.prepared[SUMS] = ReleaseOf(SUMS, DIGEST), SPEC
+    state.commands.put(queued)
+    state.commands.releases.results[ReleaseOf(SUMS, DIGEST)] = SPEC
     while (subject := next_subject(state)) is not None:
         answer = ask(state, subject, instant())
         if not isinstance(answer, Decision):
@@ -103,7 +103,7 @@ def test_command_is_refused_when_its_token_was_revoked_or_expired_before_the_dec
     outcome = asked(state, PausePipeline(pipeline=SUMS))
 
     assert (outcome.accepted, outcome.code) == (False, "token_revoked")
-    assert state.pipelines[SUMS].state == "active"
+    assert state.catalog.pipelines[SUMS].state == "active"
 
 
 def test_role_counts_that_the_token_has_at_the_decision() -> None:
@@ -130,7 +130,7 @@ def test_pipeline_belongs_to_who_publishes_it_first_or_to_their_first_team() -> 
     asked(alone, PUBLISH)
     asked(member, PUBLISH, teams=("data", "ml"))
 
-    assert (alone.pipelines[SUMS].owner, member.pipelines[SUMS].owner) == ("ada", "data")
+    assert [one.catalog.pipelines[SUMS].owner for one in (alone, member)] == ["ada", "data"]
 
 
 def test_admin_gives_a_pipeline_to_another_owner_and_a_later_release_does_not_change_it() -> None:
@@ -138,7 +138,7 @@ def test_admin_gives_a_pipeline_to_another_owner_and_a_later_release_does_not_ch
 
     assert asked(state, SetOwner(pipeline=SUMS, owner="data")).accepted
     assert asked(state, PUBLISH).accepted
-    assert state.pipelines[SUMS].owner == "data"
+    assert state.catalog.pipelines[SUMS].owner == "data"
 
 
 ISSUER = "https://login.example.com"
@@ -183,7 +183,7 @@ def test_pipeline_that_a_login_publishes_first_belongs_to_the_team_that_the_lead
     state = a_state(known=False)
     asked_by_login(state, GRANTS, PUBLISH)
 
-    assert state.pipelines[SUMS].owner == "sales"
+    assert state.catalog.pipelines[SUMS].owner == "sales"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_login_that_has_no_role_with_the_leader_is_refused(
     outcome = asked_by_login(state, grants, PausePipeline(pipeline=SUMS), **fields)  # type: ignore[arg-type]
 
     assert (outcome.accepted, outcome.code) == (False, "no_role")
-    assert state.pipelines[SUMS].state == "active"
+    assert state.catalog.pipelines[SUMS].state == "active"
 
 
 def test_login_without_a_known_group_has_the_default_role_of_the_leader() -> None:
@@ -251,7 +251,7 @@ def test_command_that_the_api_did_not_queue_is_decided() -> None:
     queued = QueuedCommand(
         id=CommandId("cmd-0000000001"), command=PausePipeline(pipeline=SUMS), submitted_at=NOW
     )
-    state.put_command(queued)
+    state.commands.put(queued)
     subject = next_subject(state)
     assert subject is not None
     answer = ask(state, subject, instant())

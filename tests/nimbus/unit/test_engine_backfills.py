@@ -161,7 +161,7 @@ def test_run_that_ends_before_the_successor_has_read_everything_is_counted() -> 
     bench.claim(attempt)
     bench.end(attempt, Outcome.SUCCEEDED)
     bench.reign.recover()
-    while not bench.reign.state.runs:
+    while not bench.reign.state.runs.live:
         bench.reign.read_on()
     bench.reign.decide()
 
@@ -370,11 +370,11 @@ def test_change_of_a_pipeline_asks_nothing_about_backfills_that_are_over() -> No
     create(bench, 1)
     state = bench.reign.state
 
-    state.put_pipeline(state.pipelines[NAME])
+    state.put_pipeline(state.catalog.pipelines[NAME])
     assert state.agenda.first("backfill") is not None
     end_all(bench)
     assert backfill(bench).state is BackfillState.FINISHED
-    state.put_pipeline(state.pipelines[NAME])
+    state.put_pipeline(state.catalog.pipelines[NAME])
 
     assert state.agenda.first("backfill") is None
 
@@ -390,7 +390,7 @@ def test_pipeline_with_a_backfill_is_not_removed_and_takes_those_that_are_over_a
 
     ask(bench, SteerBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="x"))
     assert ask(bench, RemovePipeline(pipeline=NAME)) == "ok"
-    assert bench.cluster.world.backfills == bench.reign.state.backfills == {}
+    assert bench.cluster.world.backfills == bench.reign.state.catalog.backfills == {}
 
 
 def test_release_stays_pinned_until_the_backfill_is_over() -> None:

@@ -55,7 +55,7 @@ def test_task_starts_a_child_run_with_what_its_parent_has() -> None:
     assert (child.priority, child.logical_date, child.data_interval) == (Priority.HIGHEST, NOW, interval)
     assert child.parent is not None
     assert (child.parent.run, child.parent.task, child.parent.attempt, child.parent.index) == ("r", FAN, 1, 0)
-    assert stage.state.slots.keys() == {*child.open_attempts()}, "the parent's task holds no slot"
+    assert stage.state.attempts.slots.keys() == {*child.open_attempts()}, "the parent's task holds no slot"
 
 
 def test_child_run_and_its_parents_record_are_written_together() -> None:
@@ -197,7 +197,7 @@ def test_child_runs_need_no_room_of_the_cluster_since_their_parents_have_it() ->
     stage.start("r2")
 
     assert [child.state for child in stage.children()] == [RunState.RUNNING] * 3
-    assert stage.state.runs[RunId("r2")].state is RunState.QUEUED
+    assert stage.state.runs.live[RunId("r2")].state is RunState.QUEUED
 
 
 def test_child_run_passes_a_run_of_its_pipeline_that_waits_for_the_cluster() -> None:
@@ -205,7 +205,7 @@ def test_child_run_passes_a_run_of_its_pipeline_that_waits_for_the_cluster() -> 
     stage = Stage(limited, parent(replace(THREE, max_parallel=1)), max_running=1)
     stage.start()
     stage.start("by-hand", CHILD, priority=Priority.HIGHEST)
-    assert stage.state.runs[RunId("by-hand")].state is RunState.QUEUED
+    assert stage.state.runs.live[RunId("by-hand")].state is RunState.QUEUED
 
     stage.end(stage.children()[0])
 
@@ -226,7 +226,7 @@ def test_stop_of_the_parent_stops_its_child_runs_and_starts_no_more() -> None:
 def test_parent_ends_after_its_child_runs() -> None:
     stage = Stage(LOAD, parent(THREE))
     stage.start()
-    attempts = list(stage.state.slots)
+    attempts = list(stage.state.attempts.slots)
     assert attempts
 
     stage.ask(StopRun(run_id=RunId("r"), reason="enough"))
@@ -270,7 +270,7 @@ def test_child_run_of_a_pipeline_that_may_not_start_is_refused(
 
 def test_child_run_of_a_quarantined_pipeline_is_refused_with_its_reason() -> None:
     stage = Stage(LOAD, parent(starting()))
-    stage.state.put_quarantine({CHILD: "3 files are missing"})
+    stage.state.catalog.put_quarantine({CHILD: "3 files are missing"})
 
     stage.start()
 
@@ -356,8 +356,8 @@ def test_publish_is_refused_when_pipelines_would_start_each_other_for_ever() -> 
     stage = Stage(parent(starting(b), a), parent(starting(c), b))
     back = parent(starting(a), c)
     release = ReleaseOf(c, digest_of(back))
-    stage.state.preparing[c] = release
-    stage.state.release_prepared(release, back)
+    stage.state.commands.releases.under_way.add(release)
+    stage.state.commands.release_prepared(release, back)
 
     stage.ask(PublishRelease(pipeline=c, digest=release.digest))
 
@@ -369,14 +369,14 @@ def test_publish_is_refused_when_pipelines_would_start_each_other_for_ever() -> 
 def test_new_leader_goes_on_with_child_runs_and_takes_in_those_that_ended_meanwhile() -> None:
     before = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
     before.start()
-    runs = {run.id: run for run in before.state.runs.values()}
+    runs = {run.id: run for run in before.state.runs.live.values()}
     ended = before.children()[0]
     runs[ended.id] = replace(ended, state=RunState.SUCCEEDED, finished_at=NOW)
 
     after = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
-    after.state.census_taken = False
+    after.state.runs.read = {}
     for run in runs.values():
-        after.state.put_run(run, after.instant())
+        after.state.runs.put(run, after.instant())
     after.state.take_census()
     after.decide()
 
@@ -389,7 +389,7 @@ def test_child_run_whose_record_is_gone_has_failed_for_a_new_leader() -> None:
     before.start()
 
     after = Stage(LOAD, parent(starting()))
-    after.state.put_run(before.state.runs[RunId("r")], after.instant())
+    after.state.runs.put(before.state.runs.live[RunId("r")], after.instant())
     after.decide()
 
     assert after.run().tasks[FAN].state is TaskState.FAILED
@@ -400,8 +400,8 @@ def test_ended_child_run_is_not_removed_before_its_parent_has_taken_that_in() ->
     stage = Stage(LOAD, parent(starting()))
     stage.start()
     (child,) = stage.children()
-    stage.state.put_run(replace(child, state=RunState.SUCCEEDED, finished_at=NOW), stage.instant())
-    stage.state.finished[child.id] = replace(stage.state.finished[child.id], archived=True)
+    stage.state.runs.put(replace(child, state=RunState.SUCCEEDED, finished_at=NOW), stage.instant())
+    stage.state.runs.finished[child.id] = replace(stage.state.runs.finished[child.id], archived=True)
     late = NOW + timedelta(days=1)
 
     assert is_awaited(stage.state, child.id)

@@ -60,7 +60,7 @@ def known(
 def submit(state: State, *commands: Command) -> None:
     for command in commands:
         number = next(numbers)
-        state.put_command(QueuedCommand(id=CommandId(f"cmd-{number}"), command=command, submitted_at=NOW))
+        state.commands.put(QueuedCommand(id=CommandId(f"cmd-{number}"), command=command, submitted_at=NOW))
 
 
 def start(name: str, priority: Priority | None = None, pipeline: PipelineName = NAME) -> StartRun:
@@ -91,13 +91,13 @@ def a_claim(attempt: str) -> Claim:
 
 
 def states(state: State) -> dict[str, str]:
-    return {str(key): run.state.value for key, run in sorted(state.runs.items())}
+    return {str(key): run.state.value for key, run in sorted(state.runs.live.items())}
 
 
 def end_all_attempts(state: State, now: datetime = NOW) -> None:
-    for attempt in tuple(state.slots):
+    for attempt in tuple(state.attempts.slots):
         end = End(attempt=str(attempt), outcome=Outcome.SUCCEEDED, reason="", written_by="r", ended_at=now)
-        state.put_slots(attempt, Slots(end=end), at(now))
+        state.attempts.put_slots(attempt, Slots(end=end), at(now))
 
 
 def test_run_is_queued_when_its_pipeline_is_full() -> None:
@@ -107,7 +107,7 @@ def test_run_is_queued_when_its_pipeline_is_full() -> None:
     decide_all(state)
 
     assert states(state) == {"r1": "running", "r2": "queued", "r3": "queued"}
-    assert state.runs[RunId("r2")].started_at is None
+    assert state.runs.live[RunId("r2")].started_at is None
 
 
 def test_queued_runs_start_first_in_first_out_inside_one_priority() -> None:
@@ -116,7 +116,7 @@ def test_queued_runs_start_first_in_first_out_inside_one_priority() -> None:
     order = []
     for _ in range(4):
         decide_all(state)
-        order += [key for key, run in state.runs.items() if run.state is RunState.RUNNING]
+        order += [key for key, run in state.runs.live.items() if run.state is RunState.RUNNING]
         end_all_attempts(state)
 
     assert order == ["r1", "r4", "r2", "r3"]
@@ -126,12 +126,12 @@ def test_queued_run_opens_its_tasks_only_after_it_has_started() -> None:
     state = known(slots=4)
     submit(state, start("r1"), start("r2"))
     decide_all(state)
-    assert {attempt.run for attempt in state.slots} == {"r1"}
+    assert {attempt.run for attempt in state.attempts.slots} == {"r1"}
 
     end_all_attempts(state)
     decided = [decision.name for decision in decide_all(state)]
 
-    assert {attempt.run for attempt in state.slots} == {"r2"}
+    assert {attempt.run for attempt in state.attempts.slots} == {"r2"}
     assert decided.index("queued_run_started") < decided.index("attempt_opened")
 
 
@@ -139,14 +139,14 @@ def test_deadline_counts_from_the_start_when_a_run_was_queued() -> None:
     state = known(replace(SPEC, timeout=timedelta(minutes=10)))
     submit(state, start("r1"), start("r2"))
     decide_all(state)
-    assert state.runs[RunId("r1")].deadline == NOW + timedelta(minutes=10)
-    assert state.runs[RunId("r2")].deadline is None
+    assert state.runs.live[RunId("r1")].deadline == NOW + timedelta(minutes=10)
+    assert state.runs.live[RunId("r2")].deadline is None
 
     submit(state, StopRun(run_id=RunId("r1"), reason="test"))
     later = NOW + timedelta(minutes=7)
     decide_all(state, later)
 
-    second = state.runs[RunId("r2")]
+    second = state.runs.live[RunId("r2")]
     assert (second.started_at, second.deadline) == (later, later + timedelta(minutes=10))
 
 
@@ -224,7 +224,7 @@ def test_fire_is_skipped_and_the_position_moves_when_a_scheduled_run_is_under_wa
     (decision,) = decide_all(state, NOW + timedelta(minutes=10))
 
     assert decision.name == "fire_skipped_full"
-    assert state.pipelines[NAME].schedule_position == NOW + timedelta(minutes=10)
+    assert state.catalog.pipelines[NAME].schedule_position == NOW + timedelta(minutes=10)
     assert list(states(state).values()) == ["running"]
 
 
@@ -234,10 +234,10 @@ def test_older_scheduled_run_is_stopped_and_the_newest_waits_for_its_end_when_it
     first, second, third = (RunId(f"p-20260301t12{minute:02}00z") for minute in (5, 10, 15))
     for minute in (5, 10, 15):
         decide_all(state, NOW + timedelta(minutes=minute))
-        for attempt in tuple(state.slots):  # a driver runs, so that a stop is slow
-            state.put_slots(attempt, Slots(claim=a_claim(str(attempt)), beating=True), at(NOW))
+        for attempt in tuple(state.attempts.slots):  # a driver runs, so that a stop is slow
+            state.attempts.put_slots(attempt, Slots(claim=a_claim(str(attempt)), beating=True), at(NOW))
     assert states(state) == {first: "stopping", third: "queued"}
-    assert second in state.finished
+    assert second in state.runs.finished
 
     end_all_attempts(state)
     decide_all(state, NOW + timedelta(minutes=16))
@@ -257,10 +257,10 @@ def test_run_is_replaced_only_for_one_that_waits_for_its_room(
     new: RunState, old: dict[str, RunState], expected: int
 ) -> None:
     state = fired(WhenFull.REPLACE, minutes=5)
-    (run,) = state.runs.values()
-    state.put_run(replace(run, **old), at(NOW))  # type: ignore[arg-type]  # keys are fixed above
+    (run,) = state.runs.live.values()
+    state.runs.put(replace(run, **old), at(NOW))  # type: ignore[arg-type]  # keys are fixed above
 
-    stops = replaced(state, state.pipelines[NAME], replace(run, id=RunId("new"), state=new), NOW)
+    stops = replaced(state, state.catalog.pipelines[NAME], replace(run, id=RunId("new"), state=new), NOW)
 
     assert len(stops) == expected
 
@@ -294,9 +294,9 @@ def test_successor_counts_the_runs_that_it_reads() -> None:
     decide_all(state)
 
     heir = State(epoch=4, schema=1)
-    for run in state.runs.values():
-        heir.put_run(run, at(NOW))
-    for record in state.pipelines.values():
+    for run in state.runs.live.values():
+        heir.runs.put(run, at(NOW))
+    for record in state.catalog.pipelines.values():
         heir.put_pipeline(record)
     heir.take_census()
 

@@ -84,11 +84,11 @@ def test_a_paused_or_quarantined_pipeline_does_not_fire() -> None:
     later = NOW + timedelta(hours=1)
     paused = known(record=replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED))
     quarantined = known(record=scheduled(CatchUp.ALL))
-    quarantined.put_quarantine({NAME: "x"})
+    quarantined.catalog.put_quarantine({NAME: "x"})
 
     assert fired_runs(paused, later) == []
     assert fired_runs(quarantined, later) == []
-    quarantined.put_quarantine({})
+    quarantined.catalog.put_quarantine({})
     assert fired_runs(quarantined, later) == ["p-20260301t130000z"], "it fires when it is let out"
 
 
@@ -98,7 +98,7 @@ def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
     state = known(ActivatePipeline(pipeline=NAME), record=record)
     decide(state, later)
     release = ReleaseOf(NAME, record.published)
-    state.release_prepared(release, OnDisk().definition(release))
+    state.commands.release_prepared(release, OnDisk().definition(release))
 
     assert fired_runs(state, later) == []
 
@@ -117,7 +117,7 @@ def activated(
     state = known(ActivatePipeline(pipeline=NAME, digest=digest), record=paused)
     decide(state, now)
     state.put_pipeline(active(replace(SPEC, schedule=before), schedule_position=position))
-    state.release_prepared(ReleaseOf(NAME, digest), newer)
+    state.commands.release_prepared(ReleaseOf(NAME, digest), newer)
     assert decide(state, now).name == "command_accepted"
     return state
 
@@ -127,11 +127,11 @@ def test_activation_by_a_leader_whose_clock_is_behind_does_not_fire_again_what_w
     paused = replace(RECORD, state=PipelineState.PAUSED, schedule_position=fired)
     state = known(ActivatePipeline(pipeline=NAME), record=paused)
     decide(state)
-    state.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
+    state.commands.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
 
     decide(state)
 
-    assert state.pipelines[NAME].schedule_position == fired
+    assert state.catalog.pipelines[NAME].schedule_position == fired
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_activating_a_changed_schedule_fires_nothing_of_the_past(
     changed = Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup)
     state = activated(changed, before=before, position=NOW - timedelta(days=180))
 
-    assert state.pipelines[NAME].schedule_position == NOW
+    assert state.catalog.pipelines[NAME].schedule_position == NOW
     assert next_decision(state, NOW) is None
     assert fired_runs(state, NOW + timedelta(hours=1)) == ["p-20260301t130000z"]
 

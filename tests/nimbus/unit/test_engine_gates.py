@@ -34,7 +34,7 @@ from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
-from nimbus.engine.state.facts import Silence
+from nimbus.engine.state.attempts import Silence
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WORKER = WorkerInfo(
@@ -79,7 +79,7 @@ def known(*runs: Run, slots: int = 10) -> State:
     state = State(epoch=3, schema=1)
     state.put_workers([replace(WORKER, slots=slots)], at())
     for run in runs:
-        state.put_run(run, at())
+        state.runs.put(run, at())
     state.take_census()
     return state
 
@@ -100,9 +100,9 @@ def open_all(state: State, now: datetime = NOW) -> list[str]:
 
 
 def end(state: State, attempt: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
-    found = next(known for known in state.slots if str(known) == attempt)
+    found = next(known for known in state.attempts.slots if str(known) == attempt)
     ended = End(attempt=attempt, outcome=outcome, written_by="r", ended_at=NOW)
-    state.put_slots(found, Slots(end=ended), at())
+    state.attempts.put_slots(found, Slots(end=ended), at())
 
 
 def test_run_opens_no_more_tasks_at_once_than_it_may() -> None:
@@ -139,9 +139,13 @@ def test_many_limited_runs_share_the_slots_that_there_are() -> None:
     for _ in range(10):
         end(state, opened[0])
         opened = [*opened[1:], *open_all(state)]
-        assert len({str(attempt).split(".")[0] for attempt in state.slots}) == len(state.slots) <= 3
+        assert (
+            len({str(attempt).split(".")[0] for attempt in state.attempts.slots})
+            == len(state.attempts.slots)
+            <= 3
+        )
 
-    assert not state.runs
+    assert not state.runs.live
 
 
 def pooled(*runs: Run, slots: int = 10, **pools: int) -> State:
@@ -181,7 +185,9 @@ def test_pool_is_held_no_longer_when_the_task_that_holds_it_is_stopped() -> None
     state = pooled(a_run("r", a_task("a", pools=TEN)), a_run("s", a_task("a", pools=ONE)), db=5)
     assert open_all(state) == []
 
-    state.put_run(lifecycle.stop(state.runs[RunId("r")], verdict=RunState.STOPPED, reason="", now=NOW), at())
+    state.runs.put(
+        lifecycle.stop(state.runs.live[RunId("r")], verdict=RunState.STOPPED, reason="", now=NOW), at()
+    )
 
     assert open_all(state) == ["s.a.1"]
 
@@ -223,22 +229,22 @@ def test_pool_is_given_back_when_an_attempt_ends_and_a_retry_waits() -> None:
     end(state, "r.a.1", Outcome.LOST)
 
     assert open_all(state) == ["s.a.1"]
-    assert state.runs[RunId("r")].tasks[TaskName("a")].retry_at is not None
+    assert state.runs.live[RunId("r")].tasks[TaskName("a")].retry_at is not None
 
 
 def test_successor_counts_what_open_attempts_take() -> None:
     state = pooled(a_run("r", a_task("a", pools=ONE), a_task("b", pools=ONE)), db=1)
     open_all(state)
 
-    heir = pooled(*state.runs.values(), db=1)
+    heir = pooled(*state.runs.live.values(), db=1)
 
     assert open_all(heir) == []
-    assert heir.pools.used("db") == 1
+    assert heir.attempts.pools.used("db") == 1
 
 
 def asked(state: State, command: Command) -> CommandOutcome:
     """The outcome of a command."""
-    state.put_command(QueuedCommand(id=CommandId("cmd-1"), command=command, submitted_at=NOW))
+    state.commands.put(QueuedCommand(id=CommandId("cmd-1"), command=command, submitted_at=NOW))
     while (subject := next_subject(state)) is not None:
         answer = ask(state, subject, at())
         if not isinstance(answer, Decision):
@@ -275,7 +281,7 @@ def test_definition_that_takes_of_an_unknown_pool_is_refused() -> None:
     spec = PipelineSpec(name=PipelineName("p"), tasks=(a_task("a", pools=TWO),))
     state = known()
     release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
-    state.prepared[spec.name] = release, spec
+    state.commands.releases.results[release] = spec
 
     refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
 
@@ -288,7 +294,7 @@ def test_definition_that_notifies_an_unknown_target_is_refused() -> None:
     spec = PipelineSpec(name=PipelineName("p"), notify=(rule,), tasks=(a_task("a"),))
     state = known()
     release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
-    state.prepared[spec.name] = release, spec
+    state.commands.releases.results[release] = spec
 
     refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
 
@@ -314,7 +320,7 @@ def test_cordoned_worker_keeps_what_it_has() -> None:
 
     asked(state, CordonWorker(worker=WORKER.id, reason="disk"))
 
-    assert [str(attempt) for attempt in state.slots] == ["r.a.1"]
+    assert [str(attempt) for attempt in state.attempts.slots] == ["r.a.1"]
     assert open_all(state) == []
 
 
@@ -329,7 +335,7 @@ def test_task_waits_for_a_worker_with_all_its_labels_and_holds_up_no_other() -> 
     state.put_workers([WORKER, half, replace(half, id=WorkerId("whole"), labels=("eu", "gpu"))], at())
 
     assert open_all(state) == ["r.a.1"]
-    assert state.runs[RunId("r")].tasks[TaskName("a")].attempts[0].worker == "whole"
+    assert state.runs.live[RunId("r")].tasks[TaskName("a")].attempts[0].worker == "whole"
 
 
 def test_worker_whose_host_has_too_little_room_is_given_nothing_new() -> None:
@@ -349,7 +355,7 @@ def test_task_starts_no_sooner_than_start_after_its_needs_are_met_under_any_lead
     end(state, "r.a.1")
     assert open_all(state) == []
 
-    heir = known(*state.runs.values())
+    heir = known(*state.runs.live.values())
 
     assert open_all(heir, NOW + timedelta(minutes=9)) == []
     assert open_all(heir, NOW + timedelta(minutes=10)) == ["r.b.1"]
@@ -377,7 +383,7 @@ def test_definition_that_takes_a_variable_that_is_not_there_is_refused() -> None
     spec = PipelineSpec(name=PipelineName("p"), tasks=(a_task("a"),), variables=("dwh",))
     state = known()
     release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
-    state.prepared[spec.name] = release, spec
+    state.commands.releases.results[release] = spec
 
     refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
 
@@ -387,11 +393,11 @@ def test_definition_that_takes_a_variable_that_is_not_there_is_refused() -> None
 def test_silence_of_a_runner_begins_when_its_claim_is_seen_not_when_its_worker_fell_silent() -> None:
     state = known(a_run("r", a_task("a")))
     assert open_all(state) == ["r.a.1"]
-    (attempt,) = state.slots
+    (attempt,) = state.attempts.slots
     state.put_workers([], at(NOW + timedelta(seconds=1)))
-    assert state.silent == {attempt: Silence(is_claimed=False, since_s=1.0)}
+    assert state.attempts.silent == {attempt: Silence(is_claimed=False, since_s=1.0)}
     claim = Claim(attempt=str(attempt), worker=WORKER.id, host=HostId("h"), pid=1, claimed_at=NOW)
 
-    state.put_slots(attempt, Slots(claim=claim), at(NOW + timedelta(seconds=29)))
+    state.attempts.put_slots(attempt, Slots(claim=claim), at(NOW + timedelta(seconds=29)))
 
-    assert state.silent == {attempt: Silence(is_claimed=True, since_s=29.0)}
+    assert state.attempts.silent == {attempt: Silence(is_claimed=True, since_s=29.0)}

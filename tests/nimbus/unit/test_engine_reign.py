@@ -99,7 +99,7 @@ def test_an_attempt_is_read_in_full_only_when_it_lasts() -> None:
     reign.tend()
 
     assert store.read == [ATTEMPT], "once: from then on its watch tells"
-    assert reign.state.slots[ATTEMPT].claim is not None
+    assert reign.state.attempts.slots[ATTEMPT].claim is not None
 
 
 def test_an_attempt_that_ends_at_once_is_read_once_and_in_part() -> None:
@@ -131,7 +131,7 @@ def test_the_slot_of_a_run_that_is_set_aside_stays_busy() -> None:
     bench.submit(replace(START, run_id=RunId("p-2")))
     bench.decide()
 
-    assert Subject("run", "bad") in bench.reign.state.set_aside
+    assert Subject("run", "bad") in bench.reign.state.agenda.set_aside
     assert bench.run().open_attempts() == (ATTEMPT,)
     assert bench.run(RunId("p-2")).open_attempts() == (), "the worker has two slots"
 
@@ -158,7 +158,7 @@ def test_the_reign_goes_on_when_many_runs_are_bad() -> None:
     bench.submit(START)
     bench.decide()
 
-    assert len(bench.reign.state.set_aside) == 150
+    assert len(bench.reign.state.agenda.set_aside) == 150
     assert bench.run().open_attempts() == (ATTEMPT,)
 
 
@@ -343,13 +343,13 @@ def test_a_command_that_is_set_aside_and_gone_ends_no_reign() -> None:
     bench.reign.tend()
     command = bench.submit(START)
     bench.decide()
-    assert about_command(command) in bench.reign.state.set_aside
+    assert about_command(command) in bench.reign.state.agenda.set_aside
 
     bench.cluster.change(commands={})  # by hand
     recover(bench.reign)
     bench.tidy()
 
-    assert bench.reign.state.set_aside == {}
+    assert bench.reign.state.agenda.set_aside == {}
 
 
 @pytest.mark.parametrize("subject", [ABOUT_SCHEMA, ABOUT_ABDICATION], ids=lambda subject: subject.kind)

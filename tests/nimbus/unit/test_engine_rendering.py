@@ -90,7 +90,7 @@ def test_task_gets_the_result_of_one_it_needs_when_it_becomes_ready() -> None:
 
     give(bench, {"since": "2026-01-01"})
     (effect,) = asked(bench)
-    assert LOADS not in bench.reign.state.slots
+    assert LOADS not in bench.reign.state.attempts.slots
     render(bench, effect)
 
     assert ordered(bench, LOADS) == ("2026-01-01", "2026-03-01")
@@ -191,7 +191,7 @@ def test_late_answer_changes_nothing_when_the_run_was_stopped_meanwhile() -> Non
     render(bench, asked(bench)[-1])
 
     assert bench.run().state is RunState.STOPPED
-    assert bench.reign.state.rendered == {}
+    assert bench.reign.state.tasks.renderings.results == {}
 
 
 def test_run_keeps_the_variables_that_it_was_made_with() -> None:

@@ -62,7 +62,7 @@ def test_a_run_starts_in_the_transaction_that_consumes_its_command() -> None:
     assert consumed.outcome.accepted
     assert created.run.release == DIGEST
     assert created.run.tasks[TaskName("a")].spec.args == ("2",)
-    assert state.commands == {}
+    assert state.commands.waiting == {}
 
 
 def test_outcome_of_a_start_names_its_run_also_when_it_is_refused() -> None:
@@ -90,7 +90,7 @@ def test_outcome_says_what_its_command_names(command: Command, names: dict[str, 
 def test_outcome_of_an_activation_names_the_release_that_is_active_from_then_on() -> None:
     state = known(ActivatePipeline(pipeline=NAME))
     decide(state)
-    state.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
+    state.commands.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
 
     consumed = decide(state).writes[-1]
 
@@ -104,7 +104,7 @@ def test_asking_twice_starts_one_run() -> None:
     again = decide(state)
 
     assert [type(write) for write in again.writes] == [w.ConsumeCommand]
-    assert list(state.runs) == ["p-1"]
+    assert list(state.runs.live) == ["p-1"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_cannot_be_done_is_refused_with_a_code_and_changes_nothing(
 
 def test_a_run_of_a_quarantined_pipeline_is_refused() -> None:
     state = known(START)
-    state.put_quarantine({NAME: "x.py is nowhere"})
+    state.catalog.put_quarantine({NAME: "x.py is nowhere"})
 
     assert refusal(state) == "quarantined"
 
@@ -148,7 +148,7 @@ def test_a_release_becomes_known_only_once_it_is_on_the_leaders_disk() -> None:
     assert (asked.effects, asked.writes) == ((PrepareRelease(release),), ())
     assert next_decision(state) is None, "it waits for the disk"
 
-    state.release_prepared(release, SPEC)
+    state.commands.release_prepared(release, SPEC)
     put, consumed = decide(state).writes
 
     assert isinstance(put, w.PutPipeline)
@@ -159,17 +159,17 @@ def test_a_release_becomes_known_only_once_it_is_on_the_leaders_disk() -> None:
 def test_a_release_that_cannot_be_had_is_refused_and_the_old_one_stays() -> None:
     state = known(PublishRelease(pipeline=NAME, digest=NEWER, activate=True))
     decide(state)
-    state.release_prepared(ReleaseOf(NAME, NEWER), Refusal("release_absent", "not in storage"))
+    state.commands.release_prepared(ReleaseOf(NAME, NEWER), Refusal("release_absent", "not in storage"))
 
     assert refusal(state) == "release_absent"
-    assert state.pipelines[NAME] == RECORD
+    assert state.catalog.pipelines[NAME] == RECORD
 
 
 def test_a_preparation_serves_one_command_and_the_next_one_asks_the_disk_again() -> None:
     publish = PublishRelease(pipeline=NAME, digest=NEWER, activate=True)
     state = known(publish, publish)
     decide(state)
-    state.release_prepared(ReleaseOf(NAME, NEWER), SPEC)
+    state.commands.release_prepared(ReleaseOf(NAME, NEWER), SPEC)
     decide(state)
 
     assert decide(state).effects == (PrepareRelease(ReleaseOf(NAME, NEWER)),)
@@ -183,9 +183,9 @@ def test_a_command_that_waits_holds_back_its_own_pipeline_and_no_other() -> None
     decide(state)
     decide(state)
 
-    assert state.pipelines[other].state is PipelineState.PAUSED
+    assert state.catalog.pipelines[other].state is PipelineState.PAUSED
     assert next_decision(state) is None
-    assert [queued.command for queued in state.commands.values()][-1] == START
+    assert [queued.command for queued in state.commands.waiting.values()][-1] == START
 
 
 def test_an_abdication_is_consumed_before_leadership_is_given_up() -> None:
@@ -276,9 +276,9 @@ def test_no_more_attempts_of_a_target_are_open_than_it_has_slots() -> None:
 
     state.put_workers([third], at(NOW))  # attempts of the others may still exist
     assert next_decision(state) is None
-    run = state.runs[RunId("p-1")]
+    run = state.runs.live[RunId("p-1")]
     end = End(attempt="p-1.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
-    state.put_slots(AttemptId(run.id, names[0], 1), Slots(end=end), at(NOW))
+    state.attempts.put_slots(AttemptId(run.id, names[0], 1), Slots(end=end), at(NOW))
     decide(state)
     assert decide(state).about == {"attempt": "p-1.c.1", "worker": "w4"}
 
@@ -288,9 +288,9 @@ def test_release_that_the_clusters_schema_does_not_have_is_refused(monkeypatch: 
     newer = replace(SPEC, tasks=(replace(SPEC.tasks[0], env={"A": "b"}),))
     for known_schema in (1, 2):
         state = known(PublishRelease(pipeline=NAME, digest=NEWER), record=None)
-        state.schema = known_schema
+        state.leadership.schema = known_schema
         decide(state)
-        state.release_prepared(ReleaseOf(NAME, NEWER), newer)
+        state.commands.release_prepared(ReleaseOf(NAME, NEWER), newer)
 
         (consumed,) = (write for write in decide(state).writes if isinstance(write, w.ConsumeCommand))
         assert consumed.outcome.accepted is (known_schema == 2)
@@ -331,24 +331,24 @@ def test_a_stopping_run_fences_what_was_not_claimed() -> None:
 
     assert [type(write) for write in fenced.writes] == [w.WriteClaim, w.WriteEnd, w.PutRun, w.Unassign]
     assert fenced.may_lose, "a driver may claim at any time: nothing else is refused with it"
-    assert state.runs == {}
-    assert RunId("p-1") in state.finished
+    assert state.runs.live == {}
+    assert RunId("p-1") in state.runs.finished
 
 
 def test_a_finished_run_goes_to_history_and_leaves_zookeeper_later() -> None:
     state = known(START)
     (created, _) = decide(state).writes
     assert isinstance(created, w.CreateRun)
-    state.put_run(replace(created.run, state=RunState.SUCCEEDED, finished_at=NOW), at(NOW))
-    assert state.runs == {}, "it leaves memory at once"
+    state.runs.put(replace(created.run, state=RunState.SUCCEEDED, finished_at=NOW), at(NOW))
+    assert state.runs.live == {}, "it leaves memory at once"
     assert decide(state).effects == (ArchiveRun(RunId("p-1")),)
     assert next_decision(state, NOW + timedelta(days=1)) is None, "not before history has it"
 
-    state.run_archived(RunId("p-1"))
+    state.runs.archived(RunId("p-1"))
     assert next_decision(state, NOW + timedelta(minutes=59)) is None
     dropped = decide(state, NOW + timedelta(hours=1))
     assert dropped.writes[-1] == w.RemoveRun(RunId("p-1"))
-    assert state.finished == {}
+    assert state.runs.finished == {}
 
 
 DATES = TaskSpec(
@@ -371,7 +371,7 @@ def berlin(*commands: Command, position: datetime) -> State:
 
 def started(state: State) -> Run:
     decide(state)
-    return state.runs[RunId("p-1")]
+    return state.runs.live[RunId("p-1")]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_dates_of_a_scheduled_run_are_those_of_its_schedules_time_zone(
     state = berlin(position=before)
     decide(state, before + timedelta(days=1))
 
-    run = state.runs[RunId(utc)]
+    run = state.runs.live[RunId(utc)]
     assert run.tasks[TaskName("a")].spec.args == (f"{date} {nodash}", local, german)
     assert run.logical_date.isoformat(" ") == local
 
@@ -452,7 +452,7 @@ def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline
     state.put_pipeline(replace(RECORD, name=other))
 
     decide_once(state)
-    assert state.pipelines[other].state is PipelineState.PAUSED
+    assert state.catalog.pipelines[other].state is PipelineState.PAUSED
     asked = decide_once(state)
 
     assert isinstance(asked.effects[0], BuildRun)
@@ -460,8 +460,8 @@ def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline
     assert next_decision(state) is None, "the later ones about the run and its pipeline wait"
     build(state, asked)
     decide_once(state)
-    assert list(state.runs) == ["p-1"]
-    assert state.built == {}
+    assert list(state.runs.live) == ["p-1"]
+    assert state.builds.results == {}
     both = (*decide_once(state).writes, *decide_once(state).writes)
     (put,) = (write for write in both if isinstance(write, w.PutRun))
     assert put.run.state is RunState.STOPPED
@@ -473,7 +473,7 @@ def test_a_command_that_is_set_aside_lets_those_behind_it_pass() -> None:
     asked = decide_once(state)
     assert isinstance(asked.effects[0], BuildRun)
 
-    state.building.clear()
+    state.builds.under_way.clear()
     state.put_aside(asked.effects[0].subject, "no process")
 
     assert decide_once(state).about["run"] == "p-2"
@@ -486,7 +486,7 @@ def test_a_run_whose_arguments_cannot_be_rendered_is_refused() -> None:
 
     assert refused.about["code"] == "template"
     assert "task a, argument 1: " in refused.about["message"]
-    assert (state.runs, state.built) == ({}, {})
+    assert (state.runs.live, state.builds.results) == ({}, {})
 
 
 def test_a_fire_time_whose_arguments_cannot_be_rendered_is_passed_over() -> None:
@@ -495,8 +495,8 @@ def test_a_fire_time_whose_arguments_cannot_be_rendered_is_passed_over() -> None
 
     refused = decide(state, NOW + timedelta(hours=2))
 
-    assert (refused.name, state.runs, state.built) == ("schedule_refused", {}, {})
-    assert state.pipelines[NAME].schedule_position == NOW + timedelta(hours=1)
+    assert (refused.name, state.runs.live, state.builds.results) == ("schedule_refused", {}, {})
+    assert state.catalog.pipelines[NAME].schedule_position == NOW + timedelta(hours=1)
     assert fired_runs(state, NOW + timedelta(hours=2)) == []
 
 
@@ -510,7 +510,7 @@ def test_a_fire_time_is_rendered_again_when_another_release_became_active_meanwh
     state.put_pipeline(newer)
     decide(state, later)
 
-    run = state.runs[RunId("p-20260301t130000z")]
+    run = state.runs.live[RunId("p-20260301t130000z")]
     assert (run.release, run.tasks[TaskName("a")].spec.args) == (newer.release, ("42",))
 
 
@@ -526,9 +526,9 @@ def test_a_fire_time_starts_its_run_however_long_its_arguments_take(catchup: Cat
     build(state, asked)
     decide_once(state, due + timedelta(minutes=5))
 
-    assert list(state.runs) == ["p-20260301t120100z"]
-    assert state.pipelines[NAME].schedule_position == due
-    assert state.built == {}
+    assert list(state.runs.live) == ["p-20260301t120100z"]
+    assert state.catalog.pipelines[NAME].schedule_position == due
+    assert state.builds.results == {}
 
 
 def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline() -> None:
@@ -546,7 +546,7 @@ def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline()
 
     assert isinstance(asked.effects[0], BuildRun)
     assert asked.effects[0].draft.pipeline == NAME
-    assert list(state.runs) == ["q-20260301t130000z"]
+    assert list(state.runs.live) == ["q-20260301t130000z"]
 
 
 def test_what_stops_something_is_answered_before_what_starts_something() -> None:

@@ -65,7 +65,7 @@ def test_oldest_ready_task_of_each_reason_says_how_long_it_waits() -> None:
     state = known(WIDE, slots=1)
     submit(state, start("one"))
     decide_all(state)
-    state.put_command(QueuedCommand(id=CommandId("cmd-9"), command=start("two"), submitted_at=NOW))
+    state.commands.put(QueuedCommand(id=CommandId("cmd-9"), command=start("two"), submitted_at=NOW))
     decide_all(state, NOW + MINUTE)
 
     found = standing(state, NOW + 3 * MINUTE)
@@ -95,10 +95,10 @@ def test_schedule_that_is_due_is_late_until_its_fire_time_is_dealt_with() -> Non
     assert standing(state, fire + 5 * MINUTE).schedule_lag_s == 300
     subject = about_pipeline(spec.name)
     state.agenda.done(subject)
-    state.building.add(subject)
+    state.builds.under_way.add(subject)
     assert standing(state, fire + 6 * MINUTE).schedule_lag_s == 360
 
-    state.building.discard(subject)
+    state.builds.under_way.discard(subject)
     state.put_pipeline(replace(record, schedule_position=fire))
 
     assert standing(state, fire + 7 * MINUTE).schedule_lag_s == 0
@@ -116,7 +116,7 @@ def test_last_success_is_that_of_the_newest_run_that_succeeded_and_goes_with_its
     state = known(SPEC)
     submit(state, start("one"))
     decide_all(state)
-    run = next(iter(state.runs.values()))
+    run = next(iter(state.runs.live.values()))
     ended = replace(run, state=RunState.SUCCEEDED, finished_at=NOW + MINUTE)
 
     for one in (
@@ -125,7 +125,7 @@ def test_last_success_is_that_of_the_newest_run_that_succeeded_and_goes_with_its
         replace(ended, id=RunId("failed"), state=RunState.FAILED, finished_at=NOW + 2 * MINUTE),
         replace(ended, id=RunId("past"), backfill=BackfillId("b"), finished_at=NOW + 2 * MINUTE),
     ):
-        state.put_run(one, Instant(NOW, 0.0))
+        state.runs.put(one, Instant(NOW, 0.0))
 
     assert standing(state, NOW).last_success == {SPEC.name: NOW + MINUTE}
     state.forget_pipeline(SPEC.name)
@@ -143,15 +143,15 @@ def test_outbox_is_counted_by_state_and_its_age_is_that_of_what_must_still_be_se
     )
     given_up = replace(waits, id="old", state=AlertState.NOT_DELIVERED, raised_at=NOW - 9 * MINUTE)
     for alert in (waits, given_up, replace(waits, id="sent", state=AlertState.SENT)):
-        state.put_alert(alert)
+        state.alerts.put(alert)
 
     found = standing(state, NOW)
 
     assert some(found.outbox) == {("alert", "waiting"): 1, ("alert", "not_delivered"): 1}
     assert found.outbox_oldest_s == 120
 
-    state.put_alert(accepted(waits, NOW))
-    state.forget_alert("old")
+    state.alerts.put(accepted(waits, NOW))
+    state.alerts.forget("old")
 
     found = standing(state, NOW)
     assert (some(found.outbox), found.outbox_oldest_s) == ({}, 0)

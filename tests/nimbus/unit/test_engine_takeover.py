@@ -94,7 +94,7 @@ def test_news_about_a_run_that_is_read_are_heard_when_others_are_not(bench: Benc
 
 def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(bench: Bench) -> None:
     subject = about_command(bench.submit(replace(START, run_id=RunId("p-4"))))
-    bench.reign.state.building.add(subject)
+    bench.reign.state.builds.under_way.add(subject)
     bench.reign.recover()
 
     draft = Draft(
@@ -112,20 +112,20 @@ def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(benc
         bench.reign.read_on()
 
     assert bench.reign.state.census_taken
-    assert (bench.reign.state.built, bench.reign.state.building) == ({subject: built}, set())
+    assert (bench.reign.state.builds.results, bench.reign.state.builds.under_way) == ({subject: built}, set())
 
 
 def test_silence_counts_on_when_reading_everything_again_is_broken_off(bench: Bench) -> None:
     bench.claim(attempt(SECOND), beating=False)
     recover(bench.reign)
-    since_s = bench.reign.state.silent[attempt(SECOND)]
+    since_s = bench.reign.state.attempts.silent[attempt(SECOND)]
 
     bench.clocks.pass_s(5)
     bench.reign.recover()
     read_on(bench.reign, parts=2)  # not as far as the second run
     recover(bench.reign)
 
-    assert bench.reign.state.silent == {attempt(SECOND): since_s}
+    assert bench.reign.state.attempts.silent == {attempt(SECOND): since_s}
 
 
 def test_refusals_are_those_of_all_runs_when_an_end_was_taken_in_before_all_were_read(bench: Bench) -> None:
@@ -134,9 +134,9 @@ def test_refusals_are_those_of_all_runs_when_an_end_was_taken_in_before_all_were
 
     read_on(bench.reign, parts=5)
 
-    assert bench.reign.state.workers.refusals[WORKER.id].count == 2
+    assert bench.reign.state.attempts.workers.refusals[WORKER.id].count == 2
     recover(bench.reign)
-    assert bench.reign.state.workers.refusals[WORKER.id].count == 2
+    assert bench.reign.state.attempts.workers.refusals[WORKER.id].count == 2
 
 
 def test_takeover_says_once_how_much_it_adopted(bench: Bench) -> None:

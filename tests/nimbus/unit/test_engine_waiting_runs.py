@@ -81,31 +81,31 @@ def approve(run: str, task: str) -> DecideApproval:
 def next_term(before: State) -> State:
     """Another leader, that has read the records."""
     state = State(epoch=4, schema=1, policy=before.policy)
-    for record in before.pipelines.values():
+    for record in before.catalog.pipelines.values():
         state.put_pipeline(record)
-    state.put_workers(tuple(before.workers.registered.values()), at(NOW))
-    for run in before.runs.values():
-        state.put_run(run, at(NOW))
+    state.put_workers(tuple(before.attempts.workers.registered.values()), at(NOW))
+    for run in before.runs.live.values():
+        state.runs.put(run, at(NOW))
     state.take_census()
     return state
 
 
 def fail_all_attempts(state: State) -> None:
-    for attempt in tuple(state.slots):
+    for attempt in tuple(state.attempts.slots):
         end = End(attempt=str(attempt), outcome=Outcome.FAILED, reason="", written_by="r", ended_at=NOW)
-        state.put_slots(attempt, Slots(end=end), at(NOW))
+        state.attempts.put_slots(attempt, Slots(end=end), at(NOW))
     decide_all(state)
 
 
 def around(state: State, limit: int | None = None, max_running: int | None = None) -> Surroundings:
-    view = QueueView(live=tuple(state.runs.values()), limit=limit, max_running=max_running)
+    view = QueueView(live=tuple(state.runs.live.values()), limit=limit, max_running=max_running)
     return Surroundings(
         now=NOW,
         leader="s1",
         capacity=state.capacity,
         upstream=state.upstream,
         queue=lambda _: view,
-        run=state.runs.get,
+        run=state.runs.live.get,
     )
 
 
@@ -121,8 +121,8 @@ def test_runs_that_wait_for_another_pipeline_leave_its_runs_their_places() -> No
     for _ in range(2):
         end_all_attempts(state)
         decide_all(state)
-    assert state.runs == {}
-    assert len(state.finished) == 4
+    assert state.runs.live == {}
+    assert len(state.runs.finished) == 4
 
 
 def test_run_that_waits_for_an_approval_leaves_the_only_place_to_others() -> None:
@@ -145,7 +145,7 @@ def test_run_whose_wait_is_over_takes_its_place_by_its_age(takes_over: bool) -> 
     )
     submit(state, start("m1", pipeline=MART), start("o1", pipeline=ODS), start("o2", pipeline=ODS))
     decide_all(state)
-    begun_at = state.runs[RunId("m1")].started_at
+    begun_at = state.runs.live[RunId("m1")].started_at
     submit(state, approve("m1", "ok"))
 
     decide_all(state, LATER)
@@ -157,7 +157,7 @@ def test_run_whose_wait_is_over_takes_its_place_by_its_age(takes_over: bool) -> 
     end_all_attempts(state, LATER)
     decide_all(state, LATER)
     assert states(state) == {"m1": "running", "o2": "queued"}, "m1 is older than o2"
-    assert state.runs[RunId("m1")].started_at == begun_at
+    assert state.runs.live[RunId("m1")].started_at == begun_at
     end_all_attempts(state, LATER)
     decide_all(state, LATER)
     assert states(state) == {"o2": "running"}
@@ -168,7 +168,7 @@ def test_older_queued_run_starts_before_a_wait_that_ends_at_the_same_time() -> N
     submit(state, start("o1", pipeline=ODS), start("o2", pipeline=ODS), start("m1", pipeline=MART))
     decide_all(state)
     end_all_attempts(state)
-    state.data_seen(LOOK, Seen(there=True, said=""), at(NOW))
+    state.tasks.data_seen(LOOK, Seen(there=True, said=""), at(NOW))
 
     decide_all(state)
 
@@ -183,7 +183,7 @@ def test_waits_of_a_run_that_is_queued_again_go_on_after_it_has_started() -> Non
     submit(state, approve("m1", "ok"))
     decide_all(state)
     assert states(state) == {"m1": "queued", "o1": "running"}
-    assert state.looks.take_due(0.0) == [], "a queued run looks for nothing"
+    assert state.tasks.looks.take_due(0.0) == [], "a queued run looks for nothing"
 
     end_all_attempts(state)
     decide_all(state)
@@ -191,8 +191,8 @@ def test_waits_of_a_run_that_is_queued_again_go_on_after_it_has_started() -> Non
     decide_all(state)
 
     assert states(state) == {"m1": "running"}
-    assert state.looks.take_due(0.0) == [LOOK]
-    assert state.runs[RunId("m1")].holds is Places.PIPELINE
+    assert state.tasks.looks.take_due(0.0) == [LOOK]
+    assert state.runs.live[RunId("m1")].holds is Places.PIPELINE
 
 
 def test_rerun_of_a_failed_run_starts_beside_the_run_that_waits_for_it() -> None:
@@ -210,7 +210,7 @@ def test_rerun_of_a_failed_run_starts_beside_the_run_that_waits_for_it() -> None
     decide_all(state)
     end_all_attempts(state)
     decide_all(state)
-    assert state.runs == {}
+    assert state.runs.live == {}
 
 
 def test_run_with_a_task_that_has_run_keeps_its_place_in_its_pipeline_while_it_waits() -> None:
@@ -278,7 +278,9 @@ def starts(pipeline: PipelineName, *needs: str, name: str = "c", **how: Any) -> 
 
 def below(state: State) -> list[RunId]:
     """Child runs, oldest first."""
-    return sorted((run.id for run in state.runs.values() if run.parent), key=lambda one: one.split("-")[-1])
+    return sorted(
+        (run.id for run in state.runs.live.values() if run.parent), key=lambda one: one.split("-")[-1]
+    )
 
 
 @pytest.mark.parametrize("takes_over", [False, True])
@@ -306,7 +308,7 @@ def test_run_whose_child_run_only_waits_leaves_its_place_to_the_run_that_is_wait
     assert states(state) == {"t": "running", child: "running", "o3": "queued"}
     end_all_attempts(state)
     decide_all(state)
-    assert (states(state), {attempt.run for attempt in state.slots}) == (
+    assert (states(state), {attempt.run for attempt in state.attempts.slots}) == (
         {"t": "running", "o3": "queued"},
         {"t"},
     )
@@ -325,7 +327,7 @@ def test_child_runs_keep_the_place_of_the_run_at_the_top_while_one_of_them_works
     submit(state, start("o1", Priority.HIGH, ODS))
     decide_all(state)
     for _ in range(4):
-        assert (states(state)["o1"], len(state.slots)) == ("queued", 1)
+        assert (states(state)["o1"], len(state.attempts.slots)) == ("queued", 1)
         end_all_attempts(state)
         decide_all(state)
 
@@ -340,7 +342,7 @@ def test_run_that_is_queued_again_beside_its_child_run_takes_in_its_end_and_stop
     decide_all(state)
     submit(state, start("o1", pipeline=ODS))
     decide_all(state)
-    first, second = (state.runs[RunId(name)] for name in ("t", "u"))
+    first, second = (state.runs.live[RunId(name)] for name in ("t", "u"))
     first_child, second_child = (child_runs.child_of(run, TaskName("c"), 0) or "" for run in (first, second))
     submit(state, approve("t", "yes"), approve("u", "yes"), approve(first_child, "ok"))
     decide_all(state)
@@ -352,8 +354,8 @@ def test_run_that_is_queued_again_beside_its_child_run_takes_in_its_end_and_stop
     for _ in range(2):
         end_all_attempts(state)
         decide_all(state)
-    assert state.runs == {}
-    assert state.finished[RunId("t")].state is RunState.SUCCEEDED
+    assert state.runs.live == {}
+    assert state.runs.finished[RunId("t")].state is RunState.SUCCEEDED
 
 
 def test_runs_of_a_pipeline_with_a_limit_whose_child_runs_wait_do_not_mix() -> None:
@@ -386,7 +388,7 @@ def test_explanations_name_a_circle_of_a_place_and_a_wait_as_a_circle() -> None:
         "; this is a circle: m1-again and m2 wait for each other. "
         "Stop one of them, mark the task that waits, or raise the limit"
     )
-    again, waiting, later = (state.runs[RunId(name)] for name in ("m1-again", "m2", "m3"))
+    again, waiting, later = (state.runs.live[RunId(name)] for name in ("m1-again", "m2", "m3"))
 
     assert (why_run(again, around(state, 1)) or "").endswith(f"concurrency.limit is 1{circle}")
     assert (why(waiting, waiting.tasks[TaskName("w")], None, around(state, 1)) or "").endswith(circle)
@@ -402,7 +404,7 @@ def test_explanations_name_a_circle_through_the_place_of_a_parent() -> None:
     (child,) = below(state)
     assert states(state) == {"t1": "running", "t2": "queued", child: "running"}
     circle = f"; this is a circle: {child} and t1 and t2 wait for each other. "
-    waiting, queued = state.runs[child], state.runs[RunId("t2")]
+    waiting, queued = state.runs.live[child], state.runs.live[RunId("t2")]
 
     assert circle in (why(waiting, waiting.tasks[TaskName("w")], None, around(state, 1)) or "")
     assert circle in (why_run(queued, around(state, 1)) or "")
@@ -423,4 +425,6 @@ def test_run_that_waits_beside_a_circle_for_a_run_that_starts_later_is_in_none()
     decide_all(state)
     assert {name for name, one in states(state).items() if one == "queued"} == {"o2", "m2", "t2"}
 
-    assert "circle" not in (why_run(state.runs[RunId("t2")], around(state, 1)) or ""), "o2 starts after o1"
+    assert "circle" not in (why_run(state.runs.live[RunId("t2")], around(state, 1)) or ""), (
+        "o2 starts after o1"
+    )

@@ -52,8 +52,8 @@ def started(spec: PipelineSpec = SPEC) -> State:
 
 
 def submit(state: State, command: Command, by: str = "ada") -> None:
-    key = CommandId(f"cmd-{len(state.commands)}")
-    state.put_command(QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by))
+    key = CommandId(f"cmd-{len(state.commands.waiting)}")
+    state.commands.put(QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by))
 
 
 def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
@@ -84,7 +84,7 @@ def last_run(decisions: list[Decision]) -> Run:
 
 def test_approval_waits_without_a_worker_and_its_prompt_is_rendered() -> None:
     state = started()
-    task = state.runs[RUN].tasks[ASKED]
+    task = state.runs.live[RUN].tasks[ASKED]
 
     assert (task.state, task.attempts, task.spec.args) == (TaskState.WAITING, (), ("Release 2026-03-01?",))
     assert decide_all(state) == []
@@ -147,7 +147,7 @@ def test_other_decision_about_a_decided_approval_is_refused(approved: bool, by: 
     submit(state, replace(APPROVE, approved=approved), by)
 
     assert outcome(decide_all(state)) == (False, "no_approval")
-    assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
+    assert state.runs.live[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
 
 
 def test_approval_is_refused_before_its_needs_have_ended() -> None:
@@ -184,7 +184,7 @@ def test_approval_fails_when_its_timeout_has_passed_and_not_before() -> None:
 def test_next_leader_keeps_the_time_of_an_approval() -> None:
     before = started()
     state = State(epoch=4, schema=1)
-    state.put_run(before.runs[RUN], at(NOW + HOUR / 2))
+    state.runs.put(before.runs.live[RUN], at(NOW + HOUR / 2))
     state.put_pipeline(active(SPEC))
     state.take_census()
 
@@ -218,12 +218,12 @@ THERE, MISSING = Seen(True, ""), Seen(False, "404")
 
 def test_data_is_looked_for_at_once_and_the_task_succeeds_when_all_is_there() -> None:
     state = started(DATA)
-    assert sorted(state.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
-    assert state.looks.take_due(1e9) == [], "nothing is due again before it was seen"
+    assert sorted(state.tasks.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
+    assert state.tasks.looks.take_due(1e9) == [], "nothing is due again before it was seen"
 
-    state.data_seen(OBJECT, THERE, at(NOW))
+    state.tasks.data_seen(OBJECT, THERE, at(NOW))
     assert decide_all(state) == []
-    state.data_seen(PAGE, THERE, at(NOW))
+    state.tasks.data_seen(PAGE, THERE, at(NOW))
     (decision,) = decide_all(state)
 
     task = last_run([decision]).tasks[ASKED]
@@ -242,27 +242,27 @@ def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_addre
     assert task.settled == Settlement(
         at=NOW + HOUR, reason="http://host/ready (204) was not there within 1h", timed_out=True
     )
-    assert state.looks.take_due(1e9) == []
+    assert state.tasks.looks.take_due(1e9) == []
 
 
 def look(state: State, now: datetime, answers: dict[Look, Seen]) -> None:
     """Look up what is due, and answer at once."""
-    due = state.looks.take_due(at(now).elapsed_s)
+    due = state.tasks.looks.take_due(at(now).elapsed_s)
     assert set(due) == set(answers)
     for one in due:
-        state.data_seen(one, answers[one], at(now))
+        state.tasks.data_seen(one, answers[one], at(now))
 
 
 def test_no_look_is_announced_for_later_than_the_timeout() -> None:
     state = started(DATA)
     now = NOW
-    while (due_s := max(state.looks.next_due_s() or 0.0, 0.0)) < HOUR.total_seconds():
+    while (due_s := max(state.tasks.looks.next_due_s() or 0.0, 0.0)) < HOUR.total_seconds():
         now = NOW + timedelta(seconds=due_s)
-        for one in state.looks.take_due(at(now).elapsed_s):
-            state.data_seen(one, MISSING, at(now))
+        for one in state.tasks.looks.take_due(at(now).elapsed_s):
+            state.tasks.data_seen(one, MISSING, at(now))
 
     assert due_s == HOUR.total_seconds()
-    assert {one.next_at for one in state.looks.report().values()} == {NOW + HOUR}
+    assert {one.next_at for one in state.tasks.looks.report().values()} == {NOW + HOUR}
 
 
 @pytest.mark.parametrize(("seen", "ending"), [(THERE, "wait_met"), (MISSING, "wait_timed_out")])
@@ -273,7 +273,7 @@ def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
     state, late = started(DATA), NOW + (3 * HOUR if takes_over else HOUR)
     if takes_over:
         before, state = state, State(epoch=4, schema=1)
-        state.put_run(before.runs[RUN], at(late))
+        state.runs.put(before.runs.live[RUN], at(late))
         state.put_pipeline(active(DATA))
         state.take_census()
     else:
@@ -287,17 +287,17 @@ def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
 
 def test_answer_of_a_look_up_of_an_earlier_term_is_not_the_last_one() -> None:
     state = started(DATA)
-    state.data_seen(OBJECT, MISSING, at(NOW + HOUR))
-    state.data_seen(PAGE, MISSING, at(NOW + HOUR))
+    state.tasks.data_seen(OBJECT, MISSING, at(NOW + HOUR))
+    state.tasks.data_seen(PAGE, MISSING, at(NOW + HOUR))
 
     assert decide_all(state, NOW + HOUR) == []
-    assert sorted(state.looks.take_due(HOUR.total_seconds())) == sorted((OBJECT, PAGE))
+    assert sorted(state.tasks.looks.take_due(HOUR.total_seconds())) == sorted((OBJECT, PAGE))
 
 
 def test_wait_fails_though_the_last_look_up_never_ends() -> None:
     state = started(DATA)
     look(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
-    state.looks.take_due(HOUR.total_seconds())
+    state.tasks.looks.take_due(HOUR.total_seconds())
 
     assert decide_all(state, NOW + HOUR) == []
     assert [one.name for one in decide_all(state, NOW + HOUR + timedelta(seconds=LAST_LOOK_S))] == [
@@ -314,16 +314,16 @@ def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -
     decisions = decide_all(state)
 
     assert decisions[-1].name == "wait_failed"
-    assert state.looks.take_due(1e9) == []
+    assert state.tasks.looks.take_due(1e9) == []
 
 
 def test_next_leader_looks_anew() -> None:
     before = started(DATA)
-    before.data_seen(OBJECT, THERE, at(NOW))
+    before.tasks.data_seen(OBJECT, THERE, at(NOW))
     state = State(epoch=4, schema=1)
-    state.put_run(before.runs[RUN], at(NOW))
+    state.runs.put(before.runs.live[RUN], at(NOW))
 
-    assert sorted(state.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
+    assert sorted(state.tasks.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
 
 
 def test_stopped_run_is_waited_for_no_more() -> None:
@@ -331,10 +331,10 @@ def test_stopped_run_is_waited_for_no_more() -> None:
     submit(state, StopRun(run_id=RUN, reason="test"))
     decide_all(state)
 
-    state.data_seen(OBJECT, MISSING, at(NOW))
+    state.tasks.data_seen(OBJECT, MISSING, at(NOW))
 
-    assert state.looks.take_due(1e9) == []
-    assert state.looks.report() == {}
+    assert state.tasks.looks.take_due(1e9) == []
+    assert state.tasks.looks.report() == {}
 
 
 def test_pauses_between_looks_grow_up_to_a_bound_and_the_last_look_is_reported() -> None:
@@ -411,7 +411,7 @@ def test_end_of_another_pipelines_run_ends_a_wait_for_it_without_any_timer() -> 
     decisions = end_upstream(state, approved=True)
 
     assert [one.name for one in decisions] == ["command_accepted", "wait_met"]
-    assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
+    assert state.runs.live[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
 
 
 def test_failed_run_is_waited_out_and_its_interval_is_named_when_time_is_up() -> None:
@@ -436,10 +436,10 @@ def test_run_that_waits_for_a_pipeline_is_refused_without_a_data_interval() -> N
 def test_next_leader_sees_what_ended_before_it() -> None:
     before = with_both()
     end_upstream(before, approved=True)
-    waiting = with_both().runs[RUN]
+    waiting = with_both().runs.live[RUN]
     state = State(epoch=4, schema=1)
-    state.put_run(waiting, at(NOW))
-    state.put_intervals(UPSTREAM.name, before.intervals[UPSTREAM.name])
+    state.runs.put(waiting, at(NOW))
+    state.put_intervals(UPSTREAM.name, before.catalog.intervals[UPSTREAM.name])
     state.take_census()
 
     assert [one.name for one in decide_all(state)] == ["wait_met"]
@@ -456,25 +456,25 @@ def test_end_of_a_pipeline_that_nobody_waits_for_costs_nothing() -> None:
 
 def test_wait_is_not_met_by_child_runs_of_the_pipeline() -> None:
     state = with_both()
-    own = state.runs[RunId("ods-1")]
-    state.put_run(
+    own = state.runs.live[RunId("ods-1")]
+    state.runs.put(
         replace(own, parent=Parent(run=RUN, top=RUN, task=AFTER, attempt=1, index=0, depth=1)), at(NOW)
     )
 
     decisions = end_upstream(state, approved=True)
 
     assert [one.name for one in decisions] == ["command_accepted"]
-    assert state.runs[RUN].tasks[ASKED].state is TaskState.WAITING
+    assert state.runs.live[RUN].tasks[ASKED].state is TaskState.WAITING
 
 
 def test_wait_that_gives_up_on_a_failure_does_not_wait_for_child_runs() -> None:
     state = with_both()
-    own = state.runs[RunId("ods-1")]
+    own = state.runs.live[RunId("ods-1")]
     child = replace(own, parent=Parent(run=RUN, top=RUN, task=AFTER, attempt=1, index=0, depth=1))
     wait = PipelineWait(pipeline=UPSTREAM.name, on_failed=OnFailed.FAIL)
     failed = replace(own, state=RunState.FAILED, finished_at=NOW)
     index = IntervalIndex(begins=NOW).with_run(failed)
 
-    found = judge(wait, state.runs[RUN], Upstream(index, (child,)))
+    found = judge(wait, state.runs.live[RUN], Upstream(index, (child,)))
 
     assert found.standing is Standing.FAILED

@@ -73,7 +73,7 @@ def test_a_refusal_by_a_pipelines_own_fault_ends_no_back_off() -> None:
     bench.submit(StopRun(run_id=RunId("unfit"), reason="done with it"))
     bench.decide()
 
-    assert bench.reign.state.workers.refusals[BROKEN.id].count == 1
+    assert bench.reign.state.attempts.workers.refusals[BROKEN.id].count == 1
 
 
 def test_a_new_leader_finds_the_refusals_in_the_records() -> None:
