@@ -102,7 +102,7 @@ def test_deadline_is_watched_again_when_its_rule_has_failed_once(monkeypatch: py
     with monkeypatch.context() as failing:
         failing.setattr(deadlines, "watch_deadline", Mock(side_effect=ValueError))
         bench = bench_of(state=PipelineState.PAUSED)  # nothing else writes its record
-    assert about_deadline(NAME) in bench.reign.state.set_aside
+    assert about_deadline(NAME) in bench.reign.state.agenda.set_aside
 
     bench.clocks.pass_s(TIDY_EVERY_S)
     bench.reign.tend()
