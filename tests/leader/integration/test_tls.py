@@ -49,10 +49,10 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(_pem(self._signed(self._name, self._key, ca=True)))
 
-    def certificate(self, name: str, *, ends_in_h: int = 1) -> Path:
+    def certificate(self, name: str, *, address: str = "127.0.0.1", ends_in_h: int = 1) -> Path:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        made = self._signed(subject, key, ca=False, ends_in_h=ends_in_h)
+        made = self._signed(subject, key, ca=False, address=address, ends_in_h=ends_in_h)
         file = self._folder / f"{name}.pem"
         file.write_bytes(_pem(made) + _key_pem(key, serialization.NoEncryption()))
         locked = serialization.BestAvailableEncryption(PASSWORD.encode())
@@ -65,6 +65,7 @@ class Authority:
         key: ec.EllipticCurvePrivateKey,
         *,
         ca: bool,
+        address: str = "127.0.0.1",
         ends_in_h: int = 1,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
@@ -76,9 +77,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=2))
             .not_valid_after(now + timedelta(hours=ends_in_h))
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-            )
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             # Python 3.13 verifies strictly: an authority says that it signs, and all name their keys.
             .add_extension(_use(ca=ca), critical=True)
