@@ -104,18 +104,22 @@ def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tu
     ended = lifecycle.settle_task(
         run,
         command.task,
-        state=TaskState.SUCCEEDED if command.approved else TaskState.FAILED,
+        state=_outcome(command),
         settlement=Settlement(at=now, by=by or SOMEBODY, reason=command.reason),
         now=now,
     )
     return said, (PutRun(ended, run),)
 
 
+def _outcome(command: DecideApproval) -> TaskState:
+    return TaskState.SUCCEEDED if command.approved else TaskState.FAILED
+
+
 def _same(task: TaskRun, command: DecideApproval, by: str) -> bool:
     """True when the command repeats the decision that was made, for example after a lost reply."""
-    settled, approved = task.settled, task.state is TaskState.SUCCEEDED
-    wanted = brief(by or SOMEBODY), brief(command.reason), command.approved
-    return settled is not None and (settled.by, settled.reason, approved) == wanted
+    settled = task.settled
+    wanted = (brief(by or SOMEBODY), brief(command.reason), _outcome(command))
+    return settled is not None and (settled.by, settled.reason, task.state) == wanted
 
 
 def _how(task: TaskRun) -> str:

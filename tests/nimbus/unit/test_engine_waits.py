@@ -9,7 +9,15 @@ import pytest
 
 from nimbus.domain import writes as w
 from nimbus.domain.children import Parent
-from nimbus.domain.commands import Command, DecideApproval, PauseRun, QueuedCommand, StartRun, StopRun
+from nimbus.domain.commands import (
+    Command,
+    DecideApproval,
+    MarkTask,
+    PauseRun,
+    QueuedCommand,
+    StartRun,
+    StopRun,
+)
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
@@ -148,6 +156,17 @@ def test_other_decision_about_a_decided_approval_is_refused(approved: bool, by: 
 
     assert outcome(decide_all(state)) == (False, "no_approval")
     assert state.runs.live[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
+
+
+def test_rejection_of_a_task_that_was_marked_skipped_for_the_same_reason_is_refused() -> None:
+    other = TaskSpec(name=TaskName("other"), kind=TaskKind.PYTHON, script="a.py")
+    state = started(replace(SPEC, tasks=(*SPEC.tasks, other)))
+    submit(state, MarkTask(run_id=RUN, task=ASKED, state="skipped", reason=APPROVE.reason))
+    decide_all(state)
+    submit(state, replace(APPROVE, approved=False))
+
+    assert outcome(decide_all(state)) == (False, "no_approval")
+    assert state.runs.live[RUN].tasks[ASKED].state is TaskState.SKIPPED
 
 
 def test_approval_is_refused_before_its_needs_have_ended() -> None:
