@@ -156,7 +156,8 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         return None
     if slots.end is None and (slots.stop_requested or attempt.stop_requested):
         return "asked to stop; its driver is ending"
-    workers = () if slots.beating else around.capacity().workers
+    followed = slots.beating and (slots.claim is not None or slots.submitted is not None)
+    workers = () if followed else around.capacity().workers
     is_silent = not shows_life(attempt, slots, {worker.id for worker in workers})
     action = supervise(
         attempt,

@@ -65,11 +65,14 @@ class Reap:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before `until` (None: before something changes)."""
+    """Nothing to do before `at` or `after`; with neither, before something changes."""
 
     why: str
     """Empty: it computes."""
-    until: datetime | None = None
+    at: datetime | None = None
+    """Time of the wall clock, to which the records' times belong."""
+    after: timedelta | None = None
+    """From now, on the clock of silences, which does not step."""
 
 
 Action = Close | FenceClaim | FenceEnd | Reap | Wait
@@ -114,7 +117,7 @@ def supervise(
             words = slots.progress.get("cluster")
             where = f"{_submitted(slots.submitted)}, where it waits for its start"
             return Wait(f"{where}: {words}" if words else where)
-        return _unfollowed(attempt, None, slots.submitted, silent_for, workers, timings, now)
+        return _unfollowed(attempt, None, slots.submitted, silent_for, workers, timings)
     if slots.claim is None:
         return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
@@ -122,8 +125,8 @@ def supervise(
     if slots.beating:
         return Wait(_unreported(slots))
     if slots.claim.driver is not None:
-        return _unfollowed(attempt, slots.claim, slots.claim.driver, silent_for, workers, timings, now)
-    return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings, now)
+        return _unfollowed(attempt, slots.claim, slots.claim.driver, silent_for, workers, timings)
+    return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings)
 
 
 def _unclaimed(attempt: Attempt, silent_for: timedelta | None, timings: Timings, now: datetime) -> Action:
@@ -133,7 +136,7 @@ def _unclaimed(attempt: Attempt, silent_for: timedelta | None, timings: Timings,
         if left <= timedelta(0):
             return FenceClaim(f"worker {attempt.worker} is gone and had not started it")
         gone = f"worker {attempt.worker}, which has it, is not registered: it is given to another one soon"
-        return Wait(gone, now + left)
+        return Wait(gone, after=left)
     due = attempt.opened_at + timings.claim_timeout
     if now >= due:
         return FenceClaim(f"worker {attempt.worker} did not start it within {timings.claim_timeout}")
@@ -159,7 +162,6 @@ def _silent(
     silent_for: timedelta,
     workers: Collection[WorkerInfo],
     timings: Timings,
-    now: datetime,
 ) -> Action:
     neighbours = sorted(
         (w for w in workers if w.host == claim.host), key=lambda w: (w.id != claim.worker, w.id)
@@ -173,7 +175,7 @@ def _silent(
         left = timings.beat_grace - silent_for
         if left <= timedelta(0):
             return Reap(neighbours[0].id, claim)
-        return Wait("its runner is silent; its driver is looked for soon", now + left)
+        return Wait("its runner is silent; its driver is looked for soon", after=left)
     left = timings.host_lost_after - silent_for
     if left <= timedelta(0):
         silent_s = round(silent_for.total_seconds())
@@ -181,7 +183,7 @@ def _silent(
     return Wait(
         f"its runner is silent, and no worker on host {claim.host} is registered: "
         "the leader reports it lost after `supervision.host_lost_after`, unless one registers",
-        now + left,
+        after=left,
     )
 
 
@@ -192,7 +194,6 @@ def _unfollowed(
     silent_for: timedelta | None,
     workers: Collection[WorkerInfo],
     timings: Timings,
-    now: datetime,
 ) -> Action:
     """Decide about a driver in a cluster that no worker follows. It may still run, so it is never fenced."""
     able = sorted(
@@ -206,7 +207,7 @@ def _unfollowed(
     left = timings.beat_grace - (silent_for or timedelta(0))
     if left <= timedelta(0):
         return Reap(able[0].id, claim)
-    return Wait(f"{what}; a worker is asked to look for it", now + left)
+    return Wait(f"{what}; a worker is asked to look for it", after=left)
 
 
 def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:

@@ -98,7 +98,7 @@ class Registrar(Follower):
         """Leave the lock queue, or, if `why` is empty, join it again, unless this scheduler stops."""
         if why == self.id_taken:
             return
-        self.id_taken = why
         if not self._stopping:
             self._stand(not why)
+        self.id_taken = why  # last: if the election refuses, the next look repeats it
         self.look()

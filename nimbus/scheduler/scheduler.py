@@ -98,10 +98,10 @@ class Scheduler:
         parts.access.start()
         parts.syncer.start()
         parts.follower.start()
-        parts.registrar.start()
         parts.announcer.start()
         parts.engine.start()
         parts.election.add_to_leader_lock_queue()
+        parts.registrar.start()  # after that, since it leaves the queue while another scheduler has our id
         parts.collector.start()
         if parts.worker is not None:
             parts.worker.start()

@@ -38,9 +38,8 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
     action = _action(state, attempt_id, run, attempt, now)
     if not isinstance(action, Wait):
         return _decision(state, attempt_id, run, attempt, action, now.wall)
-    if action.until is None:
-        return Nothing()
-    return Nothing(after_s=now.elapsed_s + (action.until - now.wall).total_seconds())
+    after_s = None if action.after is None else now.elapsed_s + action.after.total_seconds()
+    return Nothing(at=action.at, after_s=after_s)
 
 
 def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now: Instant) -> Action:

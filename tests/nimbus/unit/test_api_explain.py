@@ -275,6 +275,7 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
     ("slots", "around", "sentence"),
     [
         (Slots(), AROUND, "worker w1 is preparing it"),
+        (Slots(beating=True), AROUND, "worker w1 is preparing it"),
         (
             Slots(submitted=IN_CLUSTER, beating=True),
             AROUND,

@@ -72,7 +72,10 @@ def test_an_unclaimed_attempt_is_left_to_its_live_worker_for_the_claim_timeout()
 
 
 def test_an_unclaimed_attempt_of_a_dead_worker_is_fenced_soon() -> None:
-    assert isinstance(judge(Slots(), STRANGER, silent_s=2), Wait)
+    assert judge(Slots(), STRANGER, silent_s=2) == Wait(
+        "worker w1, which has it, is not registered: it is given to another one soon",
+        after=timedelta(seconds=1),
+    )
     assert isinstance(judge(Slots(), STRANGER, silent_s=3), FenceClaim)
 
 

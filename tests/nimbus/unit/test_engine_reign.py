@@ -50,6 +50,17 @@ def test_a_silent_attempt_is_not_fenced_when_the_wall_clock_steps() -> None:
     assert "silent for 30 s" in bench.run().tasks[TaskName("a")].attempts[0].reason
 
 
+def test_an_attempt_that_nobody_claims_is_fenced_when_the_wall_clock_reaches_its_limit() -> None:
+    bench = Bench()
+    bench.submit(START)
+    bench.decide()
+
+    bench.clocks.wall += timedelta(minutes=10)  # the times of records belong to this clock
+    bench.reign.decide()
+
+    assert bench.outcome() is Outcome.FENCED
+
+
 def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepped() -> None:
     bench = Bench()
     bench.submit(START)

@@ -49,17 +49,24 @@ class Board:
         self.readiness: list[SchedulerInfo] = []
         self.quarantines: list[Mapping[PipelineName, str]] = []
         self.stood: list[bool] = []
+        self.refuses_to_stand = False
         self.registrar = Registrar(
             registrations=self,
             info=self.report,
             publish_readiness=self.readiness.append,
             quarantine=self.quarantines.append,
-            stand=self.stood.append,
+            stand=self.stand,
             metrics=ReadinessMetrics(CollectorRegistry()),
         )
 
     def report(self) -> SchedulerInfo:
         return self.info
+
+    def stand(self, stands: bool) -> None:
+        if self.refuses_to_stand:
+            self.refuses_to_stand = False
+            raise RuntimeError("the election is busy")
+        self.stood.append(stands)
 
     def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         if self.down:
@@ -128,6 +135,14 @@ def test_while_the_id_is_in_use_it_logs_that_leaves_the_queue_and_tries_again(
     eventually(lambda: len(board.published) > seen)
     eventually(lambda: board.stood == [False, True], what="it queues again")
     assert board.registrar.id_taken == ""
+
+
+def test_a_queue_that_could_not_be_left_is_left_with_the_next_report(
+    board: Board, eventually: Eventually
+) -> None:
+    board.refuses_to_stand = board.in_use = True
+
+    eventually(lambda: board.stood == [False])
 
 
 def test_scheduler_that_stops_does_not_queue_again(board: Board, eventually: Eventually) -> None:
