@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -153,11 +153,11 @@ def _must_be(kind: str, value: object) -> str:
     return f"must be {kind}, not {described(value)}{hint}"
 
 
-def _keys_in(data: Mapping[str, Any], path: KeyPath) -> tuple[str, ...]:
+def _keys_in(data: Mapping[str, Any], path: KeyPath) -> Collection[str]:
     found: Any = data
     for part in path:
         try:
             found = found[part]
         except (LookupError, TypeError):
             return ()
-    return tuple(found) if isinstance(found, Mapping) else ()
+    return found.keys() if isinstance(found, Mapping) else ()

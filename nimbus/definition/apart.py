@@ -20,7 +20,7 @@ from nimbus.records import RecordCodec
 from nimbus.templates.answers import TemplateHelperError
 
 CPU_S = 20.0
-"""Limit of processor time. A definition of 4 MiB takes 2 to 7 s."""
+"""Limit of processor time. A definition of 4 MiB takes 2 to 5 s."""
 MEMORY_BYTES = 1 << 30
 """Limit of address space. A definition of 4 MiB takes 550 MiB at most."""
 ANSWER_S = 180.0

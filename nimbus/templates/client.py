@@ -21,8 +21,11 @@ from nimbus.templates.lists import with_lists
 from nimbus.templates.names import is_plain, needs_interval
 
 Question = Literal["render", "arguments", "file"]
-MOST_TEXT = 1 << 20
-"""Limit of all templates of one question, in characters, without texts that have no `{{` or `{%`."""
+MOST_TEXT = 512 << 10
+"""Limit of all templates of one question, in characters, without texts that have no `{{` or `{%`. Checking so
+many takes 5 s at most."""
+MOST_FILE_TEXT = 1 << 20
+"""The same for the template in a SQL file: most of such a text is none of its expressions."""
 LARGEST_RENDERED = 96 << 10
 """Limit of the rendered texts of a task that reads results, in bytes of JSON: they are part of its order."""
 
@@ -159,8 +162,9 @@ class Templates(ABC):
         if not texts:
             return []
         size = sum(len(text) for text in texts if not is_plain(text))
-        if size > MOST_TEXT:
-            raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
+        most = MOST_FILE_TEXT if question == "file" else MOST_TEXT
+        if size > most:
+            raise TemplateError(f"the templates have {size} characters, {most} is the most")
         answer = self._ask({"question": question, "texts": list(texts), **more})
         if "error" in answer:
             raise TemplateError(answer["error"], answer["at"])
