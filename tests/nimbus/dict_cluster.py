@@ -171,22 +171,62 @@ class DictCluster:
         """Replace parts of the world."""
         before = self.world
         names = [one.name for one in fields(World) if one.name in parts]
+        self._execute(
+            operation
+            for name in names
+            for operation in self._operations(name, getattr(before, name), parts[name])
+        )
+
+    def _execute(self, operations: Iterable[Operation]) -> None:
+        """Execute them in one transaction."""
         with self._calls.session.writing() as tree:
-            for name in names:
-                for kind, path, data in self._operations(name, getattr(before, name), parts[name]):
-                    if kind == "delete":
-                        tree.delete(path)
-                    elif kind == "create":
-                        tree.ensure(path.rpartition("/")[0])
-                        tree.create(path, data)
-                        if name == "workers":
-                            tree.ensure(path.replace(PATHS.workers, PATHS.assignments))
-                    else:
-                        tree.set_data(path, data)
+            for kind, path, data in operations:
+                if kind == "delete":
+                    tree.delete(path)
+                elif kind == "create":
+                    tree.ensure(path.rpartition("/")[0])
+                    tree.create(path, data)
+                    if path.startswith(f"{PATHS.workers}/"):
+                        tree.ensure(path.replace(PATHS.workers, PATHS.assignments))
+                else:
+                    tree.set_data(path, data)
+
+    def set(self, name: str, key: Any, record: Any) -> None:
+        """Add or replace a record of a part of the world; None: remove it."""
+        self.change(**{name: {**getattr(self.world, name), key: record}})
+
+    def put(
+        self,
+        *added: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert | Term,
+    ) -> None:
+        """Add or replace records."""
+        for record in added:
+            match record:
+                case PipelineRecord():
+                    self.set("pipelines", record.name, record)
+                case Run():
+                    self.set("runs", record.id, record)
+                case Backfill():
+                    self.set("backfills", record.id, record)
+                case SchedulerInfo():
+                    others = (one for one in self.world.schedulers if one.id != record.id)
+                    self.change(schedulers=(*others, record))
+                case WorkerInfo():
+                    self.set("workers", record.id, record)
+                case ClusterSettings():
+                    self.change(settings=record)
+                case Alert():
+                    self.set("alerts", record.id, record)
+                case Term():
+                    self.set("terms", record.epoch, record)
+
+    def answer(self, outcome: CommandOutcome) -> None:
+        """Act as the leader: decide a waiting command."""
+        self._execute(self._writer._operations(w.ConsumeCommand(outcome)))
 
     def set_slots(self, attempt: AttemptId, slots: Slots) -> None:
         """Act as a runner or a worker."""
-        self.change(slots={**self.world.slots, attempt: slots})
+        self.set("slots", attempt, slots)
 
     def _operations(self, name: str, before: Any, after: Any) -> Iterator[Operation]:
         match name:

@@ -8,7 +8,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.memory import MemoryHistory, MemoryLogs
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.api.services import ApiServices, LeaderView
 from nimbus.domain.ids import HostId
@@ -79,12 +81,13 @@ def services_over(
 ) -> ApiServices:
     """The services that explanations use."""
     health: Any = _Health(leader)
+    bucket = MemoryObjectStore()
     return ApiServices(
         reader=StoreReader(cluster, leader),
         definitions=OnDisk(),
         commands=TreeCommandQueue(cluster.calls(), ROOT),
-        history=MemoryHistory(),
-        logs=MemoryLogs(),
+        history=S3History(bucket),
+        logs=S3LogArchive(bucket),
         health=health,
         metrics=CollectorRegistry(),
         clock=clock,

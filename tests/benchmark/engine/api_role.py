@@ -10,9 +10,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from blobsync.testing.memory import MemoryObjectStore
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.session import calls_on
 from nimbus.api.app import create_app
@@ -21,6 +23,7 @@ from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.telemetry.logging import configure
+from tests.nimbus.dict_cluster import DictCluster
 
 LONG = timedelta(seconds=30)
 
@@ -56,15 +59,16 @@ class ApiRole:
         self._session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=60)))
         self._session.start(LONG)
         unused: Any = None
+        bucket = MemoryObjectStore()
         services = ApiServices(
             reader=TreeClusterReader(calls_on(self._session), root),
             commands=TreeCommandQueue(calls_on(self._session), root),
-            history=MemoryHistory(),
-            logs=MemoryLogs(),
+            history=S3History(bucket),
+            logs=S3LogArchive(bucket),
             health=_Health(),
             metrics=CollectorRegistry(),
             clock=SystemClock(),
-            changes=MemoryCluster().changes(),
+            changes=DictCluster().changes(),
             definitions=unused,
             releases=unused,
         )

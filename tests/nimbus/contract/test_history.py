@@ -1,4 +1,4 @@
-"""One suite for every History: the shipped fake, and the real one on a real S3 server."""
+"""The history on a real S3 server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.s3_history import S3History
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
@@ -62,18 +61,13 @@ class Bench:
     break_down: Callable[[], None]
 
 
-@pytest.fixture(params=["memory", "s3"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    if request.param == "memory":
-        memory = MemoryHistory()
-        yield Bench(memory, lambda: memory.set_down(True))
-        return
-    server: S3Server = request.getfixturevalue("s3_server")
+@pytest.fixture
+def bench(s3_server: S3Server, s3_bucket: str) -> Iterator[Bench]:
     config = S3Config(
-        endpoint_url=server.endpoint_url,
-        bucket=request.getfixturevalue("s3_bucket"),
-        access_key_id=server.access_key,
-        secret_access_key=Secret(server.secret_key),
+        endpoint_url=s3_server.endpoint_url,
+        bucket=s3_bucket,
+        access_key_id=s3_server.access_key,
+        secret_access_key=Secret(s3_server.secret_key),
     )
     store = S3ObjectStore(config)
     dead = S3ObjectStore(

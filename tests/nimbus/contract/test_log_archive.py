@@ -1,4 +1,4 @@
-"""One suite for every LogArchive: the shipped fakes, in memory and in a folder, and a real S3 server."""
+"""One suite for every LogArchive: the shipped fake in a folder, and a real S3 server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
-from nimbus.adapters.memory import MemoryLogs
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -20,11 +19,8 @@ from nimbus.worker.testing import FileLogs
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
+@pytest.fixture(params=["file", "s3"])
 def logs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogArchive]:
-    if request.param == "memory":
-        yield MemoryLogs()
-        return
     if request.param == "file":
         yield FileLogs(tmp_path)
         return

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.gate import Gate
-from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
+from nimbus.adapters.memory import MemoryCluster
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.api import submitting
 from nimbus.api.server import ApiServer
 from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
@@ -125,7 +127,8 @@ class World:
         self.gate = Gate()
         self.gate.know_store({}, b"k" * 32)
         self.cluster = MemoryCluster(decide=self._decide)
-        self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
+        self.history, self.logs = S3History(self.releases.bucket), S3LogArchive(self.releases.bucket)
+        self.clock = HeldClock()
         self.registry = CollectorRegistry()
         lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
         one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0, has_sentinel=True)

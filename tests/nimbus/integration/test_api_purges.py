@@ -12,6 +12,7 @@ import httpx
 import pytest
 from click.testing import Result
 
+from nimbus.adapters.s3_purges import S3Purges
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.purge import Purged, Said
@@ -33,7 +34,7 @@ def archived(world: Any, run_id: str) -> Run:
 
 def gone(world: Any, run: Run, *parts: Part) -> None:
     note = Purged(run=run.id, pipeline=run.pipeline, created_at=run.created_at)
-    world.history.notes[run.id] = note.with_parts(parts, SAID)
+    S3Purges(world.releases.bucket).note(note.with_parts(parts, SAID))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_history_of_terms_is_read_page_by_page_from_the_store_and_then_from_stor
     assert (found[0]["gap_s"], found[0]["before"], found[0]["unrecorded"]) == (60, 6, 0)
     assert found[0]["adopted"] == {"runs": 2, "claimed": 3, "unclaimed": 1, "ended": 1, "fenced": 1}
     assert api.get("/cluster/history?cursor=WyJhIl0").json()["code"] == "unknown_cursor"
-    world.history.set_down(True)
+    world.releases.bucket.unavailable = True
     page = api.get("/cluster/history").json()
     assert (len(page["terms"]), page["history_complete"], page["next_cursor"]) == (5, False, None)
 
@@ -282,7 +282,7 @@ def test_runs_are_listed_newest_first_without_doubles_and_filtered(world: Any, a
 
 def test_live_runs_are_listed_while_history_is_down(world: Any, api: httpx.Client) -> None:
     world.cluster.put(world.new_run("r1"))
-    world.history.set_down(True)
+    world.releases.bucket.unavailable = True
 
     answer = api.get("/runs").json()
 

@@ -35,7 +35,7 @@ def test_run_can_be_read_as_soon_as_its_start_is_answered(api: httpx.Client, und
 
 
 def test_pending_run_can_be_read_while_history_is_down(world: Any, api: httpx.Client, undecided: str) -> None:
-    world.history.set_down(True)
+    world.releases.bucket.unavailable = True
 
     assert api.get("/runs/r1").json()["state"] == "pending"
 

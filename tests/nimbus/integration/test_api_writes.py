@@ -322,7 +322,7 @@ def test_an_id_that_history_knows_is_not_used_again(world: Any, api: httpx.Clien
 
 def test_runs_start_while_history_does_not_answer(world: Any, api: httpx.Client) -> None:
     world.deciding = False
-    world.history.set_down(True)
+    world.releases.bucket.unavailable = True
 
     assert api.post("/runs", json={"pipeline": "sums", "run_id": "sums-new"}).status_code == 202
 

@@ -122,7 +122,7 @@ def test_list_of_one_kind_or_of_who_asked_looks_through_all_of_history(world: An
 
 
 def test_the_list_says_when_history_is_down(world: Any, api: httpx.Client) -> None:
-    world.history.set_down(True)
+    world.releases.bucket.unavailable = True
 
     answer = api.get("/commands").json()
 

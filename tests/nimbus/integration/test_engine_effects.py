@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.memory import MemoryHistory
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.s3_purges import S3Purges
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import ChildSpec, Parent
@@ -88,11 +90,13 @@ def finished(run_id: str) -> Run:
 SECOND = TaskName("second")
 
 
-class History(MemoryHistory):
-    """A history that fails for some runs."""
+class History(S3History):
+    """A history in a bucket in memory; it fails for some runs."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.bucket = MemoryObjectStore()
+        super().__init__(self.bucket)
+        self.purges = S3Purges(self.bucket)
         self.bad: dict[str, Exception] = {}
         self.tries: list[str] = []
 
@@ -246,13 +250,13 @@ def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, ev
         epoch=1,
         kind="start_run",
     )
-    bench.history.set_down(True)
+    bench.history.bucket.unavailable = True
     bench.effects.start(ArchiveOutcomes((refusal,)))
     bench.effects.start(ResignLeadership("it goes on"))
     eventually(lambda: bench.resigned)
     assert bench.told == []
 
-    bench.history.set_down(False)
+    bench.history.bucket.unavailable = False
     eventually(lambda: OutcomesArchived((refusal.command,)) in bench.told)
     assert bench.history.outcomes(None, 9) == (refusal,)
 
@@ -597,16 +601,16 @@ def test_purge_is_stored_before_its_command_is_answered_also_when_storage_is_awa
     bench: Bench, eventually: Eventually
 ) -> None:
     bench.history.store(finished("p-1"))
-    bench.history.set_down(True)
+    bench.history.bucket.unavailable = True
     order = an_order("p-1", Part.HISTORY)
     bench.effects.start(StorePurge(PURGE, order))
     eventually(lambda: bench.effects._failures > 0)
     assert bench.told == []
 
-    bench.history.set_down(False)
+    bench.history.bucket.unavailable = False
 
     eventually(lambda: bench.told == [PurgeStored(PURGE, None)])
-    assert bench.history.orders == {PURGE: order}
+    assert dict(bench.history.purges.orders()) == {PURGE: order}
 
 
 def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, eventually: Eventually) -> None:
@@ -635,13 +639,13 @@ def test_run_exists_if_history_has_it_or_its_purge() -> None:
     runs = EarlierRuns(lambda _: None, lambda _: {}, history)
     history.store(known)
     note = Purged(run=purged.id, pipeline=NAME, created_at=purged.created_at)
-    history.notes[purged.id] = note.with_parts(Part, an_order("p-2").said)
+    history.purges.note(note.with_parts(Part, an_order("p-2").said))
 
     runs.check_none(RunId("p-3"))
     for run in (known.id, purged.id):
         with pytest.raises(RefusedError, match=f"run {run} exists already"):
             runs.check_none(run)
-    history.set_down(True)
+    history.bucket.unavailable = True
     with pytest.raises(NimbusError):
         runs.check_none(RunId("p-3"))
 
@@ -657,17 +661,17 @@ def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     runs.check_outputs(earlier, run)
     note = Purged(run=earlier.id, pipeline=NAME, created_at=earlier.created_at)
     said = an_order("p-1").said
-    history.notes[earlier.id] = note.with_parts([Part.LOGS], said)
+    history.purges.note(note.with_parts([Part.LOGS], said))
     runs.check_outputs(earlier, run)
 
-    history.notes[earlier.id] = note.with_parts([Part.OUTPUTS], said)
-    history.set_down(True)
+    history.purges.note(note.with_parts([Part.OUTPUTS], said))
+    history.bucket.unavailable = True
     EarlierRuns(lambda _: earlier, lambda _: {}, history).check_outputs(earlier, run)  # it is in ZooKeeper
-    history.set_down(False)
+    history.bucket.unavailable = False
 
     with pytest.raises(RefusedError, match="purged on 2026-03-01 by ann") as refused:
         runs.check_outputs(earlier, run)
     assert refused.value.code == "outputs_purged"
-    history.notes[earlier.id] = note.with_parts(Part, said)
+    history.purges.note(note.with_parts(Part, said))
     with pytest.raises(RefusedError, match="run p-1 was purged on"):
         runs.find(earlier.id, NAME)

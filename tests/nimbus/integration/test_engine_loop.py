@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from blobsync.testing.memory import MemoryObjectStore
 from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.memory import MemoryHistory
+from nimbus.adapters.s3_history import S3History
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
@@ -412,7 +413,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
     effects = Effects(
         read_run=lambda _run: None,
         read_slots=lambda _attempts: {},
-        history=MemoryHistory(),
+        history=S3History(MemoryObjectStore()),
         preparer=NoPreparer(),
         definitions=OnDisk(),
         renderer=TemplateHelper(cpu_s=0.5),

@@ -200,7 +200,7 @@ def test_commands_page_filters_and_pages_through_history(audited: Any, web: http
 
 
 def test_commands_page_says_that_history_is_incomplete(sample: Any, web: httpx.Client) -> None:
-    sample.history.set_down(True)
+    sample.releases.bucket.unavailable = True
 
     assert "Storage does not answer" in web.get("/ui/commands").text
 

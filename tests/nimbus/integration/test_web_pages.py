@@ -219,7 +219,7 @@ def test_page_without_a_leader_or_without_runs_says_so(world: Any, web: httpx.Cl
 
 
 def test_page_says_that_history_is_incomplete(sample: Any, web: httpx.Client) -> None:
-    sample.history.set_down(True)
+    sample.releases.bucket.unavailable = True
 
     assert "Storage does not answer" in web.get("/ui/runs").text
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.adapters.memory import MemoryLogs
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Limits
 from nimbus.worker.attempt_folder import AttemptFolder
@@ -108,7 +109,7 @@ def test_what_is_told_of_a_growing_log_is_only_ever_continued(file: Path) -> Non
 def test_stored_log_is_the_same_whoever_goes_on_storing_it(
     folder: AttemptFolder, file: Path, stored_before: int
 ) -> None:
-    logs, log = MemoryLogs(), LimitedLog(file, LIMIT)
+    logs, log = S3LogArchive(MemoryObjectStore()), LimitedLog(file, LIMIT)
     _append(file, _text(2 * LIMIT))
     while folder.log_stored() < stored_before:
         store_some(folder, logs, log, complete=False)
