@@ -16,6 +16,7 @@ from leader.protocol.terms import decode_epoch, encode_epoch
 from nimbus import records, run_record
 from nimbus.adapters.sqlite.changes import SqliteChanges
 from nimbus.adapters.store import board, catalog, intervals, orders, runs
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.leader_store import TreeLeaderStore, queued_commands
 from nimbus.adapters.store.paths import BEAT, STOP, Paths
 from nimbus.adapters.store.transaction import Operation, TreeTransaction
@@ -96,6 +97,14 @@ class DictCluster:
     def changes(self) -> SqliteChanges:
         """A feed of changes."""
         return SqliteChanges(self.calls().session, ROOT)
+
+    def reader(self) -> TreeClusterReader:
+        """The reader of a new session."""
+        return TreeClusterReader(self.calls(), ROOT)
+
+    def queue(self) -> TreeCommandQueue:
+        """The queue of commands, of a new session."""
+        return TreeCommandQueue(self.calls(), ROOT)
 
     def token(self, epoch: int) -> FencingToken:
         """The token of a term that holds if no later one has begun."""

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.adapters.store.cluster import TreeClusterReader
 from nimbus.api.services import ApiServices, LeaderView
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import Role, SchedulerInfo
@@ -85,7 +85,7 @@ def services_over(
     return ApiServices(
         reader=StoreReader(cluster, leader),
         definitions=OnDisk(),
-        commands=TreeCommandQueue(cluster.calls(), ROOT),
+        commands=cluster.queue(),
         history=S3History(bucket),
         logs=S3LogArchive(bucket),
         health=health,

@@ -25,7 +25,7 @@ from blobsync import (
 from blobsync.bucket import keys
 from blobsync.release.manifest import ReleaseRef
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.adapters.memory import MemoryCluster
+from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
@@ -36,7 +36,9 @@ from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.artifacts import GarbageMetrics
 from tests.blobsync.collection_samples import DAY, QUICK, START, Clock
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import ROOT, DictCluster
 
+P = PipelineName("p")
 MINUTE = timedelta(minutes=1)
 DEFINITION = "schema: 1\nname: p\ntasks:\n  a: {type: python, script: a.py}\n"
 ARTIFACTS = Artifacts(
@@ -49,7 +51,8 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock, self.cluster, self.registry = Clock(), MemoryCluster(), CollectorRegistry()
+        self.clock, self.cluster, self.registry = Clock(), DictCluster(), CollectorRegistry()
+        self.whole = TreeWholeState(self.cluster.calls(), ROOT)
         self.store = MemoryObjectStore(now=self.clock)
         self.leads = True
         self.asked = 0
@@ -58,7 +61,7 @@ class World:
         self.metrics = GarbageMetrics(self.registry)
         self.garbage = BucketGarbage(
             store=self.store,
-            state=self.cluster,
+            state=self.whole,
             leads=self._leads,
             artifacts=ARTIFACTS,
             retry=QUICK,
@@ -78,7 +81,7 @@ class World:
 
     def know(self, ref: ReleaseRef) -> None:
         """Make it the active release in the catalog."""
-        spec = PipelineSpec(name=PipelineName("p"))
+        spec = PipelineSpec(name=P)
         digest = ReleaseDigest(ref.digest)
         self.cluster.put(active(spec, published=digest, release=digest, updated_at=START))
 
@@ -123,7 +126,7 @@ def test_who_does_not_lead_does_not_even_look(world: World) -> None:
     world.condemn()
     world.leads = False
     world.store.unavailable = True  # any call fails, and is counted
-    world.cluster.set_down(True)
+    world.cluster.available = False
 
     world.collect()
 
@@ -177,7 +180,7 @@ def test_nothing_is_deleted_when_leadership_is_lost_while_the_state_is_read(worl
         """Number of reads of the state, and the deletions after the chosen read."""
         other, deleted = World(world.folder), list[str]()
         other.condemn()
-        all_runs, delete_many, reads = other.cluster.all_runs, other.store.delete_many, 0
+        all_runs, delete_many, reads = other.whole.all_runs, other.store.delete_many, 0
 
         def read() -> tuple[Run, ...]:
             nonlocal reads
@@ -190,7 +193,7 @@ def test_nothing_is_deleted_when_leadership_is_lost_while_the_state_is_read(worl
             deleted.extend(names if not other.leads else ())
             delete_many(names)
 
-        other.cluster.all_runs = read  # type: ignore[method-assign]
+        other.whole.all_runs = read  # type: ignore[method-assign]
         other.store.delete_many = delete  # type: ignore[method-assign,assignment]
         other.collect()
         return reads, deleted
@@ -222,9 +225,9 @@ def unreadable() -> tuple[Run, ...]:
 @pytest.mark.parametrize(
     ("spoil", "outcome"),
     [
-        (lambda world: world.cluster.set_down(True), "failed"),
-        (lambda world: setattr(world.cluster, "all_runs", unreadable), "failed"),
-        (lambda world: world.cluster._pipelines.clear(), "refused"),
+        (lambda world: setattr(world.cluster, "available", False), "failed"),
+        (lambda world: setattr(world.whole, "all_runs", unreadable), "failed"),
+        (lambda world: world.cluster.set("pipelines", P, None), "refused"),
         (lambda world: world.know(ReleaseRef("p", "0" * 64)), "refused"),
         (lambda world: setattr(world.store, "unavailable", True), "failed"),
     ],
@@ -255,7 +258,7 @@ def test_zookeeper_that_falls_silent_during_a_collection_ends_it(world: World) -
     lists = world.store.list
 
     def silent_meanwhile(*asked: str) -> Iterator[object]:
-        world.cluster.set_down(True)
+        world.cluster.available = False
         return lists(*asked)
 
     world.store.list = silent_meanwhile  # type: ignore[method-assign,assignment]
@@ -277,7 +280,7 @@ def on_disk(world: World, local: LocalStore) -> LocalGarbage:
         with LocalReleases(syncer).pinned(PipelineName(ref.name), ReleaseDigest(ref.digest), MINUTE):
             pass  # fetched, used, and no longer in use
     syncer.close(MINUTE)
-    return LocalGarbage(store=local, state=world.cluster, artifacts=ARTIFACTS, metrics=world.metrics)
+    return LocalGarbage(store=local, state=world.whole, artifacts=ARTIFACTS, metrics=world.metrics)
 
 
 def test_disk_keeps_the_release_in_use_and_loses_the_old_one(world: World, local: LocalStore) -> None:
@@ -298,9 +301,9 @@ def test_disk_loses_nothing_while_the_catalog_is_empty_or_unread(
 ) -> None:
     garbage = on_disk(world, local)
     if empty:
-        world.cluster._pipelines.clear()
+        world.cluster.set("pipelines", P, None)
     else:
-        world.cluster.set_down(True)
+        world.cluster.available = False
 
     for _ in range(3):
         garbage.collect(threading.Event())

@@ -10,13 +10,13 @@ import pytest
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import Verdict
-from nimbus.adapters.memory import MemoryCluster
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.guard import ReadinessGuard
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DIGEST = ReleaseDigest("a" * 64)
@@ -26,12 +26,15 @@ RECORD = active(SPEC, published=DIGEST, release=DIGEST, updated_at=NOW)
 
 class Bench:
     def __init__(self, *, strict: bool = False) -> None:
-        self.cluster = MemoryCluster()
+        self.cluster = DictCluster()
         self.cluster.put(RECORD, replace(RECORD, name=PipelineName("q")))
         self.state: ReleaseState | None = ReleaseState.READY
         self.lacking: list[Mapping[PipelineName, str]] = []
         self.guard = ReadinessGuard(
-            reader=self.cluster, readiness=self.readiness, strict=strict, on_lacking=self.lacking.append
+            reader=self.cluster.reader(),
+            readiness=self.readiness,
+            strict=strict,
+            on_lacking=self.lacking.append,
         )
 
     def readiness(self) -> Readiness:
@@ -103,7 +106,7 @@ def test_what_was_taken_out_of_the_catalog_is_no_lack(bench: Bench) -> None:
 
 
 def test_a_guard_that_cannot_read_raises_which_the_election_takes_for_no(bench: Bench) -> None:
-    bench.cluster.set_down(True)
+    bench.cluster.available = False
 
     with pytest.raises(StoreUnavailableError):
         bench.guard()

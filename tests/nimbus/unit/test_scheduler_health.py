@@ -11,7 +11,6 @@ import pytest
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, SyncProgress
 from leader import Card, ElectionStatus, Participant, ParticipantView, Phase, Rank, Verdict
-from nimbus.adapters.memory import MemoryCluster
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.growth import REASON_BYTES
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
@@ -23,6 +22,7 @@ from nimbus.engine.loop import EngineStatus
 from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import DictCluster
 
 NOTHING_CAME = SyncProgress()
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -235,12 +235,15 @@ def test_queue_marks_the_one_that_would_lead_by_the_rule_of_the_election(tmp_pat
 def test_registration_and_guard_agree_whether_it_is_ready_and_why_not(
     tmp_path: Path, state: ReleaseState
 ) -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     spec = PipelineSpec(name=PipelineName("p"))
     digest = ReleaseDigest(DIGEST)
     cluster.put(active(spec, published=digest, release=digest, updated_at=NOW))
     guard = ReadinessGuard(
-        reader=cluster, readiness=lambda: found_to_be(state), strict=True, on_lacking=lambda _lacks: None
+        reader=cluster.reader(),
+        readiness=lambda: found_to_be(state),
+        strict=True,
+        on_lacking=lambda _lacks: None,
     )
     info, verdict = said(tmp_path, Phase.QUEUED, state=state), guard()
 

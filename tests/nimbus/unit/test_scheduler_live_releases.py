@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from blobsync import ReleaseRef
-from nimbus.adapters.memory import MemoryCluster
+from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import ChildSpec
@@ -21,6 +21,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.live_releases import NothingKnownError, live_releases
 from tests.nimbus.definitions import active
+from tests.nimbus.dict_cluster import ROOT, DictCluster
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 P = PipelineName("p")
@@ -52,38 +53,42 @@ def run(state: RunState) -> Run:
     )
 
 
-def letters(cluster: MemoryCluster) -> str:
-    found = live_releases(cluster)
+def whole(cluster: DictCluster) -> TreeWholeState:
+    return TreeWholeState(cluster.calls(), ROOT)
+
+
+def letters(cluster: DictCluster) -> str:
+    found = live_releases(whole(cluster))
     assert {ref.name for ref in found} == {"p"}
     return "".join(sorted(ref.digest[0] for ref in found))
 
 
 @pytest.mark.parametrize("state", list(PipelineState))
 def test_active_and_newest_release_of_every_pipeline_are_in_use(state: PipelineState) -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(record(state))
 
     assert letters(cluster) == "ab"
 
 
 def test_release_of_a_backfill_is_in_use_from_its_command_until_it_is_over() -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(record())
     request = BackfillRequest(first=NOW, last=NOW)
-    cluster.submit(
+    cluster.queue().submit(
         CreateBackfill(pipeline=P, backfill=BackfillId("b"), request=request, digest=digest("d")),
         submitted_by="test",
     )
     assert letters(cluster) == "abd"
 
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(replace(record(), pinned=(digest("e"),)))
     assert letters(cluster) == "abe"
 
 
 @pytest.mark.parametrize("state", list(RunState))
 def test_release_of_a_run_is_in_use_until_the_run_has_ended(state: RunState) -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(record(), run(state))
 
     assert letters(cluster) == ("ab" if state.is_final else "abc")
@@ -99,46 +104,47 @@ def test_release_of_a_run_is_in_use_until_the_run_has_ended(state: RunState) -> 
     ],
 )
 def test_release_that_a_waiting_command_names_is_in_use(command: Command, found: str) -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(record())
-    cluster.submit(command, submitted_by="me")
+    cluster.queue().submit(command, submitted_by="me")
 
     assert letters(cluster) == found
 
 
 def test_release_that_is_activated_between_two_reads_is_seen() -> None:
-    class Moving(MemoryCluster):
+    class Moving(TreeWholeState):
         def all_pipelines(self) -> tuple[PipelineRecord, ...]:
-            self._waiting.clear()
-            self.put(record(release="d"))
+            cluster.set("commands", waiting, None)
+            cluster.put(record(release="d"))
             return super().all_pipelines()
 
-    cluster = Moving()
-    cluster.submit(ActivatePipeline(pipeline=P, digest=digest("d")), submitted_by="me")
+    cluster = DictCluster()
+    command = ActivatePipeline(pipeline=P, digest=digest("d"))
+    waiting = cluster.queue().submit(command, submitted_by="me")
 
-    assert ReleaseRef("p", digest("d")) in live_releases(cluster)
+    assert ReleaseRef("p", digest("d")) in live_releases(Moving(cluster.calls(), ROOT))
 
 
 def test_empty_catalog_is_no_answer_even_with_runs() -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(replace(run(RunState.RUNNING)))
 
     with pytest.raises(NothingKnownError, match=r"cluster\.root"):
-        live_releases(cluster)
+        live_releases(whole(cluster))
 
 
 def test_zookeeper_that_does_not_answer_is_no_answer() -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     cluster.put(record())
-    cluster.set_down(True)
+    cluster.available = False
 
     with pytest.raises(StoreUnavailableError):
-        live_releases(cluster)
+        live_releases(whole(cluster))
 
 
 @pytest.mark.parametrize(("state", "kept"), [(TaskState.WAITING, "abcd"), (TaskState.FAILED, "abc")])
 def test_releases_of_child_runs_are_in_use_until_their_task_has_ended(state: TaskState, kept: str) -> None:
-    cluster = MemoryCluster()
+    cluster = DictCluster()
     children = ChildSpec(pipeline=P, release=digest("d"))
     task = TaskSpec(name=TaskName("fan"), kind=TaskKind.PIPELINE, script="", children=children)
     cluster.put(record())
