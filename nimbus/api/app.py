@@ -15,7 +15,6 @@ from nimbus.api import (
     routes_children,
     routes_cluster,
     routes_commands,
-    routes_data,
     routes_events,
     routes_explanations,
     routes_health,
@@ -28,22 +27,18 @@ from nimbus.api import (
     routes_replay,
     routes_run_commands,
     routes_runs,
-    routes_session,
-    routes_settings,
     routes_terms,
     routes_variables,
     routes_webhooks,
 )
 from nimbus.api.access import Authenticate, authorize
 from nimbus.api.asking import note_who_asks
-from nimbus.api.conditions import note_if_match
 from nimbus.api.cross_site import CrossSiteGuard
-from nimbus.api.document import DocumentedApi, operation_id
-from nimbus.api.documented_problems import PROBLEMS
-from nimbus.api.entity_tags import EntityTags
+from nimbus.api.entity_tags import EntityTags, note_if_match
 from nimbus.api.event_hub import EventHub
 from nimbus.api.idempotency import note_key
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
+from nimbus.api.openapi import PROBLEMS, DocumentedApi, operation_id
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
 
@@ -105,7 +100,6 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_run_commands,
         routes_access,
         routes_purges,
-        routes_settings,
         routes_terms,
     )
     noted = [Depends(note_who_asks), Depends(note_key), Depends(note_if_match)]
@@ -113,10 +107,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         app.include_router(part.router(services, PREFIX), dependencies=noted)
     app.include_router(routes_events.router(hub, services.gate, PREFIX))
     app.include_router(routes_webhooks.router(services))
-    app.include_router(routes_session.router(services))
-    if services.browser_login and services.provider is not None:
-        app.include_router(routes_login.router(services, services.provider))
+    app.include_router(routes_login.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
-        app.include_router(routes_data.router(services.door))
     return app

@@ -6,17 +6,14 @@ It uses the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
-from nimbus.api.explain_aside import why_aside
-from nimbus.api.explain_children import NO_LEADER, why_children
-from nimbus.api.explain_circle import circle_of, circle_through
-from nimbus.api.explain_queue import QueueView, why_queued
-from nimbus.api.explain_waits import how_settled, why_it_waits
+from nimbus.api.explain_queue import QueueView, circle_of, circle_through, why_queued
+from nimbus.api.explain_waits import NO_LEADER, how_settled, why_children, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
@@ -28,6 +25,8 @@ from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
 from nimbus.domain.task_run import Attempt, Reused, TaskRun, TaskState
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
+
+_SET_ASIDE = {"run": "the run", "children": "the task"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,3 +218,14 @@ def _failed(task: TaskRun) -> str | None:
 
 def _how_ended(attempt: Attempt) -> str:
     return f"{attempt.ending}{': ' + attempt.reason if attempt.reason else ''}"
+
+
+def why_aside(found: Iterable[SetAside], kind: str, name: str, task: str = "") -> str | None:
+    """Explain a run, a pipeline, a backfill, a command, or a task (`children`); None: it is not set aside."""
+    for one in found:
+        if (one.kind, one.id, one.task) == (kind, name, task):
+            return (
+                f"the leader has set {_SET_ASIDE.get(kind, 'it')} aside, since it could not decide about it "
+                f"({one.why}); it tries again within a minute"
+            )
+    return None

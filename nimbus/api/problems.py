@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from nimbus.api.conditions import ChangedError
+from nimbus.api.entity_tags import ChangedError
 from nimbus.api.event_hub import TooManyStreamsError
 from nimbus.api.idempotency import KeyReusedError
 from nimbus.domain.access import AccessDeniedError

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.access.tokens import TOKEN_ID
 from nimbus.api.asking import principal
-from nimbus.api.conditions import tag_with
+from nimbus.api.entity_tags import tag_with
 from nimbus.api.models import CommandModel, Model
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody

@@ -1,6 +1,7 @@
-"""Routes for drivers in Spark clusters. Each driver reaches only the slots of its own attempt.
+"""Routes for drivers in Spark clusters. Each driver reaches only the slots and data of its own attempt.
 
-They are not part of the API for users. The client is `nimbus.worker.application.bootstrap`.
+They are not part of the API for users. The clients are `nimbus.worker.application.bootstrap` and, for signed
+URLs, `nimbus.worker.data.signed`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Body, Depends, Header, HTTPException, Query, Resp
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from nimbus.api.services import AttemptDoor, ClusterAttempt, DriverReport
+from nimbus.api.services import AttemptDoor, ClusterAttempt, DataRequest, DriverReport
 from nimbus.domain.ids import AttemptId, pipeline_name, release_digest
 from nimbus.ports import Kept
 
@@ -92,4 +93,27 @@ def router(door: AttemptDoor) -> APIRouter:
     def end(body: DriverReport, attempt: ClusterAttempt = its_own) -> dict[str, str]:
         return {"outcome": door.end(attempt, body)}
 
+    _add_data(routes, door)
     return routes
+
+
+def _add_data(routes: APIRouter, door: AttemptDoor) -> None:
+    """Add signed URLs for the bucket of outputs."""
+
+    @routes.post("/{attempt}/sign")
+    def sign(
+        attempt: str,
+        body: DataRequest,
+        pipeline: Annotated[str, Query()],
+        release: Annotated[str, Query()],
+        authorization: Annotated[str, Header()] = "",
+    ) -> dict[str, Any]:
+        found = ClusterAttempt(
+            id=AttemptId.parse(attempt), pipeline=pipeline_name(pipeline), release=release_digest(release)
+        )
+        if not door.admits_to_data(found, authorization.removeprefix("Bearer "), body):
+            raise HTTPException(401, "The token is not one for this output and these inputs.")
+        signed = door.sign(found, body)
+        if signed is None:
+            raise HTTPException(422, "The object is not the attempt's, or the attempt is over.")
+        return {**signed._asdict(), "schedulers": door.schedulers()}

@@ -1,6 +1,8 @@
-"""Routes about schedulers, workers, leadership and commands."""
+"""Routes about schedulers and their settings, workers, leadership and commands."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
@@ -9,6 +11,7 @@ from nimbus.api import views
 from nimbus.api.models import (
     CommandModel,
     LeaderAnswer,
+    Model,
     ParticipantModel,
     ParticipantsModel,
     StatusModel,
@@ -23,6 +26,35 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, await_outcome, command_model, submit
 from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import CommandId
+
+
+class SettingModel(Model):
+    """One key of the configuration."""
+
+    key: str
+    """`section.name`."""
+    value: Any
+    """The value in the form of the file: durations as text, sizes in bytes; a secret is `***`."""
+    origin: str
+    """`default`, `file:line` or `environment NAME`."""
+    default: bool
+    """True: the value is the default."""
+
+
+class SettingsModel(Model):
+    """Every key, in the order of the example configuration."""
+
+    answered_by: str
+    settings: list[SettingModel]
+
+
+def effective_settings(services: ApiServices) -> SettingsModel:
+    """The settings of this scheduler, with masked secrets."""
+    rows = [
+        SettingModel(key=one.key, value=one.value, origin=one.origin, default=one.is_default)
+        for one in services.settings
+    ]
+    return SettingsModel(answered_by=services.health.info().id, settings=rows)
 
 
 def known_command(services: ApiServices, command: CommandId) -> CommandOutcome | None:
@@ -122,5 +154,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def abdicate(body: AbdicationBody, response: Response, wait: Wait = 0) -> CommandModel:
         """Ask the leader to hand over to a named scheduler or to the next one. It then queues again."""
         return await submit(services, lambda: Abdicate(reason=body.reason, to=body.to), response, wait_s=wait)
+
+    @routes.get("/settings")
+    def settings() -> SettingsModel:
+        """The settings of the answering scheduler, with their origins. Secrets are masked."""
+        return effective_settings(services)
 
     return routes

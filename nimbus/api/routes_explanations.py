@@ -8,8 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from nimbus.api import views
-from nimbus.api.explain import Surroundings
-from nimbus.api.explain_aside import why_aside
+from nimbus.api.explain import Surroundings, why_aside
 from nimbus.api.explain_pipeline import PipelineView, explain_pipeline
 from nimbus.api.explain_run import explain_run, explain_task
 from nimbus.api.finding import FoundRun, look_for_run, queue_view, surroundings

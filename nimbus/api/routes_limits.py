@@ -6,7 +6,7 @@ from collections import Counter
 
 from fastapi import APIRouter, Response
 
-from nimbus.api.conditions import tag_with
+from nimbus.api.entity_tags import tag_with
 from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel, PoolModel, PoolsModel
 from nimbus.api.paging import Paging

@@ -1,12 +1,14 @@
-"""Browser login at an identity provider: authorization code flow with PKCE. Any scheduler can complete it.
+"""Login and logout of browsers: a token, or a login at an identity provider, becomes a session.
 
-Source: OpenID Connect Core 1.0, section 3.1; RFC 9700; RFC 9207 (the parameter `iss`).
+The session is a cookie that any scheduler accepts.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
+from urllib.parse import parse_qs
 
 import structlog
 from fastapi import APIRouter, Request
@@ -16,7 +18,7 @@ from nimbus.access import login_state
 from nimbus.access.gate import Refusal
 from nimbus.access.login_state import LoginState
 from nimbus.access.oidc import JwtRefusedError
-from nimbus.api.access import cookie
+from nimbus.api.access import LOGIN, answer_to, cookie, prepare, who_sends
 from nimbus.api.login_page import (
     CALLBACK,
     HOME,
@@ -25,6 +27,7 @@ from nimbus.api.login_page import (
     begin_session,
     login_page,
     set_cookie,
+    set_session,
     show_next,
 )
 from nimbus.api.services import ApiServices
@@ -40,9 +43,70 @@ NOT_BEGUN = Refusal(
 )
 
 
-def router(services: ApiServices, provider: IdentityProvider) -> APIRouter:
+def router(services: ApiServices) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter(include_in_schema=False)
+    gate, provider = services.gate, services.browser_login
+
+    @routes.get(LOGIN)
+    async def ask(request: Request) -> Response:
+        """The login form for a token, with a link to the identity provider, if there is one."""
+        return login_page(request.query_params.get("next", HOME), provider=provider)
+
+    @routes.post(LOGIN)
+    async def login(request: Request) -> Response:
+        """Begin a session from a form with `token` and `next`, or from a JSON object with `token`."""
+        body = await request.body()
+        is_form = "json" not in request.headers.get("content-type", "")
+        sent = _form(body) if is_form else _json(body)
+        after, credentials = sent.get("next", HOME), f"Bearer {sent.get('token', '').strip()}"
+        await prepare(services.provider, credentials)
+        found = who_sends(gate, request.scope, credentials)
+        if isinstance(found, Refusal):
+            return login_page(after, found, provider=provider) if is_form else answer_to(found)
+        done = show_next(after) if is_form else Response(status_code=204)
+        refusal = begin_session(done, gate, found)
+        return done if refusal is None else answer_to(refusal)
+
+    @routes.post("/ui/logout")
+    async def logout() -> Response:
+        """End the session of this browser. The token stays valid: revoke it if others have seen it."""
+        done = RedirectResponse(LOGIN, 303)
+        set_session(done, gate, "", 0)
+        return done
+
+    if services.browser_login and services.provider is not None:
+        _add_provider(routes, services, services.provider)
+    return routes
+
+
+def _form(body: bytes) -> dict[str, str]:
+    try:
+        found = parse_qs(body.decode(), max_num_fields=10)
+    except ValueError:
+        return {}
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _json(body: bytes) -> dict[str, str]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return (
+        {key: value for key, value in found.items() if isinstance(value, str)}
+        if isinstance(found, dict)
+        else {}
+    )
+
+
+def _add_provider(routes: APIRouter, services: ApiServices, provider: IdentityProvider) -> None:
+    """Add the login at an identity provider: authorization code flow with PKCE.
+
+    Any scheduler can complete a login that another one began.
+
+    Source: OpenID Connect Core 1.0, section 3.1; RFC 9700; RFC 9207 (the parameter `iss`).
+    """
     gate, logins = services.gate, _Logins(services, provider)
 
     @routes.get(PROVIDER)
@@ -75,8 +139,6 @@ def router(services: ApiServices, provider: IdentityProvider) -> APIRouter:
             done = login_page(after, logins.noted(request, refusal), provider=True)
         set_cookie(done, logins.cookie, "", 0)
         return done
-
-    return routes
 
 
 class _Logins:

@@ -6,7 +6,7 @@ import structlog
 from fastapi import APIRouter, Response
 
 from nimbus.api import views
-from nimbus.api.conditions import tag_with
+from nimbus.api.entity_tags import tag_with
 from nimbus.api.models import CommandModel, PipelineModel, PipelinesModel
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError

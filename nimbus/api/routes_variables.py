@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from nimbus.api.conditions import tag_with
+from nimbus.api.entity_tags import tag_with
 from nimbus.api.models import CommandModel, VariableModel, VariablesModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import VariableBody, VariableNameText

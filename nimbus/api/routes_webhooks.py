@@ -1,23 +1,30 @@
-"""`POST /hooks/{pipeline}`: a signed request from another system starts a run."""
+"""`POST /hooks/{pipeline}`: a signed request from another system starts a run.
+
+A request can be authenticated only with its secret. So before that, an unknown client must not be able to
+start a program of the provider with each request, or see the provider's errors.
+"""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
+from threading import Lock
 from typing import Annotated, Any
 
+import structlog
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from nimbus.api.asking import ask_as_webhook
-from nimbus.api.conditions import note_if_match
+from nimbus.api.entity_tags import note_if_match
 from nimbus.api.finding import refuse_used_id
-from nimbus.api.hook_secrets import HookSecrets
 from nimbus.api.models import CommandModel
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import StartRun
-from nimbus.domain.errors import RefusedError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec
@@ -30,6 +37,61 @@ from nimbus.domain.webhooks import (
     parameters_from,
     run_of,
 )
+
+KEPT_S = 10.0
+"""Also for a missing secret. A replaced secret is valid for this long."""
+LONGEST_WAIT_S = 2.0
+"""Longest wait for another request that reads from the provider."""
+
+_log = structlog.get_logger(__name__)
+
+
+class HookSecretError(NimbusError):
+    """The secret of a webhook is not available now. The message has no details of the provider."""
+
+    code = "secret_unavailable"
+    retryable = True
+
+
+class HookSecrets:
+    """The secrets of webhooks by name. Each is read from its provider at most once in KEPT_S; any thread.
+
+    Args:
+        find: The provider; raises NimbusError.
+        elapsed_s: A monotonic clock.
+    """
+
+    def __init__(self, find: Callable[[str], str], elapsed_s: Callable[[], float] = time.monotonic) -> None:
+        self._find = find
+        self._elapsed_s = elapsed_s
+        self._asking = Lock()
+        self._kept: dict[str, tuple[float, str | None]] = {}
+        """Expiry and secret by name; None: the secret is not available."""
+
+    def __call__(self, name: str) -> str:
+        """The secret of a name. Raises HookSecretError if it is not available."""
+        if not self._asking.acquire(timeout=LONGEST_WAIT_S):
+            raise HookSecretError("the secret of this webhook is being read: send the request again")
+        try:
+            now_s = self._elapsed_s()
+            self._kept = {known: kept for known, kept in self._kept.items() if kept[0] > now_s}
+            if name not in self._kept:
+                found = self._ask(name)
+                self._kept[name] = (self._elapsed_s() + KEPT_S, found)
+            secret = self._kept[name][1]
+        finally:
+            self._asking.release()
+        if secret is None:
+            raise HookSecretError("the secret of this webhook cannot be had: the scheduler's log says why")
+        return secret
+
+    def _ask(self, name: str) -> str | None:
+        try:
+            return self._find(name)
+        except NimbusError as exc:
+            _log.warning("hook_secret_unavailable", secret=name, error=str(exc))
+            return None
+
 
 _Text = Annotated[str, Header(max_length=200)]
 

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.access.gate import Gate
-from nimbus.api.spark_history import HistoryServers
 from nimbus.config.shown import Shown
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
@@ -30,6 +29,20 @@ from nimbus.ports import (
     Kept,
     LogArchive,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryServers:
+    """Base URLs of Spark's history servers, from the configuration."""
+
+    general: str | None = None
+    of_targets: Mapping[str, str] = field(default_factory=dict)
+    """Servers of targets that have their own, by the target's name."""
+
+    def page(self, target: str | None, application: str) -> str | None:
+        """The page of an application; None: no server is known. `target`: that of the task, if it has one."""
+        server = self.of_targets.get(target or "", self.general)
+        return None if server is None else f"{server}/history/{application}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

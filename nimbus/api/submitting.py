@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from nimbus.access.rules import check_owner, check_role, needed_role, needs_owner
 from nimbus.api.asking import principal, who_asks
-from nimbus.api.conditions import HEADER, PATTERN, ChangedError, condition_of
+from nimbus.api.entity_tags import HEADER, PATTERN, ChangedError, condition_of
 from nimbus.api.idempotency import Queued, key_of_request, queued_before
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError

@@ -26,8 +26,7 @@ from nimbus.api.models import (
     WorkerModel,
 )
 from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
-from nimbus.api.services import LeaderView, QueuePlace
-from nimbus.api.spark_history import HistoryServers
+from nimbus.api.services import HistoryServers, LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from nimbus.api.spark_history import HistoryServers
+from nimbus.api.services import HistoryServers
 from nimbus.config import Settings
 from nimbus.config.targets import Target
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind

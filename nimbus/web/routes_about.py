@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from nimbus.api.asking import principal
 from nimbus.api.routes_access import list_tokens
-from nimbus.api.routes_settings import effective_settings
+from nimbus.api.routes_cluster import effective_settings
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import AccessRole
 from nimbus.web.pages import Pages

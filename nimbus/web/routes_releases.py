@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from nimbus.api.models_releases import TextDiffModel
 from nimbus.api.paging import CursorText, PageQuery
-from nimbus.api.releases import MOST_FILES, diff_releases, get_release, list_releases
 from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
 from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.routes_releases import MOST_FILES, diff_releases, get_release, list_releases
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import in_words
 from nimbus.domain.revisions import of_pipeline

@@ -22,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from nimbus.adapters.clock import SystemClock
-from nimbus.api import routes_attempts, routes_data
+from nimbus.api import routes_attempts
 from nimbus.api.problems import install
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
@@ -183,8 +183,7 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
         schedulers=lambda: schedulers,
         data=data_door(bench),
     )
-    for routes in (routes_attempts, routes_data):
-        app.include_router(routes.router(opened))
+    app.include_router(routes_attempts.router(opened))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)

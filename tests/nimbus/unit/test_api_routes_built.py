@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry
 
 from nimbus.api import app as module
-from nimbus.api.document import operation_id
+from nimbus.api.openapi import operation_id
 from nimbus.api.server import ApiServer
 from tests.nimbus.integration.conftest import World
 

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from nimbus.api.documented_examples import EXAMPLES
+from nimbus.api.openapi_examples import EXAMPLES
 from nimbus.api.requests import RequestBody
 from tests.nimbus.unit.openapi_changes import served
 

@@ -15,8 +15,7 @@ from nimbus.adapters.clock import SystemClock
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
 from nimbus.api.models_runs import AttemptModel
-from nimbus.api.services import ClusterAttempt, DriverReport
-from nimbus.api.spark_history import HistoryServers
+from nimbus.api.services import ClusterAttempt, DriverReport, HistoryServers
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from nimbus.api.access import COOKIE, PLAIN_COOKIE
-from nimbus.api.documented_examples import EXAMPLES
-from nimbus.api.documented_links import add_links
 from nimbus.api.models import ProblemModel
 from nimbus.api.needs import is_open
+from nimbus.api.openapi_examples import EXAMPLES
 from nimbus.api.problems import MEDIA_TYPE
 
+_MEANINGS = {
+    400: "The body cannot be read.",
+    401: "The caller is not known.",
+    403: "The caller may not do this.",
+    404: "The object does not exist.",
+    405: "The path does not have this method: see `Allow`.",
+    409: "Refused, by the leader or before; `code` has the reason.",
+    413: "The body is too large.",
+    421: "This scheduler does not answer for that `Host`.",
+    422: "The request is not valid; `errors` names the places.",
+    429: "Too many requests: try again after `Retry-After`.",
+    500: "The server failed; `reference` is in its log.",
+    503: "ZooKeeper or storage does not answer: try again after `Retry-After`, or another scheduler.",
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    **{status: {"model": ProblemModel, "description": meaning} for status, meaning in _MEANINGS.items()},
+    "default": {"model": ProblemModel, "description": "A problem, with a stable `code`."},
+}
+"""The problems that any route may return."""
 _SCHEMES = {
     "token": {
         "type": "http",
@@ -30,6 +49,27 @@ _SCHEMES = {
 }
 _SECURITY: list[dict[str, list[str]]] = [{"token": []}, {"session": []}, {}]
 """The last entry: on loopback the API may need no authentication."""
+_RUN = {"run_id": "$response.body#/run_id"}
+_BACKFILL = {"backfill": "$request.body#/id"}
+_OF_COMMAND = {"command": ("cluster.command", {"command_id": "$response.body#/command_id"})}
+_OF_RUN = {
+    "run": ("runs.get", _RUN),
+    "explanation": ("explanations.run", _RUN),
+    "stop": ("runs.stop", _RUN),
+}
+_OF_OPERATION: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "runs.start": _OF_RUN,
+    "runs.rerun": _OF_RUN,
+    "webhooks.start": _OF_RUN,
+    "backfills.create": {
+        # It can be read after a leader has accepted it.
+        "backfill": ("backfills.get", _BACKFILL),
+        "steer": ("backfills.steer", _BACKFILL),
+    },
+    "limits.set_pool": {"pool": ("limits.pool", {"name": "$request.path.name"})},
+    "variables.set_variable": {"variable": ("variables.get", {"name": "$request.path.name"})},
+    "access.create_token": {"token": ("access.token", {"token_id": "$request.path.token_id"})},
+}
 
 
 class DocumentedApi(FastAPI):
@@ -51,7 +91,7 @@ class DocumentedApi(FastAPI):
                 for path, operations in document["paths"].items():
                     for operation in operations.values():
                         _retype_problems(operation["responses"])
-                        add_links(operation)
+                        _add_links(operation)
                         if is_open(path):
                             operation["security"] = []
             return self.openapi_schema or {}
@@ -78,3 +118,20 @@ def _retype_problems(responses: dict[str, Any]) -> None:
             name for name, told in content.items() if told.get("schema", {}).get("$ref") == problem
         ]:
             content[MEDIA_TYPE] = content.pop(media_type)
+
+
+def _add_links(operation: dict[str, Any]) -> None:
+    """Link the answers of an operation that queues a command to operations that read what it creates.
+
+    The links are part of 202, and of 200 if the command is decided already. Tools follow them to build
+    sequences of requests, such as start, read, stop.
+    """
+    answers = operation["responses"]
+    if "202" not in answers:
+        return
+    links = {**_OF_COMMAND, **_OF_OPERATION.get(operation["operationId"], {})}
+    told = {
+        name: {"operationId": target, "parameters": parameters}
+        for name, (target, parameters) in links.items()
+    }
+    answers["200"]["links"] = answers["202"]["links"] = told
