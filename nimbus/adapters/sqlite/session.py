@@ -259,9 +259,13 @@ def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:
     database = sqlite3.connect(
         file, timeout=call_timeout.total_seconds(), isolation_level=None, check_same_thread=False
     )
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    prepare(database)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        prepare(database)
+    except BaseException:
+        database.close()  # and its transaction, which would lock out all other processes
+        raise
     return database
 
 

@@ -183,6 +183,8 @@ def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
         SqliteSession(tmp_path / "state.db").start()
 
     assert refused.value.exit_code == 2, "systemd does not restart it"
+    with closing(sqlite3.connect(tmp_path / "state.db", timeout=0)) as database:
+        database.execute("BEGIN IMMEDIATE")  # `refused` still keeps the session
 
 
 def test_a_damaged_database_is_told_with_what_to_do(tmp_path: Path) -> None:
