@@ -20,8 +20,7 @@ from nimbus.web import (
     routes_search,
     routes_tasks,
 )
-from nimbus.web.frame import Frames
-from nimbus.web.pages import Pages
+from nimbus.web.pages import Frames, Pages
 
 
 def add_pages(api: FastAPI, services: ApiServices) -> None:

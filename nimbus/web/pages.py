@@ -1,20 +1,29 @@
-"""Renders a template to an answer: escaped, compressed, with an ETag and a strict security policy."""
+"""Renders a template to an answer: escaped, compressed, with an ETag and a strict security policy.
+
+Every page has a frame: the leader, the answering scheduler, and the other schedulers.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any
+from threading import Lock
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.asking import principal
 from nimbus.api.needs import NEEDS
+from nimbus.api.requests import PipelineNameText
+from nimbus.api.services import ApiServices, LeaderView
 from nimbus.definition.cron_words import cron_in_words
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.counted import counted
@@ -23,7 +32,54 @@ from nimbus.domain.harmless import harmless
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import words
 from nimbus.web.assets import Assets
-from nimbus.web.frame import Frame, Frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The frame of one page."""
+
+    answered_by: str
+    version: str
+    leader: LeaderView | None
+    unavailable_since: datetime | None
+    """Since when ZooKeeper does not answer; None: it answers."""
+    others: Sequence[tuple[str, str]]
+    """Ids and base URLs of the other schedulers."""
+
+
+class Frames:
+    """Builds frames. Any thread."""
+
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
+        self._lock = Lock()
+        self._others: tuple[tuple[str, str], ...] = ()
+        self._unavailable_since: datetime | None = None
+
+    def now(self) -> Frame:
+        """The frame of a page at this moment. Raises StoreUnavailableError."""
+        me, leader = self._services.health.info(), self._services.health.leader()
+        others = tuple(
+            (one.id, one.address.rstrip("/"))
+            for one in sorted(self._services.reader.schedulers(), key=lambda one: one.id)
+            if one.id != me.id and one.address.startswith(("http://", "https://"))
+        )
+        with self._lock:
+            self._others, self._unavailable_since = others, None
+        return Frame(
+            answered_by=me.id, version=me.version, leader=leader, unavailable_since=None, others=others
+        )
+
+    def unavailable(self) -> Frame:
+        """The frame of the page about a ZooKeeper outage, from data that was read before."""
+        me, now = self._services.health.info(), self._services.clock.now()
+        with self._lock:
+            self._unavailable_since = since = self._unavailable_since or now
+            others = self._others
+        return Frame(
+            answered_by=me.id, version=me.version, leader=None, unavailable_since=since, others=others
+        )
+
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -124,3 +180,11 @@ def _query(given: Mapping[str, Any], **changes: Any) -> str:
     """The query string of a link: `given` with `changes`; empty values are left out."""
     kept = {key: value for key, value in {**given, **changes}.items() if value not in (None, "", [])}
     return f"?{urlencode(kept, doseq=True)}" if kept else ""
+
+
+def none_if_empty(value: Any) -> Any:
+    """The value of a filter of a list; None if it is empty: a form sends empty fields as empty text."""
+    return None if value == "" else value
+
+
+PipelineFilter = Annotated[PipelineNameText | None, BeforeValidator(none_if_empty)]

@@ -20,9 +20,8 @@ from nimbus.domain.backfill import BackfillState
 from nimbus.domain.ids import CommandId
 from nimbus.domain.revisions import of_backfill
 from nimbus.web.backfill_dates import calendar, dates_of, shown_date
-from nimbus.web.filters import PipelineFilter, none_if_empty
 from nimbus.web.foresight import foresee_backfill
-from nimbus.web.pages import Pages
+from nimbus.web.pages import Pages, PipelineFilter, none_if_empty
 
 _BACKFILLS, _DATES = 100, 200
 """Limits of one page."""

@@ -20,7 +20,7 @@ from nimbus.api.services import ApiServices
 from nimbus.domain.ids import CommandId
 from nimbus.domain.run import ListedRun
 from nimbus.web.attention import Facts, notices
-from nimbus.web.fires import due, first_of_all
+from nimbus.web.foresight import due, first_of_all
 from nimbus.web.pages import Pages
 from nimbus.web.run_grid import DAY, strip
 from nimbus.web.terms import cause, term_strip

@@ -20,8 +20,7 @@ from nimbus.api.routes_commands import (
 )
 from nimbus.api.services import ApiServices
 from nimbus.domain.commands import COMMAND_KINDS
-from nimbus.web.filters import PipelineFilter, none_if_empty
-from nimbus.web.pages import Pages
+from nimbus.web.pages import Pages, PipelineFilter, none_if_empty
 
 _DECIDED, _PENDING = 100, 100
 """Limits of one page."""

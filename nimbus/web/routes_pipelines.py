@@ -33,10 +33,8 @@ from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.web import graph
 from nimbus.web.durations import durations
-from nimbus.web.filters import none_if_empty
-from nimbus.web.fires import following, upcoming
-from nimbus.web.foresight import foresee
-from nimbus.web.pages import Pages, segment
+from nimbus.web.foresight import following, foresee, upcoming
+from nimbus.web.pages import Pages, none_if_empty, segment
 from nimbus.web.run_grid import grid, ticks
 from nimbus.web.start_form import fields
 

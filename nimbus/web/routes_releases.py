@@ -19,8 +19,7 @@ from nimbus.api.routes_releases import MOST_FILES, diff_releases, get_release, l
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import in_words
 from nimbus.domain.revisions import of_pipeline
-from nimbus.web.filters import none_if_empty
-from nimbus.web.pages import Pages, segment
+from nimbus.web.pages import Pages, none_if_empty, segment
 
 _RELEASES = 50
 """Limit of releases in one page."""

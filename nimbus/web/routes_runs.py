@@ -26,9 +26,8 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskState
 from nimbus.web import gantt, graph
-from nimbus.web.comparison import compare
-from nimbus.web.filters import PipelineFilter, none_if_empty
-from nimbus.web.pages import Pages, segment
+from nimbus.web.durations import compare
+from nimbus.web.pages import Pages, PipelineFilter, none_if_empty, segment
 
 MOST_EVENTS = 300
 """Limit of events on a page, unless all are requested."""

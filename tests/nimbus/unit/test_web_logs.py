@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from nimbus.web import log_pieces
-from nimbus.web.ansi import marked_up
-from nimbus.web.log_pieces import PIECE_BYTES, Hit, line_start, pieces, search
+from nimbus.web.log_pieces import PIECE_BYTES, Hit, line_start, marked_up, pieces, search
 from nimbus.web.words import size, span
 
 

@@ -12,7 +12,7 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
-from nimbus.web.fires import first_of_all, following, upcoming
+from nimbus.web.foresight import first_of_all, following, upcoming
 from nimbus.web.run_grid import mark
 from nimbus.web.words import with_code
 from tests.nimbus.definitions import active
