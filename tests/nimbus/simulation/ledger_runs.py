@@ -203,8 +203,8 @@ class RunLaws:
         name = run.id, task.spec.name
         asked = self._world.ledger.submitted.values()
         marks = [one.state for one in asked if isinstance(one, c.MarkTask) and (one.run_id, one.task) == name]
-        if not marks and not task.spec.kind.uses_worker:
-            return False  # approved or not, by the same person
+        if task.state not in marks and not task.spec.kind.uses_worker:
+            return False  # approved or not, by the same person; a mark that came later was refused
         hold(Law.ONE_SUCCESS, task.state in marks, name, task.state, "and asked was", marks)
         return True
 
