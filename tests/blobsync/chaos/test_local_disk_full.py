@@ -49,7 +49,7 @@ def _mounted(folder: Path, *command: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
