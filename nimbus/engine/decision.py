@@ -157,3 +157,11 @@ class Nothing:
 
 
 Answer = Decision | Nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a release was not prepared, a run was not built, or a purge was not stored."""
+
+    code: str
+    message: str

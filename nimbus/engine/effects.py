@@ -42,6 +42,7 @@ from nimbus.engine.decision import (
     Effect,
     LookAt,
     PrepareRelease,
+    Refusal,
     RenderTask,
     ResignLeadership,
     SendAlert,
@@ -63,7 +64,6 @@ from nimbus.engine.news import (
     TermsArchived,
 )
 from nimbus.engine.purge_orders import store_order
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError, Definitions, History

@@ -26,8 +26,7 @@ from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Follow, Reign
-from nimbus.engine.report import report
-from nimbus.engine.standing import standing
+from nimbus.engine.report import report, standing
 from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
 

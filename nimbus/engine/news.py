@@ -13,7 +13,7 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskNam
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.refusal import Refusal
+from nimbus.engine.decision import Refusal
 from nimbus.engine.state import Built
 
 

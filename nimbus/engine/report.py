@@ -1,11 +1,118 @@
-"""Builds the leader's report. The cost depends on the number of limits, not on how much is live."""
+"""What the leader reports every few seconds: counts for gauges, and limits for explanations. Pure.
+
+The cost depends on the number of lines, workers and pipelines, which are few or bounded, not on live runs.
+"""
 
 from __future__ import annotations
 
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain, islice
 
+from nimbus.definition.cron import next_fire
+from nimbus.domain.admission import Wait, WaitReason, admit
+from nimbus.domain.alerts import AlertState
+from nimbus.domain.earliest import waits_since
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.leader_report import LeaderReport, LimitUse, SetAside, WaitingTask
+from nimbus.domain.run import RunState
+from nimbus.domain.task_run import TaskState
+from nimbus.engine.ready import Waiting
 from nimbus.engine.state import State
+from nimbus.telemetry.cluster import Standing
+
+ASSIGNABLE = "assignable"
+"""Label of ready tasks for which there is a worker: they start next."""
+NOT_ASKED = "not_asked"
+"""Label of ready tasks in lines beyond MOST_LINES."""
+MOST_LINES = 100
+"""Limit of lines that are examined: each run with `max_parallel_tasks` has its own lines."""
+MOST_FIRES = 200
+"""Limit of pipelines with a due schedule that are examined; others are about as late."""
+_REASONS = (*WaitReason, ASSIGNABLE, NOT_ASKED)
+ALERT = "alert"
+"""The kind of an entry of the outbox."""
+_KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
+
+
+def standing(state: State, now: datetime) -> Standing:
+    """The counts. Admission is computed for the first task of each line: the others wait for the same."""
+    ready, waits_s = _ready(state, now)
+    oldest = state.alerts.outbox.oldest()
+    return Standing(
+        runs={one.value: state.runs.counts.runs[one] for one in RunState if not one.is_final},
+        tasks={one.value: state.runs.counts.tasks[one] for one in TaskState},
+        ready_tasks={reason: ready[reason] for reason in _REASONS},
+        longest_waits_s={reason: waits_s.get(reason, 0.0) for reason in _REASONS},
+        slots=sum(worker.slots for worker in state.attempts.workers.registered.values()),
+        open_attempts=len(state.attempts.slots),
+        commands=len(state.commands.waiting),
+        quarantined=len(state.catalog.quarantined),
+        set_aside=len(state.agenda.set_aside),
+        schedule_lag_s=max(_lags_s(state, now), default=0.0),
+        last_success=dict(state.runs.last_success),
+        outbox={(ALERT, one.value): state.alerts.outbox.counts[one] for one in _KEPT},
+        outbox_oldest_s=0.0 if oldest is None else _since_s(oldest, now),
+    )
+
+
+def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]:
+    """Numbers of ready tasks by reason of the wait, and how long the oldest of each has been ready."""
+    capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
+    for line in islice(state.ready.lines(), MOST_LINES):
+        run_id, name = line.first
+        run = state.runs.live[run_id]
+        answer = admit(run, run.tasks[name], capacity, now)
+        reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
+        counts[reason] += line.size
+        waits_s[reason] = max(waits_s.get(reason, 0.0), _waited_s(state, line, now))
+    counts[NOT_ASKED] = len(state.ready) - counts.total()
+    return counts, waits_s
+
+
+def _waited_s(state: State, line: Waiting, now: datetime) -> float:
+    run_id, name = line.oldest
+    run = state.runs.live[run_id]
+    task = run.tasks[name]
+    return _since_s(task.retry_at or waits_since(run, task), now)
+
+
+def _lags_s(state: State, now: datetime) -> Iterator[float]:
+    """Delays of pipelines whose schedule may be due. The others have a timer for their next fire time.
+
+    A schedule whose position is ahead of the clock is silent until then, which counts as a delay.
+    """
+    for name, record in state.catalog.pipelines.items():
+        if record.is_scheduled and name not in state.catalog.quarantined:
+            yield _since_s(now, record.fires_after(now))
+    subjects = chain(
+        state.agenda.now("pipeline"),
+        (subject for subject in state.builds.under_way if subject.kind == "pipeline"),
+        (subject for subject in state.agenda.set_aside if subject.kind == "pipeline"),
+    )
+    for subject in islice(subjects, MOST_FIRES):
+        due = _due(state, subject.pipeline)
+        if due is not None:
+            yield _since_s(due, now)
+
+
+def _due(state: State, name: PipelineName) -> datetime | None:
+    """The first unhandled fire time of a pipeline. It may be in the future."""
+    record = state.catalog.pipelines.get(name)
+    if record is None or record.schedule_position is None or record.profile.schedule is None:
+        return None
+    if not record.is_scheduled or name in state.catalog.quarantined:
+        return None
+    try:
+        return next_fire(record.profile.schedule, record.schedule_position)
+    except Exception:  # noqa: BLE001 - such as an unknown time zone: the rule of schedules sets it aside
+        return None
+
+
+def _since_s(moment: datetime, now: datetime) -> float:
+    return max(0.0, (now - moment).total_seconds())
+
 
 MOST_NAMED = 50
 """Limit of named tasks and subjects: the report is part of a registration."""

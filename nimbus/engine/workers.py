@@ -1,17 +1,41 @@
-"""Registered workers, their open attempts, and which of them may get more."""
+"""Registered workers, their open attempts, and which of them may get more, best first."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from nimbus.domain.admission import Capacity, Need, rank, rank_to_submit, target_slots
+from nimbus.domain.admission import Capacity, Need, Rank, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.free_workers import FreeWorkers
+
+
+class FreeWorkers:
+    """Workers in the order of their ranks. A change costs O(log n) comparisons, the first worker O(1)."""
+
+    def __init__(self) -> None:
+        self._ranks: list[Rank] = []
+        self._found: dict[WorkerId, tuple[Rank, WorkerInfo]] = {}
+
+    def __iter__(self) -> Iterator[WorkerInfo]:
+        return (self._found[worker][1] for *_, worker in self._ranks)
+
+    def put(self, worker: WorkerInfo, rank: Rank | None) -> None:
+        """Set a worker's rank; None: it gets no more attempts."""
+        self.discard(worker.id)
+        if rank is not None:
+            insort(self._ranks, rank)
+            self._found[worker.id] = rank, worker
+
+    def discard(self, worker: WorkerId) -> None:
+        """Remove a worker, if it is in the list."""
+        found = self._found.pop(worker, None)
+        if found is not None:
+            del self._ranks[bisect_left(self._ranks, found[0])]
 
 
 class Workers:

@@ -16,9 +16,8 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Instant, about_rendering
-from nimbus.engine.decision import BuildRun, Decision, RenderTask
+from nimbus.engine.decision import BuildRun, Decision, Refusal, RenderTask
 from nimbus.engine.policy import Policy
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from nimbus.templates.answers import TemplateError

@@ -18,9 +18,8 @@ from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
-from nimbus.engine.decision import BuildRun
+from nimbus.engine.decision import BuildRun, Refusal
 from nimbus.engine.news import RunBuilt
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError

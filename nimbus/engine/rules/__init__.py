@@ -5,10 +5,13 @@ They read the state and never change it. After a crash at any point the next lea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from nimbus.domain.run import Run
+from nimbus.domain.writes import CreateRun, PutRun, Write
 from nimbus.engine.agenda import Instant, Kind, Subject
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules import (
-    abdication,
     alerts,
     archive,
     assign,
@@ -17,18 +20,14 @@ from nimbus.engine.rules import (
     children,
     commands,
     concurrency,
-    deadlines,
     intervals,
-    late,
+    lateness,
     raised,
-    rendering,
     schedules,
-    schema,
     stops,
     terms,
     waits,
 )
-from nimbus.engine.rules.ended import ended_runs
 from nimbus.engine.state import State
 
 _BEFORE_TASKS: tuple[Kind, ...] = (
@@ -74,9 +73,16 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
     if not isinstance(answer, Decision):
         return answer
     answer = concurrency.with_places(state, answer)
-    if ended := ended_runs(answer.writes):
+    if ended := _ended_runs(answer.writes):
         answer = backfills.noted(state, intervals.noted(state, answer, ended, now), ended)
     return raised.with_alerts(state, answer, now.wall)
+
+
+def _ended_runs(writes: Sequence[Write]) -> list[Run]:
+    """Runs that these writes make final."""
+    return [
+        write.run for write in writes if isinstance(write, (CreateRun, PutRun)) and write.run.state.is_final
+    ]
 
 
 def _asked(state: State, subject: Subject, now: Instant) -> Answer:
@@ -111,9 +117,9 @@ def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
 def _told(state: State, subject: Subject, now: Instant) -> Answer:
     """Rules of alerts, and of lateness that raises alerts."""
     if subject.kind == "deadline":
-        return deadlines.watch_deadline(state, subject.pipeline, now.wall)
+        return lateness.watch_deadline(state, subject.pipeline, now.wall)
     if subject.kind == "late":
-        return late.note_late(state, subject.run, subject.task, now.wall)
+        return lateness.note_late(state, subject.run, subject.task, now.wall)
     return alerts.send_alert(state, subject.name, now.wall)
 
 
@@ -122,8 +128,8 @@ def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
     if subject.kind == "term":
         return terms.keep_term(state, now)
     if subject.kind == "abdication":
-        return abdication.resign_as_recorded(state)
-    return schema.raise_schema(state, now)
+        return terms.resign_as_recorded(state)
+    return terms.raise_schema(state, now)
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
@@ -139,5 +145,5 @@ def _start(state: State, subject: Subject, now: Instant) -> Answer:
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
     if subject.kind == "rendering":
-        return rendering.render_task(state, subject.run, subject.task, now.wall)
+        return assign.render_task(state, subject.run, subject.task, now.wall)
     return assign.open_attempt(state, subject.run, subject.task, now.wall)

@@ -1,4 +1,4 @@
-"""Gives a ready task to a worker."""
+"""Gives a ready task to a worker, after its templates are rendered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from nimbus.domain.orders import order_for
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.agenda import about_rendering
+from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, RenderTask
 from nimbus.engine.state import State
 
 
@@ -55,3 +56,27 @@ def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
         writes=(PutRun(failed, run),),
         about={"run": run_id, "task": name, "reason": reason},
     )
+
+
+def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """Start the rendering of a task's templates that read results of other tasks.
+
+    It is an effect, because a template may take long. The results are final, so every leader renders the same
+    texts. They are stored only in the order of the attempt. The task ends if rendering fails, or if its
+    condition is false.
+    """
+    run, subject = state.runs.live[run_id], about_rendering(run_id, name)
+    if subject in state.tasks.renderings.under_way:
+        return Nothing()
+    found = state.tasks.renderings.results.get(subject)
+    about = {"run": run_id, "task": name}
+    if found is None:
+        return Decision(name="task_rendering_started", effects=(RenderTask(run, name),), about=about)
+    if isinstance(found, Refusal):
+        failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, found.message)
+        about["error"] = found.message
+        return Decision(name="task_rendering_refused", writes=(PutRun(failed, run),), about=about)
+    if not found.is_wanted:
+        skipped = lifecycle.conclude_waiting(run, name, TaskState.SKIPPED, now)
+        return Decision(name="task_skipped", writes=(PutRun(skipped, run),), about=about)
+    return Nothing()  # the task is in the ready queue now

@@ -44,7 +44,6 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.schema import check_schema
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -55,10 +54,7 @@ from nimbus.domain.writes import (
     Write,
 )
 from nimbus.engine.agenda import about_command
-from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
-from nimbus.engine.refusal import Refusal
-from nimbus.engine.rules.abdication import check_successor
-from nimbus.engine.rules.access import check_access
+from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease, Refusal
 from nimbus.engine.rules.backfill_commands import (
     backfills_of,
     check_none_open,
@@ -67,15 +63,15 @@ from nimbus.engine.rules.backfill_commands import (
     steered,
 )
 from nimbus.engine.rules.catalog import activated, published, put, rewound
+from nimbus.engine.rules.command_checks import check_access, check_unchanged
 from nimbus.engine.rules.concurrency import queued_if_full
-from nimbus.engine.rules.conditions import check_unchanged
-from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
 from nimbus.engine.rules.purges import purge_ordered
-from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
-from nimbus.engine.rules.tokens import changed_tokens
+from nimbus.engine.rules.release_checks import check_release
+from nimbus.engine.rules.settings import changed, changed_tokens
+from nimbus.engine.rules.terms import check_successor
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
@@ -250,11 +246,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
-    check_schema(state.leadership.schema, found)
-    check_pools(state, found)
-    check_targets(state, found)
-    check_variables(state, found)
-    check_cycles(state, found)
+    check_release(state, found)
     return found
 
 

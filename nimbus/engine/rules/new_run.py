@@ -12,8 +12,7 @@ from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.run import Run
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing
-from nimbus.engine.refusal import Refusal
+from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing, Refusal
 from nimbus.engine.state import State
 
 

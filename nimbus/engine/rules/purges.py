@@ -7,8 +7,7 @@ from datetime import datetime
 from nimbus.domain.commands import PurgeRuns, QueuedCommand
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.purge import PurgeOrder, parts_of
-from nimbus.engine.decision import Answer, Decision, Nothing, StorePurge
-from nimbus.engine.refusal import Refusal
+from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StorePurge
 from nimbus.engine.state import State
 
 

@@ -1,24 +1,26 @@
-"""Commands that change the settings of the cluster."""
+"""Commands that change the settings of the cluster: pools, variables, cordons, tokens."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from typing import assert_never
 
+from nimbus.domain.access import MOST_TOKENS, Token
 from nimbus.domain.commands import (
     CordonWorker,
     RemovePool,
     RemoveVariable,
+    RevokeToken,
     SetPool,
     SettingsCommand,
     SetVariable,
+    TokenCommand,
     UncordonWorker,
 )
-from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
-from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, MOST_VARIABLE_BYTES, ClusterSettings
 from nimbus.engine.state import State
 
@@ -62,24 +64,6 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
             assert_never(command)
 
 
-def check_pools(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a task uses a pool that does not exist."""
-    for task in spec.tasks:
-        for pool in sorted(task.pools.keys() - state.settings.pools.keys()):
-            raise RefusedError(
-                "unknown_pool",
-                f"task {task.name} takes {task.pools[pool]} of pool {pool}, which does not exist: "
-                f"`nimbus pool set {pool} SIZE`.",
-            )
-
-
-def check_variables(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a template names a variable that the cluster does not have."""
-    for name in spec.variables:
-        if name not in state.settings.variables:
-            raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
-
-
 def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSettings:
     variables = {**before.variables, name: value}
     if len(json.dumps(variables)) > MOST_VARIABLE_BYTES:
@@ -89,17 +73,6 @@ def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSet
             "values into a file of the release.",
         )
     return replace(before, variables=variables)
-
-
-def check_targets(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a notification rule names a target that this leader does not know."""
-    for rule in spec.notify or ():
-        if rule.to not in state.policy.alerts.targets:
-            raise RefusedError(
-                "unknown_target",
-                f"notify names the target {rule.to}, which is not in alerts.targets of the leader's "
-                "configuration: add it there, on all schedulers, or remove it here.",
-            )
 
 
 def _without_pool(state: State, pool: str) -> ClusterSettings:
@@ -121,3 +94,38 @@ def _without_pool(state: State, pool: str) -> ClusterSettings:
 def _needs(state: State, run_id: RunId, pool: str) -> bool:
     tasks = state.runs.live[run_id].tasks.in_order()
     return any(pool in task.spec.pools and not task.state.is_final for task in tasks)
+
+
+def changed_tokens(
+    before: ClusterSettings, command: TokenCommand, asked_by: str, now: datetime
+) -> tuple[ClusterSettings, str]:
+    """The settings with one token added or removed. A new token also removes expired ones.
+
+    Raises:
+        RefusedError: there is no such token, there are too many, or another one has this id.
+    """
+    if isinstance(command, RevokeToken):
+        if command.id not in before.tokens:
+            raise RefusedError("unknown_token", f"there is no token {command.id}: see `nimbus token list`.")
+        rest = {token_id: token for token_id, token in before.tokens.items() if token_id != command.id}
+        return replace(before, tokens=rest), f"token {command.id} is revoked"
+    same = before.tokens.get(command.id)
+    if same is not None:
+        if same.sha256 != command.sha256:
+            raise RefusedError("token_exists", f"there is another token {command.id}.")
+        return before, f"token {command.id} was made before"
+    useful = {token_id: token for token_id, token in before.tokens.items() if not token.is_expired(now)}
+    if len(useful) >= MOST_TOKENS:
+        raise RefusedError("too_many_tokens", f"there are {MOST_TOKENS} tokens: revoke some.")
+    token = Token(
+        id=command.id,
+        name=command.name,
+        role=command.role,
+        teams=command.teams,
+        sha256=command.sha256,
+        created_at=now,
+        created_by=asked_by,
+        expires_at=command.expires_at,
+    )
+    said = f"token {command.id} of {command.name} may do what {command.role} may"
+    return replace(before, tokens={**useful, command.id: token}), said

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from nimbus.domain.drafts import Draft
 from nimbus.domain.run import Run
-from nimbus.engine.refusal import Refusal
+from nimbus.engine.decision import Refusal
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -29,14 +29,31 @@ from nimbus.engine.agenda import (
     about_run,
 )
 from nimbus.engine.finished import Finished, finished
-from nimbus.engine.live_counts import LiveCounts
-from nimbus.engine.needs import Needs
-from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.ready import Needs, ReadyTasks
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.attempts import OpenAttempts
 from nimbus.engine.state.commands import Commands
 from nimbus.engine.state.jobs import Built, Jobs
 from nimbus.engine.state.tasks import WaitingTasks
+
+
+class LiveCounts:
+    """Counts of runs that are not final. The cost of a change does not depend on how much is live."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[RunState] = Counter()
+        self.tasks: Counter[TaskState] = Counter()
+
+    def moved(self, before: Run | None, after: Run | None) -> None:
+        """Count a live run that is new (`before` is None), changed, or no longer live (`after` is None)."""
+        if before is not None:
+            self.runs[before.state] -= 1
+        if after is not None:
+            self.runs[after.state] += 1
+        for state, count in () if before is None else before.tasks.counts.items():
+            self.tasks[state] -= count
+        for state, count in () if after is None else after.tasks.counts.items():
+            self.tasks[state] += count
 
 
 class Runs:

@@ -25,9 +25,9 @@ from nimbus.engine.agenda import (
     about_task,
     about_wait,
 )
+from nimbus.engine.decision import Refusal
 from nimbus.engine.looks import Looks
 from nimbus.engine.ready import ReadyTasks
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.state.jobs import Jobs
 
 

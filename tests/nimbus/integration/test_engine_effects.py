@@ -36,6 +36,7 @@ from nimbus.engine.decision import (
     BuildRun,
     LookAt,
     PrepareRelease,
+    Refusal,
     RenderTask,
     ResignLeadership,
     StorePurge,
@@ -54,7 +55,6 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError

@@ -10,7 +10,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.alerts import claimed
 from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import alerts, assign, late, raised
+from nimbus.engine.rules import alerts, assign, lateness, raised
 from nimbus.engine.state import tasks as waiting_tasks
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
@@ -73,13 +73,13 @@ def late_end_that_nobody_saw_told_to_nobody() -> Iterator[None]:
 @mutant
 def late_counted_from_the_creation() -> Iterator[None]:
     """The time in the queue counts as running time."""
-    original = late.passed
+    original = lateness.passed
 
     def hasty(run: Any, now: Any, fastest: Any = None) -> Any:
         begun = run if run.started_at is None else replace(run, started_at=run.created_at)
         return original(begun, now, fastest)
 
-    with replaced(late, passed=hasty):
+    with replaced(lateness, passed=hasty):
         yield
 
 

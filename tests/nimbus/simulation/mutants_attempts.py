@@ -10,7 +10,7 @@ from nimbus.domain import admission, lifecycle, supervision
 from nimbus.domain import writes as w
 from nimbus.domain.supervision import Wait
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.engine.needs import Needs
+from nimbus.engine.ready import Needs
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import assign, attempts
 from nimbus.engine.state.runs import Runs

@@ -18,11 +18,11 @@ from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
 from nimbus.engine.looks import Looks
-from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import abdication, archive, commands, concurrency, schedules, terms
+from nimbus.engine.rules import archive, commands, concurrency, schedules, terms
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State, runs
+from nimbus.engine.state.attempts import PoolUse
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
 from nimbus.ports import Pruned, SlotTakenError, StaleStateError
@@ -225,7 +225,7 @@ def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
             return Nothing()
         return Decision(name="resignation_started", effects=(ResignLeadership(asked.reason),))
 
-    with replaced(abdication, resign_as_recorded=resign):
+    with replaced(terms, resign_as_recorded=resign):
         yield
 
 

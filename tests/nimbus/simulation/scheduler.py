@@ -32,13 +32,13 @@ from nimbus.engine.decision import (
     Effect,
     LookAt,
     PrepareRelease,
+    Refusal,
     RenderTask,
     ResignLeadership,
     SendAlert,
 )
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError

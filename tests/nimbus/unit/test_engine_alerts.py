@@ -17,11 +17,10 @@ from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import PipelineWait
-from nimbus.engine.decision import BuildRun, Effect, SendAlert
+from nimbus.engine.decision import BuildRun, Effect, Refusal, SendAlert
 from nimbus.engine.news import AlertTried, RunBuilt
 from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import AlertPolicy, Policy
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules.raised import MOST_WAITING
 from nimbus.engine.state import Built

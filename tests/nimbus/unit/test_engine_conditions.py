@@ -12,7 +12,7 @@ from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillState
 from nimbus.domain.commands import Command, SetVariable
-from nimbus.engine.rules.conditions import target_of
+from nimbus.engine.rules.command_checks import target_of
 from tests.nimbus.command_cases import CASES, Case
 from tests.nimbus.property.test_command_kills import a_bench
 

@@ -16,7 +16,7 @@ from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_deadline
 from nimbus.engine.reign import TIDY_EVERY_S
-from nimbus.engine.rules import deadlines
+from nimbus.engine.rules import lateness
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW
 from tests.nimbus.unit.test_engine_alerts import TOLD, AlertBench
@@ -100,7 +100,7 @@ def test_deadline_is_missed_when_nobody_led_then() -> None:
 
 def test_deadline_is_watched_again_when_its_rule_has_failed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as failing:
-        failing.setattr(deadlines, "watch_deadline", Mock(side_effect=ValueError))
+        failing.setattr(lateness, "watch_deadline", Mock(side_effect=ValueError))
         bench = bench_of(state=PipelineState.PAUSED)  # nothing else writes its record
     assert about_deadline(NAME) in bench.reign.state.agenda.set_aside
 

@@ -10,9 +10,8 @@ from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.decision import StorePurge
+from nimbus.engine.decision import Refusal, StorePurge
 from nimbus.engine.news import PurgeStored
-from nimbus.engine.refusal import Refusal
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NOW, RUN, WORKER, Bench
 

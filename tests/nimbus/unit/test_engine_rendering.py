@@ -15,9 +15,8 @@ from nimbus.domain.run import RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.engine.decision import Effect, RenderTask
+from nimbus.engine.decision import Effect, Refusal, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
-from nimbus.engine.refusal import Refusal
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW, RUN, WORKER, Bench

@@ -26,8 +26,7 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
-from nimbus.engine.refusal import Refusal
+from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, Refusal, ResignLeadership
 from nimbus.engine.state import State
 from nimbus.records import OUTCOME, RUN
 from tests.nimbus.definitions import active

@@ -13,8 +13,8 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run
 from nimbus.engine.decision import BuildRun
+from nimbus.engine.report import standing
 from nimbus.engine.rules.schedules import MISFIRE_GRACE, MOST_AT_ONCE
-from nimbus.engine.standing import standing
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import Bench

@@ -18,9 +18,9 @@ from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.run import RunState
-from nimbus.engine import standing as standings
+from nimbus.engine import report as reports
 from nimbus.engine.agenda import Instant, about_pipeline
-from nimbus.engine.standing import standing
+from nimbus.engine.report import standing
 from nimbus.engine.state import State
 from nimbus.telemetry.cluster import Standing
 from nimbus.telemetry.engine import EngineMetrics
@@ -76,7 +76,7 @@ def test_oldest_ready_task_of_each_reason_says_how_long_it_waits() -> None:
 def test_lines_beyond_the_first_ones_are_counted_without_being_asked_about(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(standings, "MOST_LINES", 1)
+    monkeypatch.setattr(reports, "MOST_LINES", 1)
     state = known(WIDE, slots=1)
     submit(state, start("one"))
     decide_all(state)

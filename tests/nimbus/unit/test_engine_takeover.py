@@ -16,10 +16,10 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import RunCause
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_command
+from nimbus.engine.decision import Refusal
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.news import RunBuilt
 from nimbus.engine.policy import Policy
-from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
 from nimbus.ports import LoadedPart

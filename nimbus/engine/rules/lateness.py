@@ -1,6 +1,6 @@
-"""Deadlines of pipelines: records once that a deadline was or will be missed, even if there is no run.
+"""Records once that a run, a task or a pipeline is or will be late. `rules.raised` raises the alert.
 
-It is recorded in the pipeline's health. `nimbus.engine.rules.raised` raises the alert.
+A pipeline misses its deadline even if there is no run, so that is recorded in the pipeline's health.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from datetime import datetime, time
 from nimbus.definition.deadlines import fire_of, first_after, last_until
 from nimbus.definition.intervals import interval_of
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.ids import PipelineName
-from nimbus.domain.lateness import begins_by
+from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.lateness import begins_by, late_at, passed, task_late_at
+from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.pipeline_health import PipelineHealth, fastest
 from nimbus.domain.run import RunState
-from nimbus.domain.writes import PutHealth
+from nimbus.domain.writes import PutHealth, PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
@@ -31,12 +32,12 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
     if schedule is None or deadline is None:
         return Nothing()
     health = state.alerts.health.get(name) or PipelineHealth(name=name)
-    passed, coming = last_until(schedule, deadline, now), first_after(schedule, deadline, now)
+    last, coming = last_until(schedule, deadline, now), first_after(schedule, deadline, now)
     # A deadline that was set after its time had passed does not count.
-    if passed > record.updated_at and health.missed != passed:
-        fire = fire_of(schedule, deadline, passed)
-        if fire is not None and _lacks(state, record, schedule, fire, passed):
-            return _noted(state, replace(health, missed=passed), "deadline_missed", passed)
+    if last > record.updated_at and health.missed != last:
+        fire = fire_of(schedule, deadline, last)
+        if fire is not None and _lacks(state, record, schedule, fire, last):
+            return _noted(state, replace(health, missed=last), "deadline_missed", last)
     soon = _foretold_at(state, record, schedule, deadline, coming)
     if soon is not None and soon <= now:
         return _noted(state, replace(health, foretold=coming), "deadline_in_danger", coming)
@@ -85,4 +86,38 @@ def _noted(state: State, health: PipelineHealth, name: str, deadline: datetime) 
         name=name,
         writes=(PutHealth(health, is_new=health.name not in state.alerts.health),),
         about={"pipeline": health.name, "deadline": deadline.isoformat()},
+    )
+
+
+def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """Record the lateness of a run or of one of its tasks. `name` is empty for the whole run."""
+    run = state.runs.live.get(run_id)
+    if run is None:
+        return Nothing()
+    if name:
+        return _note_task(state, run_id, name, now)
+    usual = fastest(state.alerts.health.get(run.pipeline))
+    found = passed(run, now, usual)
+    if not found:
+        return Nothing(at=min((at for at in late_at(run, usual).values() if at > now), default=None))
+    return Decision(
+        name="run_late",
+        writes=(PutRun(replace(run, late=(*run.late, *found)), run),),
+        about={"run": run_id, "late": ", ".join(found)},
+    )
+
+
+def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    run = state.runs.live[run_id]
+    task = run.tasks[name]
+    if not task.spec.kind.uses_worker and not is_ready(run, task):
+        return Nothing()
+    due = task_late_at(run, task)
+    if due is None or due > now:
+        return Nothing(at=due)
+    noted = replace(task, warned=max(1, task.tried))
+    return Decision(
+        name="task_late",
+        writes=(PutRun(replace(run, tasks=run.tasks.replaced([noted])), run),),
+        about={"run": run_id, "task": name, "attempt": str(task.tried)},
     )

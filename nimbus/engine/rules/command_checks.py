@@ -1,9 +1,12 @@
-"""Checks that the object of a command still has a revision that its client named (`If-Match`)."""
+"""Checks in the turn that decides a command: the permission to do it, and the revision in `If-Match`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import NamedTuple
 
+from nimbus.access.rules import as_of_now, check_owner, check_role, needed_role, needs_owner
 from nimbus.domain import revisions
 from nimbus.domain.commands import (
     Abdicate,
@@ -109,3 +112,21 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | Unreadable()
         ):
             return Target(f"record that {command.type} is about", None)
+
+
+def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCommand:
+    """The command, with the current role and teams of its principal, which are checked again.
+
+    Raises:
+        AccessDeniedError: the principal does not have the permission (any more).
+    """
+    if queued.asked_by is None:
+        return queued
+    principal = as_of_now(queued.asked_by, state.settings.tokens, state.policy.grants, now)
+    command = queued.command
+    check_role(principal, needed_role(command), command.type)
+    if needs_owner(command, principal):
+        record = state.catalog.pipelines.get(command.pipeline)
+        if record is not None:
+            check_owner(principal, record.name, record.owner)
+    return replace(queued, asked_by=principal)

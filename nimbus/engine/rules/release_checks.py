@@ -1,0 +1,66 @@
+"""Checks a release against the cluster when it is published or activated."""
+
+from __future__ import annotations
+
+from nimbus.domain.drafts import unknown_variable
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.schema import check_schema
+from nimbus.engine.state import State
+
+
+def check_release(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if the cluster cannot run a release."""
+    check_schema(state.leadership.schema, spec)
+    _check_pools(state, spec)
+    _check_targets(state, spec)
+    _check_variables(state, spec)
+    _check_cycles(state, spec)
+
+
+def _check_pools(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a task uses a pool that does not exist."""
+    for task in spec.tasks:
+        for pool in sorted(task.pools.keys() - state.settings.pools.keys()):
+            raise RefusedError(
+                "unknown_pool",
+                f"task {task.name} takes {task.pools[pool]} of pool {pool}, which does not exist: "
+                f"`nimbus pool set {pool} SIZE`.",
+            )
+
+
+def _check_targets(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a notification rule names a target that this leader does not know."""
+    for rule in spec.notify or ():
+        if rule.to not in state.policy.alerts.targets:
+            raise RefusedError(
+                "unknown_target",
+                f"notify names the target {rule.to}, which is not in alerts.targets of the leader's "
+                "configuration: add it there, on all schedulers, or remove it here.",
+            )
+
+
+def _check_variables(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a template names a variable that the cluster does not have."""
+    for name in spec.variables:
+        if name not in state.settings.variables:
+            raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
+
+
+def _check_cycles(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if runs of a pipeline would start runs of the same pipeline, by the catalog."""
+    ways: dict[PipelineName, tuple[PipelineName, ...]] = {name: (spec.name, name) for name in spec.children}
+    edge = list(ways)
+    while edge:
+        name = edge.pop()
+        if name == spec.name:
+            raise RefusedError(
+                "pipeline_cycle",
+                f"pipelines would start runs of each other for ever: {' starts '.join(ways[name])}.",
+            )
+        record = state.catalog.pipelines.get(name)
+        for child in () if record is None else record.profile.children:
+            if child not in ways:
+                ways[child] = (*ways[name], child)
+                edge.append(child)
