@@ -10,9 +10,8 @@ import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.log_lines import logs_on_stderr
 from nimbus.cli.options import config_option, examples
-from nimbus.cli.output import Output, output_option
+from nimbus.cli.output import Output, logs_on_stderr, output_option
 from nimbus.cli.words import size
 
 if TYPE_CHECKING:

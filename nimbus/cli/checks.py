@@ -12,16 +12,12 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nimbus.cli.alert_checks import alert_targets_of
-from nimbus.cli.daemon_checks import daemon_of
+from nimbus.cli.daemon_checks import daemon_of, secrets_of
 from nimbus.cli.findings import Finding, Verdict
-from nimbus.cli.oidc_checks import identity_provider_of
-from nimbus.cli.secret_checks import secrets_of
-from nimbus.cli.single_checks import store_of
+from nimbus.cli.service_checks import alert_targets_of, identity_provider_of, telemetry_of
+from nimbus.cli.store_checks import store_of, zookeeper_of
 from nimbus.cli.target_checks import targets
-from nimbus.cli.telemetry_checks import telemetry_of
 from nimbus.cli.words import size
-from nimbus.cli.zookeeper_checks import zookeeper_of
 
 if TYPE_CHECKING:
     from blobsync import S3ObjectStore

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.log_lines import logs_on_stderr
 from nimbus.cli.options import config_option, examples
-from nimbus.cli.output import Output, output_option
+from nimbus.cli.output import Output, logs_on_stderr, output_option
 
 if TYPE_CHECKING:
     from blobsync import ReleaseRef

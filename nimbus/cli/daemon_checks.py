@@ -1,12 +1,15 @@
-"""Checks of what a daemon needs from its own host: files, users, addresses. None raises."""
+"""Checks of what a daemon needs from its own host: files, secrets, users, addresses. None raises."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -168,3 +171,44 @@ def _of_other_hosts(settings: Settings, addresses: set[str | int]) -> Finding:
     if zookeeper and addresses and all(ip_address(address).is_loopback for address in addresses):
         return Finding("advertise_url", Verdict.WARN, f"{url}: only this host reaches it", _ADVICE)
     return Finding("advertise_url", Verdict.OK, f"{url} leads here")
+
+
+_SECRETS = "secrets"
+
+
+def secrets_of(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the provider of `worker.secrets`, if there is one. Reads no secret."""
+    from nimbus.bootstrap.worker import secret_provider
+    from nimbus.worker.secrets import PREFIX, SecretError
+
+    section = settings.worker.secrets
+    if section.provider is None:
+        return
+    try:
+        secret_provider(section, environment)
+    except SecretError as exc:
+        yield Finding(_SECRETS, Verdict.FAIL, str(exc), "correct worker.secrets")
+        return
+    if section.provider == "file" and section.folder is not None:
+        yield _folder_of_secrets(section.folder)
+    elif section.provider == "env":
+        count = sum(name.startswith(PREFIX) for name in environment)
+        yield Finding(_SECRETS, Verdict.OK, f"{count} variables {PREFIX}* in this environment", "")
+    elif section.provider == "command" and shutil.which(section.command[0]) is None:
+        advice = "correct worker.secrets.command"
+        yield Finding(_SECRETS, Verdict.FAIL, f"there is no program {section.command[0]}", advice)
+    else:
+        yield Finding(_SECRETS, Verdict.OK, f"provider {section.provider}", "")
+
+
+def _folder_of_secrets(folder: Path) -> Finding:
+    try:
+        files = [file for file in sorted(folder.iterdir()) if file.is_file()]
+        open_to_all = [file.name for file in files if stat.S_IMODE(file.stat().st_mode) & 0o077]
+    except OSError as exc:
+        why = f"{folder}: {exc.strerror}"
+        return Finding(_SECRETS, Verdict.FAIL, why, "make it, for the worker's user alone")
+    if open_to_all:
+        why = f"others may read {', '.join(open_to_all[:5])} in {folder}"
+        return Finding(_SECRETS, Verdict.FAIL, why, "chmod 600: else tasks that need them are refused")
+    return Finding(_SECRETS, Verdict.OK, f"{len(files)} in {folder}", "")

@@ -18,7 +18,7 @@ _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish, activate and inspect pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
-    "task": Lazy("nimbus.cli.tasks:task", "Mark tasks of live runs."),
+    "task": Lazy("nimbus.cli.run_commands:task", "Mark tasks of live runs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
     "command": Lazy("nimbus.cli.commands:command", "List commands to the leader, and refusals."),
     "var": Lazy("nimbus.cli.variables:var", "Set variables of the cluster for templates."),

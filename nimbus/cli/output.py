@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,3 +105,16 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
         # Text, not markup: a reason may contain brackets.
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in cells))
     return table
+
+
+@contextmanager
+def logs_on_stderr() -> Iterator[None]:
+    """Send log lines to standard error inside the block: structlog's default would mix them with data."""
+    import structlog  # takes long; few commands need it
+
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

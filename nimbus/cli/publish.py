@@ -1,4 +1,7 @@
-"""`nimbus pipeline publish`: upload files to storage, then send one command to the leader."""
+"""`nimbus pipeline publish`: upload files to storage, then send one command to the leader.
+
+In between it may wait until enough schedulers have verified the release.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,10 +17,9 @@ from urllib.parse import quote
 import click
 
 from nimbus.cli.dry_run import dry_run_option
-from nimbus.cli.exits import Exit
+from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import config_option, examples, remote, report_command
-from nimbus.cli.output import Output, console
-from nimbus.cli.replicas import ReplicaWish, await_replicas, replica_data, replica_wish
+from nimbus.cli.output import Output, console, logs_on_stderr
 from nimbus.cli.words import size
 from nimbus.domain.counted import counted
 
@@ -75,7 +78,7 @@ def publish(
     from nimbus.cli.sources import missing_interpreters, read_sources
     from nimbus.cli.storage import object_store, storage_of
 
-    wish = replica_wish(min_replicas, replica_timeout, replica_policy)
+    wish = _replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
     for warning in missing_interpreters(folder, spec):
         out.note(warning)
@@ -94,6 +97,59 @@ def publish(
     return _Telling(api, out, store, spec.name, release, wish).tell(activate=activate)
 
 
+@dataclass(frozen=True, slots=True)
+class _ReplicaWish:
+    """How many schedulers must have a release, and what happens if too few have it in time."""
+
+    wanted: int
+    timeout: timedelta
+    policy: str
+    """`reject` or `proceed`."""
+
+
+def _replica_wish(wanted: int, timeout: str, policy: str) -> _ReplicaWish:
+    """Build the wish from the options.
+
+    Raises:
+        CliError: the timeout is no duration.
+    """
+    if not wanted:
+        return _ReplicaWish(0, timedelta(0), policy)
+    from nimbus.config.problems import SuggestingError
+    from nimbus.config.values import parse_duration
+
+    try:
+        return _ReplicaWish(wanted, parse_duration(timeout), policy)
+    except SuggestingError as exc:
+        hint = f' (did you mean "{exc.suggestion}"?)' if exc.suggestion else ""
+        raise CliError(f"--replica-timeout: {exc}{hint}", code="bad_duration", exit_code=Exit.USAGE) from exc
+
+
+def _await_replicas(store: ObjectStore, digest: str, wish: _ReplicaWish) -> ReplicaReport:
+    """Wait for replicas. Too few are no error here: the report's `warning` describes what is missing.
+
+    Raises:
+        BlobSyncError: storage failed.
+    """
+    from blobsync import ReplicaBoard, ReplicaPolicy, wait_for_replicas
+
+    with logs_on_stderr():
+        return wait_for_replicas(
+            ReplicaBoard(store), digest, wish.wanted, wish.timeout, ReplicaPolicy.PROCEED
+        )
+
+
+def _replica_data(report: ReplicaReport) -> dict[str, Any]:
+    """The report as JSON data."""
+    return {
+        "wanted": report.wanted,
+        "holders": list(report.replicas.holders),
+        "lacking": list(report.replicas.lacking),
+        "silent": list(report.replicas.silent),
+        "warning": report.warning,
+    }
+
+
 @dataclass
 class _Telling:
     """Enters an uploaded release in the catalog, waits for replicas if requested, and activates it."""
@@ -103,7 +159,7 @@ class _Telling:
     store: ObjectStore
     name: str
     release: PublishedRelease
-    wish: ReplicaWish
+    wish: _ReplicaWish
     replicas: ReplicaReport | None = None
 
     def tell(self, *, activate: bool) -> Exit:
@@ -113,7 +169,7 @@ class _Telling:
         code = report_command(self.out, answer, quiet=True)
         if self.wish.wanted and code is Exit.OK:
             self.out.note(f"waiting until {self.wish.wanted} schedulers have verified it")
-            self.replicas = await_replicas(self.store, self.release.digest, self.wish)
+            self.replicas = _await_replicas(self.store, self.release.digest, self.wish)
             code = self._judged(self.replicas)
             if activate and code is Exit.OK:
                 answer = self._command(activate=True)
@@ -150,7 +206,7 @@ class _Telling:
             "uploaded_bytes": release.uploaded_bytes,
             "reused_count": release.reused_count,
             "reused_bytes": release.reused_bytes,
-            "replicas": None if self.replicas is None else replica_data(self.replicas),
+            "replicas": None if self.replicas is None else _replica_data(self.replicas),
             "command": answer,
         }
 

@@ -1,4 +1,4 @@
-"""`nimbus run pause` and `resume`: commands for a live run."""
+"""Commands for a live run and its tasks: `nimbus run pause`, `resume`, `approve`, and `nimbus task mark`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 
@@ -32,3 +33,45 @@ def pause(api: Api, out: Output, run_id: str) -> int:
 def resume(api: Api, out: Output, run_id: str) -> int:
     """Resume a paused run. Safe to repeat."""
     return report_command(out, api.command("POST", f"/runs/{quote(run_id, safe='')}/resume"))
+
+
+@click.command(
+    epilog=examples(
+        'nimbus run approve sales-20260301 release --reason "figures checked"',
+        'nimbus run approve sales-20260301 release --reject --reason "rows are missing"',
+    )
+)
+@click.argument("run_id")
+@click.argument("task")
+@click.option("--reject", is_flag=True, help="Reject instead: the task fails.")
+@click.option("--reason", required=True, help="Shown with the task.")
+@remote
+def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason: str) -> int:
+    """Approve a waiting task of type approval. Records your local user name. Safe to repeat."""
+    body = {"approved": not reject, "reason": reason}
+    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/approval"
+    return report_command(out, api.command("POST", path, body))
+
+
+@click.group(cls=LazyGroup)
+def task() -> None:
+    """Mark tasks of live runs."""
+
+
+@task.command(
+    epilog=examples(
+        'nimbus task mark flights-20260301t060000z-1a2b3c check succeeded --reason "checked by hand"'
+    )
+)
+@click.argument("run_id")
+@click.argument("name", metavar="TASK")
+@click.argument("state", type=click.Choice(["succeeded", "skipped"]))
+@click.option("--reason", required=True, help="Shown with the task, with your name and the time.")
+@remote
+def mark(api: Api, out: Output, run_id: str, name: str, state: str, reason: str) -> int:
+    """Record a waiting task as succeeded or skipped, without running it. Safe to repeat.
+
+    The run continues at once. To mark a failed task, use a rerun: `nimbus run rerun --mark`.
+    """
+    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(name, safe='')}/mark"
+    return report_command(out, api.command("POST", path, {"state": state, "reason": reason}))

@@ -44,7 +44,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "pause": Lazy("nimbus.cli.run_commands:pause", "Start no new tasks of a run."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Resume a paused run."),
         "purge": Lazy("nimbus.cli.purge:purge", "Delete logs, outputs or history of ended runs."),
-        "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject a waiting task."),
+        "approve": Lazy("nimbus.cli.run_commands:approve", "Approve or reject a waiting task."),
     },
 )
 def run() -> None:

@@ -16,8 +16,8 @@ import pytest
 from nimbus.adapters.alerts.apprise_service import TIMEOUT_S, AppriseService, service_of
 from nimbus.bootstrap import alerts
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
-from nimbus.cli.alert_checks import alert_targets_of
 from nimbus.cli.findings import Verdict
+from nimbus.cli.service_checks import alert_targets_of
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
 from nimbus.domain.alert_text import message
 from nimbus.domain.notify import AlertEvent

@@ -20,8 +20,8 @@ from nimbus.adapters.alerts.mail import Mailbox
 from nimbus.adapters.alerts.webhook import Webhook
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
 from nimbus.bootstrap.switchboard import Switchboard
-from nimbus.cli.alert_checks import alert_targets_of
 from nimbus.cli.findings import Verdict
+from nimbus.cli.service_checks import alert_targets_of
 from nimbus.config import Settings, load_settings
 from nimbus.domain.alert_text import AlertMessage, message
 from nimbus.domain.alerts import Alert, AlertState

@@ -26,7 +26,7 @@ from nimbus.bootstrap.foundation import lay_foundation, open_session
 from nimbus.bootstrap.scheduler import _election_config
 from nimbus.cli.findings import Verdict
 from nimbus.cli.main import cli
-from nimbus.cli.zookeeper_checks import zookeeper_of
+from nimbus.cli.store_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer

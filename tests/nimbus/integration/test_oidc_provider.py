@@ -18,7 +18,7 @@ from nimbus.adapters import oidc
 from nimbus.adapters.oidc import Client, OidcProvider
 from nimbus.bootstrap import oidc as bootstrap
 from nimbus.cli.findings import Verdict
-from nimbus.cli.oidc_checks import identity_provider_of
+from nimbus.cli.service_checks import identity_provider_of
 from nimbus.domain.access import AccessRole
 from nimbus.ports import IdentityProviderError
 from tests.nimbus.integration.oidc_issuer import CLIENT, CLIENT_SECRET, Issuer, verifier

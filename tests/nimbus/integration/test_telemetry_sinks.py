@@ -28,7 +28,7 @@ from nimbus.adapters.telemetry.traces import TraceSink
 from nimbus.bootstrap import telemetry
 from nimbus.bootstrap.telemetry import missing_extras, task_telemetry
 from nimbus.cli.findings import Verdict
-from nimbus.cli.telemetry_checks import telemetry_of
+from nimbus.cli.service_checks import telemetry_of
 from nimbus.config import Settings, load_settings
 from nimbus.config.load import secret_files
 from nimbus.domain.children import ChildSpec, Parent

@@ -18,7 +18,7 @@ import pytest
 
 from nimbus.cli import checks
 from nimbus.cli.findings import Verdict
-from nimbus.cli.zookeeper_checks import zookeeper
+from nimbus.cli.store_checks import zookeeper
 from nimbus.config.sections import Storage, Worker
 from nimbus.worker.identity import own_process
 from nimbus.worker.pool.folder import ExecutorFolder

@@ -10,9 +10,9 @@ import yaml
 
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.bootstrap.foundation import store_file
-from nimbus.cli import single_checks
+from nimbus.cli import store_checks
 from nimbus.cli.findings import Finding, Verdict
-from nimbus.cli.zookeeper_checks import zookeeper_of
+from nimbus.cli.store_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
 
 
@@ -30,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def finding(settings: Settings) -> Finding:
-    (found,) = single_checks.store_of(settings)
+    (found,) = store_checks.store_of(settings)
     return found
 
 
@@ -58,7 +58,7 @@ def test_a_store_that_is_damaged_fails(settings: Settings) -> None:
 
 
 def test_a_store_over_a_network_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_checks, "_file_system", lambda _file: "nfs4")
+    monkeypatch.setattr(store_checks, "_file_system", lambda _file: "nfs4")
 
     assert finding(settings).verdict is Verdict.FAIL
 

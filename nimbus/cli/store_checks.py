@@ -1,14 +1,18 @@
-"""Checks that the ZooKeeper servers answer, over TLS if it is configured, and clocks agree. None raises."""
+"""Checks of the store: ZooKeeper, or the database of a single scheduler. None raises."""
 
 from __future__ import annotations
 
 import socket
+import sqlite3
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.words import size
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
@@ -18,7 +22,7 @@ _LONGEST_ANSWER_BYTES = 65_536
 
 
 def zookeeper_of(settings: Settings) -> Iterator[Finding]:
-    """Check servers and credential of a configuration. A single scheduler has none."""
+    """Do the servers answer, over TLS if it is configured, and do the credential and the clocks fit?"""
     if settings.store_folder is not None:
         return
     findings = list(_servers_of(settings))
@@ -34,7 +38,7 @@ def _cluster_of(settings: Settings) -> Iterator[Finding]:
     from nimbus.adapters.store.session import calls_on
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
-    from nimbus.cli.log_lines import logs_on_stderr
+    from nimbus.cli.output import logs_on_stderr
     from nimbus.domain.errors import NimbusError
 
     root = settings.cluster.root
@@ -134,3 +138,44 @@ def _whole_answer(connection: socket.socket) -> bytes:
     while len(said) < _LONGEST_ANSWER_BYTES and (part := connection.recv(4096)):
         said += part
     return said
+
+
+_OVER_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre"})
+
+
+def store_of(settings: Settings) -> Iterator[Finding]:
+    """Is the database of a single scheduler intact, and on a local disk?"""
+    from nimbus.bootstrap.foundation import store_file
+
+    file = store_file(settings)
+    if file is None:
+        return
+    name = f"store {file}"
+    if (kind := _file_system(file)) in _OVER_A_NETWORK:
+        advice = "put scheduler.state_dir on a local disk: locks and shared memory do not hold over a network"
+        yield Finding(name, Verdict.FAIL, f"lies on {kind}", advice)
+    else:
+        yield _checked(name, file)
+
+
+def _checked(name: str, file: Path) -> Finding:
+    try:
+        if not file.exists():
+            return Finding(name, Verdict.OK, "none yet: it is made at the first start")
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+            (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    except OSError as exc:
+        return Finding(name, Verdict.WARN, str(exc.strerror), "ask as the scheduler's user")
+    except sqlite3.Error as exc:
+        said = str(exc)
+    if said != "ok":
+        advice = "stop the scheduler and restore the whole folder from a backup, or begin with an empty one"
+        return Finding(name, Verdict.FAIL, str(said), advice)
+    return Finding(name, Verdict.OK, f"whole, {size(file.stat().st_size)}")
+
+
+def _file_system(file: Path) -> str:
+    import psutil
+
+    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    return next((mounts[place] for place in file.absolute().parents if place in mounts), "")
