@@ -2,6 +2,7 @@
 import { morph } from "./morph.js";
 import { show } from "./times.js";
 
+const PAUSE = 5000;
 let tag = null, busy = false, again = false, failed = 0, notBefore = 0;
 const notice = document.getElementById("notice");
 
@@ -47,8 +48,9 @@ export async function refresh() {
     if (wait > 0) await new Promise((done) => setTimeout(done, wait));
     const began = performance.now();
     const request = await get(location.href, tag ? { "If-None-Match": tag } : {});
-    // At most a quarter of the time is spent on updates: a page of a thousand tasks is costly for both sides.
-    notBefore = performance.now() + 3 * (performance.now() - began);
+    // A quarter of the time is spent on updates: a page of a thousand tasks is costly for both sides.
+    // The pause has a limit, because an answer that waited for ZooKeeper took long and was not costly.
+    notBefore = performance.now() + Math.min(3 * (performance.now() - began), PAUSE);
     take(request);
   } while (again && !document.hidden);
   busy = false;

@@ -209,6 +209,28 @@ def test_page_keeps_what_it_shows_while_zookeeper_is_away(world: Any, api_url: s
     assert kept == 10
 
 
+def test_page_is_fetched_again_soon_after_an_answer_that_took_long(
+    world: Any, api_url: str, page: Any
+) -> None:
+    part_done(world, "sums-live", layered(10))
+    page.clock.install()
+    page.goto(f"{api_url}/ui/runs/sums-live")
+    page.wait_for_selector("#live[data-live=yes]")
+
+    def answer_late(route: Any) -> None:
+        page.clock.fast_forward(100_000)
+        route.continue_()
+
+    page.route("**/ui/runs/sums-live", answer_late, times=1)
+    with page.expect_response("**/ui/runs/sums-live"):
+        page.clock.fast_forward(30_000)
+    part_done(world, "sums-live", layered(10), share=0.9)
+    with page.expect_response("**/ui/runs/sums-live"):
+        page.clock.fast_forward(5_000)
+
+    says(page, "#counts", "8 succeeded")
+
+
 def test_notice_keeps_the_focus_of_its_links_while_the_scheduler_stays_away(
     world: Any, server: ApiServer, page: Any
 ) -> None:
