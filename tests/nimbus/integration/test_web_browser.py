@@ -336,6 +336,7 @@ def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
     paths = (
         "/",
         "/pipelines",
+        "/pipelines?state=failed",
         "/pipelines/sums",
         "/workers",
         "/election",
@@ -343,11 +344,14 @@ def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
         "/backfills/fills",
         "/pipelines/daily",
         "/runs",
+        "/runs?state=failed",
         "/runs/sums-live",
         "/runs/sums-live?view=gantt",
         "/runs/sums-live?view=events",
         "/runs/sums-failed/tasks/extract",
         "/runs/sums-failed/tasks/extract/log",
+        "/runs/sums-failed/tasks/extract/log?q=row",
+        "/runs/sums-failed?state=failed",
         "/runs/sums-live?view=compare",
         "/runs/sums-live?view=parameters",
         "/pipelines/sums?view=table",
@@ -360,10 +364,11 @@ def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
         "/help",
         "/search?q=sums",
         "/runs/unknown",
+        "/nothing",
     )
     for path in paths:
         page.goto(f"{api_url}/ui{path}")
-        scripts_run(page) if not path.endswith("/log") else page.wait_for_selector("[data-followed]")
+        scripts_run(page) if "/log" not in path else page.wait_for_selector("[data-followed]")
         assert axe_finds(page) == "", path
 
 

@@ -21,58 +21,38 @@ def _whole_again(flows: Flows) -> Iterator[None]:
     flows.cluster.whole()
 
 
-def test_leader_is_killed_and_a_tab_at_another_scheduler_goes_on(
+def test_every_tab_goes_on_after_the_leader_is_killed(
     flows: Flows, tabs: Tabs, held_run: str, gates: Path
 ) -> None:
     before = flows.cluster.leader()
-    page = tabs()
-    flows.open(page, f"/runs/{held_run}", at=flows.standby())
-    says(page, "#frame", f"epoch {before['epoch']}")
-    attempt = flows.cluster.run(held_run)["tasks"]
+    killed = number_of(before)
+    elsewhere, follower, patient = tabs(), tabs(), tabs()
+    flows.open(elsewhere, f"/runs/{held_run}", at=flows.standby())
+    keys = flows.open(follower, f"/runs/{held_run}", at=killed)
+    flows.open(patient, f"/runs/{held_run}", at=killed)
+    says(elsewhere, "#frame", f"epoch {before['epoch']}")
 
-    flows.cluster.kill_scheduler(number_of(before))
+    flows.cluster.kill_scheduler(killed)
 
-    says(page, "#frame", f"epoch {before['epoch'] + 1}")
-    assert before["id"] not in page.locator("#frame .succeeded b").inner_text()
+    says(elsewhere, "#frame", f"epoch {before['epoch'] + 1}")
+    assert before["id"] not in elsewhere.locator("#frame .succeeded b").inner_text()
+    for tab in (follower, patient):
+        says(tab, "#notice", "does not answer")
+        assert tab.locator("#t-clean").count() == 1, "what was shown stays"
+    keys.use("#notice a")
+    says(follower, "#frame", f"epoch {before['epoch'] + 1}")
+    scripts_run(follower)
     (gates / "hold-clean").unlink()
-    says(page, "#t-clean", "succeeded")
-    says(page, "#t-release .text", "approv")
-    assert [len(task["attempts"]) for task in attempt] == [1, 1, 1, 0, 0]
+    for tab in (elsewhere, follower):
+        says(tab, "#t-clean", "succeeded")
+        says(tab, "#t-release .text", "approv")
+    assert follower.url.endswith(f"/ui/runs/{held_run}")
     assert [len(task["attempts"]) for task in flows.cluster.run(held_run)["tasks"]] == [1, 1, 1, 0, 0]
 
+    flows.cluster.start_scheduler(killed)
 
-def test_tab_at_the_leader_that_is_killed_leads_on_to_another_scheduler(
-    flows: Flows, tabs: Tabs, held_run: str, gates: Path
-) -> None:
-    before = flows.cluster.leader()
-    page = tabs()
-    keys = flows.open(page, f"/runs/{held_run}", at=number_of(before))
-    flows.cluster.kill_scheduler(number_of(before))
-    says(page, "#notice", "does not answer")
-    assert page.locator("#t-clean").count() == 1, "what was shown stays"
-
-    keys.use("#notice a")
-    says(page, "#frame", f"epoch {before['epoch'] + 1}")
-    scripts_run(page)
-    (gates / "hold-clean").unlink()
-
-    says(page, "#t-clean", "succeeded")
-    assert page.url.endswith(f"/ui/runs/{held_run}")
-
-
-def test_tab_at_a_scheduler_that_is_started_again_goes_on_by_itself(
-    flows: Flows, tabs: Tabs, held_run: str, gates: Path
-) -> None:
-    number = flows.standby()
-    page = tabs()
-    flows.open(page, f"/runs/{held_run}", at=number)
-    flows.cluster.kill_scheduler(number)
-    page.wait_for_selector("#notice:not([hidden])")
-    flows.cluster.start_scheduler(number)
-
-    page.wait_for_selector("#notice", state="hidden")
-    (gates / "hold-clean").unlink()
-    says(page, "#t-clean", "succeeded")
+    patient.wait_for_selector("#notice", state="hidden")
+    says(patient, "#t-clean", "succeeded")
 
 
 def test_admin_hands_the_leadership_over_and_the_same_tab_shows_the_next_leader(
