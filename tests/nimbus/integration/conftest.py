@@ -36,6 +36,7 @@ from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import AlertNotSentError, CommandQueue
+from nimbus.worker.fork_launcher import ForkLauncher
 from tests.nimbus.definitions import OnDisk, active
 from tests.nimbus.integration.web_pages import audited, published, sample, web  # noqa: F401 - fixtures
 from tests.nimbus.one_application import application
@@ -307,6 +308,15 @@ class World:
         run = self.ended(run, "extract", Outcome.FAILED, reason="exit 1")
         run = self.opened(run, "extract", minutes=4)
         return self.ended(run, "extract", Outcome.FAILED, minutes=5, reason="exit 1")
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkLauncher]:
+    """A fork server for all tests of a file: its start takes a second of processor time."""
+    launcher = ForkLauncher()
+    launcher.start()
+    yield launcher
+    launcher.close()
 
 
 @pytest.fixture

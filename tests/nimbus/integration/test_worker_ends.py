@@ -106,23 +106,29 @@ Run = Callable[..., None]
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    forks = ForkLauncher()
-    forks.start()
+def bench(tmp_path: Path, forks: ForkLauncher) -> Iterator[Bench]:
     made = Bench(tmp_path, forks)
     yield made
     made.close()
-    forks.close()
 
 
-@pytest.fixture(params=["forked", "own interpreter", "pooled"])
-def run(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Run]:
-    """Starts an attempt in each way that a driver can run."""
+each_way = pytest.mark.parametrize("way", ["forked", "own interpreter", "pooled"])
+"""Each way that a driver can run, for what the driver does. The rest does its runner, or its executor."""
+
+
+@pytest.fixture(params=["forked", "pooled"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def run(way: str, bench: Bench) -> Iterator[Run]:
+    """Starts an attempt."""
     workers: list[Worker] = []
 
     def start(text: str, *args: str, **more: Any) -> None:
         script = bench.script("task.py", text)
-        if request.param == "pooled":
+        if way == "pooled":
             workers.append(bench.worker())
             workers[0].start()
             order = bench.order(script, args=args, isolation=Isolation.POOLED, **more)
@@ -130,7 +136,7 @@ def run(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Run]:
             return
         folder, order = bench.folder(), bench.order(script, args=args, **more)
         folder.create(order)
-        extra = {"LC_TIME": "C"} if request.param == "own interpreter" else {}  # read when a program starts
+        extra = {"LC_TIME": "C"} if way == "own interpreter" else {}  # read when a program starts
         bench.launch(folder, bench.startup(extra=extra))
 
     yield start
@@ -163,6 +169,7 @@ def test_task_that_answers_its_timeout_with_exit_code_0_has_timed_out(
     assert bench.await_end().outcome is Outcome.TIMED_OUT
 
 
+@each_way
 def test_task_that_answers_a_signal_of_others_with_exit_code_0_has_failed(
     bench: Bench, run: Run, tmp_path: Path
 ) -> None:
@@ -176,6 +183,7 @@ def test_task_that_answers_a_signal_of_others_with_exit_code_0_has_failed(
     assert "SIGTERM told the task to end" in end.reason
 
 
+@each_way
 def test_signal_to_a_child_does_not_fail_a_task(bench: Bench, run: Run) -> None:
     run(ANSWERS_WITH_ZERO + ENDS_ITS_CHILDREN)
 
@@ -184,6 +192,7 @@ def test_signal_to_a_child_does_not_fail_a_task(bench: Bench, run: Run) -> None:
     assert end.outcome is Outcome.SUCCEEDED, end.reason
 
 
+@each_way
 def test_threads_and_exit_handlers_of_a_task_end_before_its_attempt(bench: Bench, run: Run) -> None:
     run(ENDS_LATE, "argument")
 
@@ -195,6 +204,7 @@ def test_threads_and_exit_handlers_of_a_task_end_before_its_attempt(bench: Bench
     assert {file.name: file.read_text() for file in output.iterdir()} == expected
 
 
+@each_way
 def test_child_that_a_task_has_forked_does_not_end_the_attempt(bench: Bench, run: Run) -> None:
     run(FORKS)
 

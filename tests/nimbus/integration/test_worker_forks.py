@@ -88,7 +88,8 @@ holder.file.write("kept")
 
 
 @pytest.fixture
-def forks() -> Iterator[ForkLauncher]:
+def own_forks() -> Iterator[ForkLauncher]:
+    """A fork server that the test may kill."""
     launcher = ForkLauncher()
     launcher.start()
     yield launcher
@@ -126,8 +127,9 @@ def _own_interpreter(folder: AttemptFolder) -> bool:
 
 
 def test_runner_outlives_its_fork_server_and_the_next_launch_starts_another(
-    bench: Bench, forks: ForkLauncher, tmp_path: Path
+    bench: Bench, own_forks: ForkLauncher, tmp_path: Path
 ) -> None:
+    forks = bench.launch = own_forks
     first = _launch(bench, WAITS, str(tmp_path / "ran"), str(tmp_path / "gate"))
     eventually((tmp_path / "ran").exists, "the task runs")
     server = forks.pid

@@ -16,19 +16,14 @@ from nimbus.java import JavaMissingError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 
 
-@pytest.fixture(params=["forked", "started"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    forks = ForkLauncher()
-    if request.param == "forked":
-        forks.start()
-    made = Bench(tmp_path, forks if request.param == "forked" else launch)
+@pytest.fixture
+def bench(tmp_path: Path, forks: ForkLauncher) -> Iterator[Bench]:
+    made = Bench(tmp_path, forks)
     yield made
     made.close()
-    forks.close()
 
 
 def _start(bench: Bench, *command: str, **order: Any) -> AttemptFolder:
