@@ -17,8 +17,7 @@ from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.command_key import CommandKey
-from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
+from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId

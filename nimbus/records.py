@@ -16,8 +16,7 @@ from pydantic.main import IncEx
 from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
-from nimbus.domain.command_key import CommandKey
-from nimbus.domain.commands import Abdication, Command, CommandOutcome
+from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName

@@ -18,11 +18,11 @@ from nimbus.domain.admission import (
     need_of,
     suited,
 )
-from nimbus.domain.counted import counted
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
+from nimbus.domain.wording import counted
 from nimbus.domain.workers import WorkerInfo
 
 MOST_NAMED = 5

@@ -16,9 +16,8 @@ from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
 from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.places import in_cluster, in_pipeline, top_of
+from nimbus.domain.places import TURN, Ranked, in_cluster, in_pipeline, run_rank, top_of
 from nimbus.domain.run import Places, Run, RunHeader, RunState
-from nimbus.domain.run_rank import TURN, Ranked, run_rank
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.upstream import awaits, upstream_of
 from nimbus.domain.waits import PipelineWait

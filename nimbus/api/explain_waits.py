@@ -12,8 +12,7 @@ from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.settlement import Settlement
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.task_run import Settlement, TaskRun, TaskState
 from nimbus.domain.upstream import Standing, Upstream, judge, upstream_of
 from nimbus.domain.waits import DataSource, Look, LookReport, PipelineWait, looks_of
 

@@ -10,8 +10,7 @@ from fastapi import Header, Request
 
 from nimbus.api.asking import who_asks
 from nimbus.api.services import ApiServices
-from nimbus.domain.command_key import CommandKey
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import CommandKey, CommandOutcome
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, RunId
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nimbus.authoring.description import MADE_BY, Description
-from nimbus.domain.counted import counted
 from nimbus.domain.pipeline import DEFINITION_FILE
+from nimbus.domain.wording import counted
 
 CHECK = "--check"
 OUTDATED, USAGE = 1, 2

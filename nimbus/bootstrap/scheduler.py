@@ -37,7 +37,15 @@ from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
-from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
+from nimbus.bootstrap.access import (
+    allowed_hosts,
+    build_access_follower,
+    build_gate,
+    build_grants,
+    build_jwts,
+    build_provider,
+    build_tls,
+)
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import add_purges, build_collector
 from nimbus.bootstrap.foundation import (
@@ -49,7 +57,6 @@ from nimbus.bootstrap.foundation import (
     zookeeper_config,
 )
 from nimbus.bootstrap.metrics import tell_sync
-from nimbus.bootstrap.oidc import build_grants, build_jwts, build_provider
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
@@ -67,8 +74,8 @@ from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
-from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import Identity, SelfReport
+from nimbus.scheduler.readiness import ReadinessGuard
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts

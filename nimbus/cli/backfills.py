@@ -13,7 +13,7 @@ from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.words import clock, short
-from nimbus.domain.counted import counted
+from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api

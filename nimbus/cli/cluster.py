@@ -14,7 +14,7 @@ from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.words import between, clock, size, span
-from nimbus.domain.counted import counted
+from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api

@@ -13,7 +13,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, logs_on_stderr, output_option
 from nimbus.cli.words import size
-from nimbus.domain.counted import counted
+from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from blobsync import ObjectInfo, S3ObjectStore

@@ -12,7 +12,7 @@ import click
 
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.options import examples
-from nimbus.domain.harmless import harmless
+from nimbus.domain.wording import harmless
 
 if TYPE_CHECKING:
     from nimbus.config import Settings

@@ -12,7 +12,7 @@ import click
 
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.domain.harmless import harmless
+from nimbus.domain.wording import harmless
 
 _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nimbus.domain.harmless import CONTROLS, harmless
+from nimbus.domain.wording import CONTROLS, harmless
 
 if TYPE_CHECKING:
     from rich.console import Console

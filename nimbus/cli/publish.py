@@ -21,7 +21,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import config_option, examples, remote, report_command
 from nimbus.cli.output import Output, console, logs_on_stderr
 from nimbus.cli.words import size
-from nimbus.domain.counted import counted
+from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from blobsync import ObjectStore, Progress, PublishedRelease, ReplicaReport

@@ -98,7 +98,7 @@ def identity_provider_of(settings: Settings) -> Iterator[Finding]:
     """Fetch the provider's description and keys, as a scheduler does."""
     from prometheus_client import CollectorRegistry
 
-    from nimbus.bootstrap.oidc import build_jwts, build_provider
+    from nimbus.bootstrap.access import build_jwts, build_provider
     from nimbus.config import InvalidConfigurationError
     from nimbus.ports import IdentityProviderError
 

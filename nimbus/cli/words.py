@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from nimbus.domain.sizes import format_size
+from nimbus.domain.wording import format_size
 
 
 def moment(text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ import signal
 import sys
 
 from nimbus.definition.apart import REFUSED, SPEC, UNAVAILABLE
-from nimbus.definition.errors import InvalidDefinitionError
+from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.definition.reader import parse_definition
 from nimbus.templates.answers import TemplateHelperError
 from nimbus.templates.helper import TemplateHelper

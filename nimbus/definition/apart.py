@@ -13,7 +13,7 @@ import sys
 
 from pydantic import TypeAdapter
 
-from nimbus.definition.errors import InvalidDefinitionError
+from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.records import RecordCodec

@@ -1,4 +1,4 @@
-"""Checks of tasks that start child runs. For cycles of pipelines, see `nimbus.engine.rules.cycles`."""
+"""Checks of tasks that start child runs. The leader refuses cycles of pipelines: `rules.release_checks`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A fault in a definition."""
+"""Faults of a definition."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from nimbus.config.problems import KeyPath
+from nimbus.config.problems import InvalidDocumentError, KeyPath
 from nimbus.domain.spelling import Suggestion
 
 
@@ -14,3 +14,9 @@ class Fault(NamedTuple):
     path: KeyPath
     message: str
     suggestion: Suggestion = None
+
+
+class InvalidDefinitionError(InvalidDocumentError):
+    """A pipeline's definition is not valid. `problems` lists all faults, each with its place."""
+
+    code = "invalid_definition"

@@ -10,8 +10,7 @@ from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
 from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, Problem
 from nimbus.definition.build import build_pipeline, build_task
-from nimbus.definition.errors import InvalidDefinitionError
-from nimbus.definition.faults import Fault
+from nimbus.definition.faults import Fault, InvalidDefinitionError
 from nimbus.definition.models import DefinitionModel
 from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang

@@ -9,13 +9,22 @@ from typing import Any, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
-from nimbus.domain.command_key import CommandKey
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import RunState
 from nimbus.domain.selection import Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandKey:
+    """Identifies a repeated request, by its header `Idempotency-Key`. Both fields are hexadecimal digests."""
+
+    hash: str
+    """Digest of the principal and the key that it chose: 32 characters."""
+    request: str
+    """Digest of method, path, body and `If-Match`: a different request with the same key is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,8 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
 from nimbus.domain.notify import Lateness
 from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE
 
 REASON_BYTES = 500

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from nimbus.domain.command_key import CommandKey
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import CommandKey, CommandOutcome
 from nimbus.domain.errors import NimbusError
 
 

@@ -18,10 +18,9 @@ from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Places, Run, RunState
-from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import application_id
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
 
 MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""

@@ -1,4 +1,4 @@
-"""The places of a run in `concurrency.limit` and `runs.max_running`. Pure.
+"""The places of a run in `concurrency.limit` and `runs.max_running`, and who gets the next one. Pure.
 
 A run that only waits for data, runs or people needs no place: what it waits for may need one. The runs of a
 tree, a run and all child runs below it, share one place in `runs.max_running`, which they need while one of
@@ -9,14 +9,44 @@ that the work of two runs of a pipeline with a limit of 1 never mixes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol
 
 from nimbus.domain.child_runs import is_under_way
-from nimbus.domain.children import ItemState
-from nimbus.domain.ids import RunId
+from nimbus.domain.children import ItemState, Parent
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.lifecycle import must_stop
-from nimbus.domain.run import Places, Run
-from nimbus.domain.run_rank import Ranked
+from nimbus.domain.pipeline import Priority
+from nimbus.domain.run import Places, Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
+
+TURN = 10
+"""If runs of backfills wait, every tenth started run is one of them, so that others cannot starve them."""
+
+RunRank = tuple[Priority, bool, datetime, RunId]
+
+
+class Ranked(Protocol):
+    """The fields of a run that decide when it starts."""
+
+    @property
+    def id(self) -> RunId: ...  # noqa: D102
+    @property
+    def pipeline(self) -> PipelineName: ...  # noqa: D102
+    @property
+    def state(self) -> RunState: ...  # noqa: D102
+    @property
+    def priority(self) -> Priority: ...  # noqa: D102
+    @property
+    def cause(self) -> RunCause: ...  # noqa: D102
+    @property
+    def created_at(self) -> datetime: ...  # noqa: D102
+    @property
+    def parent(self) -> Parent | None: ...  # noqa: D102
+    @property
+    def backfill(self) -> object | None: ...  # noqa: D102
+    @property
+    def holds(self) -> Places: ...  # noqa: D102
 
 
 def needed(run: Run) -> Places:
@@ -61,3 +91,8 @@ def _only_awaits(run: Run, task: TaskRun) -> bool:
         return True
     under_way, left = children.count(ItemState.OPEN), children.count(ItemState.WAITING)
     return under_way > 0 and (not left or under_way >= (spec.max_parallel or len(children.states)))
+
+
+def run_rank(run: Ranked) -> RunRank:
+    """Rank by priority; scheduled and child runs before others; then by age. The smallest starts first."""
+    return run.priority, run.cause not in (RunCause.SCHEDULE, RunCause.PARENT), run.created_at, run.id

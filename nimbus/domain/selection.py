@@ -14,8 +14,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run
-from nimbus.domain.settlement import Settlement
-from nimbus.domain.task_run import Reused, TaskRun, TaskState
+from nimbus.domain.task_run import Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 LARGEST_RESULTS = 64 * 1024

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from nimbus.domain.counted import counted
-from nimbus.domain.sizes import format_size
 from nimbus.domain.terms import Term
+from nimbus.domain.wording import counted, format_size
 
 TERMS_LOOKED_AT = 20
 """How many of the newest terms are used to measure take-overs."""

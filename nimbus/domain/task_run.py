@@ -12,7 +12,21 @@ from nimbus.domain.children import Children
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.settlement import Settlement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """Who ended a task without an attempt, when and why: no worker runs such a task, or it could not begin.
+
+    The task's state has the result.
+    """
+
+    at: datetime
+    by: str = ""
+    """The person who approved or rejected it; empty: no person did, see `reason`."""
+    reason: str
+    timed_out: bool = False
+    """True for a wait or an approval that has failed because its timeout passed."""
 
 
 class TaskState(StrEnum):

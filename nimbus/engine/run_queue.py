@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.places import in_pipeline, top_of
+from nimbus.domain.places import TURN, Ranked, RunRank, in_pipeline, run_rank, top_of
 from nimbus.domain.run import Places, RunState
-from nimbus.domain.run_rank import TURN, Ranked, RunRank, run_rank
 
 _Key = TypeVar("_Key")
 

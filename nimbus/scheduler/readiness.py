@@ -1,18 +1,23 @@
-"""Assesses whether this scheduler may lead, from the required releases and what is on this disk. Pure.
+"""Assesses whether this scheduler may lead, from the required releases and what is on this disk.
 
 The guard's verdict and the registration follow from the same assessment, so a condition for leadership is
 added here, in `assess`. What it looks at is an argument, which both callers pass.
+
+The guard is called after we hold the lock and the epoch, and before leadership is confirmed. The election
+decides whether another scheduler leads instead, or this one despite the verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
-from nimbus.domain.catalog import ReleaseOf
+from leader import Verdict
+from nimbus.domain.catalog import ReleaseOf, required_releases
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import MissingFile
+from nimbus.ports import ClusterReader
 
 _HOPELESS = (ReleaseState.ABSENT, ReleaseState.CORRUPT)
 """States in which storage does not have the release, so that waiting does not help."""
@@ -78,3 +83,36 @@ def _reason(found: ReleaseReadiness) -> str:
     more = f" and {len(found.missing) - 3} more" if len(found.missing) > 3 else ""
     files = f"; missing: {names}{more}" if names else ""
     return f"{found.state}: {found.reason or 'not complete on this disk'}{files}"
+
+
+class ReadinessGuard:
+    """Decides whether this scheduler may lead. `__call__` runs on the thread `leader-callbacks`.
+
+    The guard reads the catalog itself. Our epoch was raised on the same session just before. So the guard
+    reads the last writes of the former leader, and later writes of it are refused.
+
+    Args:
+        strict: True: every missing release is a refusal. False: releases that storage does not have, either,
+            are a degraded yes, because waiting would not help.
+        on_lacking: Called each time with the pipelines whose releases are missing: the election may let this
+            scheduler lead despite them. They are then quarantined until its first report as leader, which
+            replaces them by the `hopeless` ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: ClusterReader,
+        readiness: Callable[[], Readiness],
+        strict: bool,
+        on_lacking: Callable[[Mapping[PipelineName, str]], None],
+    ) -> None:
+        self._reader, self._readiness, self._strict = reader, readiness, strict
+        self._on_lacking = on_lacking
+
+    def __call__(self) -> Verdict:
+        """Read the catalog and decide. Raises if ZooKeeper does not answer, which is a refusal."""
+        found = assess(required_releases(self._reader.pipelines()), self._readiness())
+        self._on_lacking(found.lacks)
+        degraded = not self._strict and found.is_hopeless
+        return Verdict(degraded or not found.reasons, found.reasons, degraded)

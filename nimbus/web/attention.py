@@ -10,8 +10,8 @@ from itertools import islice
 from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.counted import counted
 from nimbus.domain.run import ListedRun, RunState
+from nimbus.domain.wording import counted
 from nimbus.web.pages import segment
 from nimbus.web.words import size
 

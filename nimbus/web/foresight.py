@@ -17,9 +17,9 @@ from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_after, next_fire
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.counted import counted
 from nimbus.domain.places import in_pipeline
 from nimbus.domain.run import ListedRun, RunState
+from nimbus.domain.wording import counted
 from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up
 
 

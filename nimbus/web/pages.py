@@ -24,14 +24,13 @@ from nimbus.api.asking import principal
 from nimbus.api.needs import NEEDS
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices, LeaderView
-from nimbus.definition.cron_words import cron_in_words
 from nimbus.domain.access import AccessRole, Principal
-from nimbus.domain.counted import counted
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.harmless import harmless
+from nimbus.domain.wording import counted, harmless
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import words
 from nimbus.web.assets import Assets
+from nimbus.web.words import cron_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

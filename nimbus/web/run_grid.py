@@ -9,9 +9,9 @@ from itertools import chain
 
 from markupsafe import Markup
 
-from nimbus.domain.counted import counted
 from nimbus.domain.ids import TaskName
 from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.wording import counted
 from nimbus.web.graph import shortened
 
 _CELL, _BOX, _LABEL, _TOP = 15, 12, 200, 24

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nimbus.domain.sizes import format_size
+from nimbus.domain.wording import format_size
 from nimbus.worker.attempt_folder import AttemptFolder
 
 _PUNCH_HOLE = 1 | 2

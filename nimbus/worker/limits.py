@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nimbus.domain.pipeline import Limits
-from nimbus.domain.sizes import format_size
+from nimbus.domain.wording import format_size
 from nimbus.domain.workers import Assignment
 
 _LOOK_EVERY_S = 1.0

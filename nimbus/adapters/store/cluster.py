@@ -28,8 +28,7 @@ from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.command_key import CommandKey
-from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
+from nimbus.domain.commands import Command, CommandKey, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex

@@ -9,9 +9,8 @@ from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import RunId
-from nimbus.domain.places import needed, top_of
+from nimbus.domain.places import needed, run_rank, top_of
 from nimbus.domain.run import Places, Run, RunCause, RunState
-from nimbus.domain.run_rank import run_rank
 from nimbus.domain.writes import PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State

@@ -6,10 +6,10 @@ A pipeline misses its deadline even if there is no run, so that is recorded in t
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, time
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
-from nimbus.definition.deadlines import fire_of, first_after, last_until
-from nimbus.definition.intervals import interval_of
+from nimbus.definition.intervals import interval_of, previous_fire
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.lateness import begins_by, late_at, passed, task_late_at
@@ -121,3 +121,30 @@ def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> An
         writes=(PutRun(replace(run, tasks=run.tasks.replaced([noted])), run),),
         about={"run": run_id, "task": name, "attempt": str(task.tried)},
     )
+
+
+def first_after(schedule: Schedule, deadline: time, moment: datetime) -> datetime:
+    """The first deadline later than a moment, in UTC."""
+    return next(at for at in _around(schedule, deadline, moment) if at > moment)
+
+
+def last_until(schedule: Schedule, deadline: time, moment: datetime) -> datetime:
+    """The last deadline that is not later than a moment, in UTC."""
+    return next(at for at in reversed(_around(schedule, deadline, moment)) if at <= moment)
+
+
+def fire_of(schedule: Schedule, deadline: time, at: datetime) -> datetime | None:
+    """The fire time whose run must have succeeded by a deadline: the last one before it.
+
+    None: there was none since the deadline before.
+    """
+    fire = previous_fire(schedule, at)
+    return fire if fire is not None and first_after(schedule, deadline, fire) == at else None
+
+
+def _around(schedule: Schedule, deadline: time, moment: datetime) -> list[datetime]:
+    """The deadlines of the days around a moment, oldest first."""
+    zone = ZoneInfo(schedule.timezone)
+    day = moment.astimezone(zone).date()
+    days = (day + timedelta(days=offset) for offset in range(-2, 3))
+    return [datetime.combine(one, deadline, zone).astimezone(UTC) for one in days]

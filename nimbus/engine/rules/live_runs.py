@@ -12,8 +12,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.settlement import Settlement
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.task_run import Settlement, TaskState
 from nimbus.domain.writes import PutRun, Write
 from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import State

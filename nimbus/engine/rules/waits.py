@@ -15,8 +15,7 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
-from nimbus.domain.settlement import Settlement
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.task_run import Settlement, TaskRun, TaskState
 from nimbus.domain.upstream import Standing, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.writes import PutRun

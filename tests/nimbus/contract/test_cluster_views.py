@@ -31,11 +31,11 @@ from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import Parent
-from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
     Command,
+    CommandKey,
     CommandOutcome,
     CordonWorker,
     MarkTask,
@@ -79,9 +79,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.places import run_rank
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import ListedRun, Paused, Run, RunCause, RunState
-from nimbus.domain.run_rank import run_rank
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings

@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from nimbus.api.idempotency import queued_before
-from nimbus.domain.command_key import CommandKey
-from nimbus.domain.commands import Abdicate
+from nimbus.domain.commands import Abdicate, CommandKey
 from nimbus.domain.errors import RefusedError
 
 START = {"pipeline": "sums"}

@@ -16,7 +16,7 @@ from nimbus.access.grants import Grant
 from nimbus.access.login_state import begun
 from nimbus.adapters import oidc
 from nimbus.adapters.oidc import Client, OidcProvider
-from nimbus.bootstrap import oidc as bootstrap
+from nimbus.bootstrap import access as bootstrap
 from nimbus.cli.findings import Verdict
 from nimbus.cli.service_checks import identity_provider_of
 from nimbus.domain.access import AccessRole

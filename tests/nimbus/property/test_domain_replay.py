@@ -14,9 +14,8 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.replay import as_at
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.task_run import Outcome, Settlement, TaskState
 from tests.nimbus.property.test_domain_lifecycle import START, runs
 
 STEP = timedelta(minutes=10)

@@ -19,10 +19,9 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.task_run import Outcome, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Tasks
 from nimbus.records import END, UnreadableRecordError
 

@@ -16,8 +16,8 @@ from nimbus.domain.earliest import gives_up_at, queue_ends_at
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import Requirement, TaskKind
+from nimbus.domain.places import run_rank
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.run_rank import run_rank
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.waits import Look, looks_of
 from tests.nimbus.simulation import places

@@ -27,10 +27,9 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Paused, Places, Run, RunCause, RunState
-from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.supervision import Timings
-from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
+from nimbus.domain.task_run import Outcome, Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
 from nimbus.domain.workers import WorkerInfo

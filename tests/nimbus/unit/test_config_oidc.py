@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.grants import Grant
-from nimbus.bootstrap import oidc
+from nimbus.bootstrap import access
 from nimbus.config import InvalidConfigurationError
 from nimbus.config.load import secret_files
 from nimbus.domain.access import AccessRole
@@ -72,18 +72,18 @@ def test_secret_of_the_client_comes_from_a_file_and_is_not_shown(tmp_path: Path)
 
 def test_groups_of_the_configuration_become_grants(tmp_path: Path) -> None:
     settings = load(tmp_path, {**GOOD, "oidc": PROVIDER | {"default_role": "viewer"}})
-    grants = oidc.build_grants(settings)
+    grants = access.build_grants(settings)
 
     assert grants is not None
     assert grants.issuer == PROVIDER["issuer"]
     assert grants.by_group["sales"] == Grant(role=AccessRole.AUTHOR, teams=("sales",))
     assert grants.default_role is AccessRole.VIEWER
-    assert oidc.build_grants(load(tmp_path, GOOD)) is None
+    assert access.build_grants(load(tmp_path, GOOD)) is None
 
 
 def test_tokens_are_for_the_client_unless_an_audience_is_given(tmp_path: Path) -> None:
     def audience(**changes: Any) -> str:
-        jwts = oidc.build_jwts(load(tmp_path, {**GOOD, "oidc": PROVIDER | changes}))
+        jwts = access.build_jwts(load(tmp_path, {**GOOD, "oidc": PROVIDER | changes}))
         assert jwts is not None
         return jwts.rules.audience
 
@@ -95,10 +95,10 @@ def test_start_is_refused_clearly_while_the_extra_is_not_installed(
 ) -> None:
     settings, plain = load(tmp_path, {**GOOD, "oidc": PROVIDER}), load(tmp_path, GOOD)
     monkeypatch.setattr(
-        oidc, "find_spec", lambda name: None if name == "jwt" else importlib.util.find_spec(name)
+        access, "find_spec", lambda name: None if name == "jwt" else importlib.util.find_spec(name)
     )
 
     with pytest.raises(InvalidConfigurationError, match=r"pip install 'nimbus-scheduler\[oidc\]'"):
-        oidc.build_jwts(settings)
-    assert oidc.build_jwts(plain) is None
-    assert oidc.build_provider(plain, None, CollectorRegistry()) is None
+        access.build_jwts(settings)
+    assert access.build_jwts(plain) is None
+    assert access.build_provider(plain, None, CollectorRegistry()) is None

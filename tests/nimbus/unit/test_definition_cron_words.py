@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.definition.cron_words import cron_in_words
+from nimbus.web.words import cron_in_words
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection, entered
-from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, Reused, TaskRun
+from nimbus.domain.task_run import Outcome, Reused, Settlement, TaskRun
 from nimbus.domain.task_run import TaskState as S
 from nimbus.domain.tasks import Tasks
 

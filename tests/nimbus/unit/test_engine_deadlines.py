@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from nimbus.definition.deadlines import fire_of, first_after, last_until
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Schedule
@@ -17,6 +16,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_deadline
 from nimbus.engine.reign import TIDY_EVERY_S
 from nimbus.engine.rules import lateness
+from nimbus.engine.rules.lateness import fire_of, first_after, last_until
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW
 from tests.nimbus.unit.test_engine_alerts import TOLD, AlertBench

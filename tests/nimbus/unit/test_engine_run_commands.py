@@ -15,8 +15,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Paused, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settlement import Settlement
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.task_run import Outcome, Settlement, TaskState
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, RUN, Bench
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.pipeline import FailureStrategy, Priority
+from nimbus.domain.places import TURN
 from nimbus.domain.run import RunCause, RunHeader, RunState
-from nimbus.domain.run_rank import TURN
 from nimbus.engine.run_queue import RunQueue
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -23,8 +23,7 @@ from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.settlement import Settlement
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.task_run import Settlement, TaskState
 from nimbus.domain.upstream import Standing, Upstream, judge
 from nimbus.domain.waits import DataSource, DataWait, Look, OnFailed, PipelineWait, Seen
 from nimbus.engine.agenda import Instant, about_wait

@@ -14,7 +14,7 @@ from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.ports import StoreUnavailableError
-from nimbus.scheduler.guard import ReadinessGuard
+from nimbus.scheduler.readiness import ReadinessGuard
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster
 

@@ -19,8 +19,8 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo, leader_report
 from nimbus.engine.loop import EngineStatus
-from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
+from nimbus.scheduler.readiness import ReadinessGuard
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blobsync import SyncProgress
-from nimbus.scheduler.sync_rate import SyncRate
+from nimbus.scheduler.health import SyncRate
 
 
 def came(fetched_bytes: int, total_bytes: int = 1000) -> SyncProgress:

@@ -1,0 +1,35 @@
+"""Words of messages: counts, sizes, and foreign text made safe. Pure."""
+
+from __future__ import annotations
+
+import re
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+"""Each unit is 1024 times the one before."""
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but tab and line feed; also characters that change the text direction, or break lines."""
+
+
+def counted(count: int, noun: str) -> str:
+    """For example `1 file` and `2 files`. `noun`: a singular whose plural adds an s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def format_size(count: int) -> str:
+    """A size such as `9 B` or `1.5 MiB`."""
+    value = float(count)
+    for unit in UNITS:
+        if value < 1024 or unit == UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError(count)
+
+
+def harmless(text: str) -> str:
+    """The text with its control characters escaped: a terminal or browser shows them, and runs none."""
+    return CONTROLS.sub(_spelled, text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
