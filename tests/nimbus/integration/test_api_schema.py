@@ -31,7 +31,7 @@ def populated(world: Any, api_url: str) -> str:
 @pytest.mark.own_application
 @SLOW
 def test_api_answers_as_its_schema_says(populated: str, tmp_path: Path) -> None:
-    _to_every_operation(populated, tmp_path, phases="examples,coverage,fuzzing")
+    _to_every_operation(populated, tmp_path, phases="examples,coverage,fuzzing", examples=2)
 
 
 @pytest.mark.own_application
@@ -39,7 +39,7 @@ def test_api_answers_as_its_schema_says(populated: str, tmp_path: Path) -> None:
 def test_api_fails_with_503_alone_while_zookeeper_is_away(world: Any, populated: str, tmp_path: Path) -> None:
     world.cluster.set_down(True)
 
-    _to_every_operation(populated, tmp_path, more='"503"')
+    _to_every_operation(populated, tmp_path, more='"503"', examples=1)
 
 
 @pytest.mark.own_application
@@ -49,13 +49,13 @@ def test_links_lead_from_what_is_created_to_what_reads_and_changes_it(
 ) -> None:
     usual = {"pipeline": "sums", "from": "2026-01-01", "to": "2026-01-05", "every": "1d"}
 
-    _schemathesis(api_url, tmp_path, phases="stateful", operations=CHAINED, examples=20, usual=usual)
+    _schemathesis(api_url, tmp_path, phases="stateful", operations=CHAINED, examples=8, usual=usual)
 
     # At the ends of chains: the API queues these only for an existing run or backfill.
     assert {StopRun, SteerBackfill} <= {type(command) for command in world.accepted}
 
 
-def _to_every_operation(url: str, folder: Path, **how: str) -> None:
+def _to_every_operation(url: str, folder: Path, **how: Any) -> None:
     said = _schemathesis(url, folder, **how)
 
     paths = httpx.get(f"{url}/openapi.json").json()["paths"]
