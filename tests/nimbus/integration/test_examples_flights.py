@@ -2,7 +2,8 @@
 
 The scripts run as a Nimbus driver runs them: each in a new Python process, which gets all its
 input from a context document. Their Spark contexts share one JVM, one after the other, because
-its start takes longer than a task.
+its start takes longer than a task. The whole pipeline, ten tasks, runs in `make chaos-spark`; `make test`
+has one task, a table that breaks expectations, and a refusal.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from pyspark.java_gateway import launch_gateway
+
+from tests.thorough import thorough
 
 ROOT = Path(__file__).parents[3] / "examples" / "flights"
 DEFINITION = yaml.safe_load((ROOT / "pipeline.yaml").read_text(encoding="utf-8"))
@@ -251,6 +254,7 @@ def check_groups(rows: list[dict[str, Any]], key: str, frame: pd.DataFrame) -> N
 
 
 @pytest.mark.spark
+@thorough
 def test_reported_figures_equal_those_of_pandas(summary: dict[str, Any], flights: pd.DataFrame) -> None:
     assert summary["flights"] == len(flights) == 51_955
     assert summary["cancelled"] == flights.dep_time.isna().sum()
@@ -263,6 +267,7 @@ def test_reported_figures_equal_those_of_pandas(summary: dict[str, Any], flights
 
 
 @pytest.mark.spark
+@thorough
 def test_reported_matches_equal_those_of_pandas(summary: dict[str, Any], flights: pd.DataFrame) -> None:
     assert summary["matched_share"] == pytest.approx(
         {
@@ -275,6 +280,7 @@ def test_reported_matches_equal_those_of_pandas(summary: dict[str, Any], flights
 
 
 @pytest.mark.spark
+@thorough
 def test_worst_carriers_and_hours_equal_those_of_pandas(
     summary: dict[str, Any], flights: pd.DataFrame
 ) -> None:
@@ -286,12 +292,14 @@ def test_worst_carriers_and_hours_equal_those_of_pandas(
 
 
 @pytest.mark.spark
+@thorough
 @pytest.mark.parametrize("key", ["carrier", "hour"])
 def test_delays_of_each_group_equal_those_of_pandas(run: Run, flights: pd.DataFrame, key: str) -> None:
     check_groups(run.rows(f"delays_by_{key}"), key, flights)
 
 
 @pytest.mark.spark
+@thorough
 @pytest.mark.parametrize(
     ("factor", "edges"),
     [("visib", [1, 3, 10]), ("precip", [0.01, 0.1, 0.3]), ("wind_speed", [10, 20, 30])],
@@ -310,6 +318,7 @@ def test_delays_of_each_weather_equal_those_of_pandas(
 
 
 @pytest.mark.spark
+@thorough
 def test_report_has_a_picture_and_a_page_with_the_headline(run: Run, summary: dict[str, Any]) -> None:
     picture = ET.parse(run.outputs["report"] / "report.svg").getroot()
     words = " ".join(text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text"))
@@ -322,6 +331,7 @@ def test_report_has_a_picture_and_a_page_with_the_headline(run: Run, summary: di
 
 
 @pytest.mark.spark
+@thorough
 def test_scratch_is_removed_from_what_the_next_task_sees(run: Run) -> None:
     assert [entry.name for entry in run.outputs["ingest_flights"].iterdir()] == ["data"]
 
@@ -372,7 +382,7 @@ def test_flights_refuse_months_that_are_no_range_before_spark_starts(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@thorough
 def test_whole_year_has_every_flight_and_every_cancellation(
     tmp_path: Path, wheel_path: Path, jvm: Mapping[str, str]
 ) -> None:
