@@ -126,40 +126,42 @@ print(json.dumps([os.getresuid(), os.getresgid(), os.getgroups(), os.environ["HO
 
 
 @BOTH
-@pytest.mark.parametrize("pipeline", ["bench", "of-alice"])
 def test_driver_has_the_rights_of_its_pipelines_user(
-    bench: Bench, worker: Worker, mallory: TaskUser, alice: TaskUser, isolation: Isolation, pipeline: str
+    bench: Bench, worker: Worker, mallory: TaskUser, alice: TaskUser, isolation: Isolation
 ) -> None:
-    user = alice if pipeline == "of-alice" else mallory
+    for pipeline, user in (("bench", mallory), ("of-alice", alice)):
+        attempt = f"run1.{pipeline}.1"
+        end = _run(bench, RIGHTS, attempt=attempt, isolation=isolation, pipeline=PipelineName(pipeline))
 
-    end = _run(bench, RIGHTS, isolation=isolation, pipeline=PipelineName(pipeline))
-
-    assert end.outcome is Outcome.SUCCEEDED, _log(bench)
-    ids = [user.uid] * 3
-    zero = "0" * 16
-    shown = [ids, ids, [user.uid], user.home, user.name, "1", zero, zero, True, True, 9]
-    assert _log(bench).strip() == str(shown).replace("'", '"').replace("True", "true")
-    assert end.output is not None
-    made = bench.data / end.output / "made"
-    assert (made.stat().st_uid, made.parent.stat().st_uid) == (user.uid, user.uid)
-    assert made.parent.parent.stat().st_uid == 0
+        assert end.outcome is Outcome.SUCCEEDED, _log(bench, attempt)
+        ids = [user.uid] * 3
+        zero = "0" * 16
+        shown = [ids, ids, [user.uid], user.home, user.name, "1", zero, zero, True, True, 9]
+        assert _log(bench, attempt).strip() == str(shown).replace("'", '"').replace("True", "true")
+        assert end.output is not None
+        made = bench.data / end.output / "made"
+        assert (made.stat().st_uid, made.parent.stat().st_uid) == (user.uid, user.uid)
+        assert made.parent.parent.stat().st_uid == 0
     assert worker.failure is None
 
 
 @BOTH
-@pytest.mark.parametrize("program", ["sh", "/bin/sh", "./greet"])
 def test_program_of_a_shell_task_runs_as_its_pipelines_user(
-    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation, program: str
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation
 ) -> None:
     (bench.release / bench.script("greet", '#!/bin/sh\nexec /bin/sh "$@"\n')).chmod(0o755)
     args = ("-c", "id -u; touch $NIMBUS_OUTPUT/made; stat -c %u $NIMBUS_OUTPUT/made")
 
-    order = bench.order(program, task_kind=TaskKind.SHELL, args=args, isolation=isolation)
-    bench.board.assign("w1", order)
+    for number, program in enumerate(("sh", "/bin/sh", "./greet"), 1):
+        attempt = f"run{number}.task.1"
+        order = bench.order(
+            program, attempt=attempt, task_kind=TaskKind.SHELL, args=args, isolation=isolation
+        )
+        bench.board.assign("w1", order)
 
-    end = bench.await_end()
-    assert end.outcome is Outcome.SUCCEEDED, end.reason
-    assert _log(bench) == f"{mallory.uid}\n{mallory.uid}\n"
+        end = bench.await_end(attempt)
+        assert end.outcome is Outcome.SUCCEEDED, end.reason
+        assert _log(bench, attempt) == f"{mallory.uid}\n{mallory.uid}\n"
     assert worker.failure is None
 
 
@@ -358,19 +360,19 @@ if how != "end":
 
 
 @BOTH
-@pytest.mark.parametrize("how", ["end", "link", "pipe", "folder"])
-def test_links_and_pipes_of_a_task_lead_nowhere(
-    bench: Bench, worker: Worker, isolation: Isolation, how: str
-) -> None:
+def test_links_and_pipes_of_a_task_lead_nowhere(bench: Bench, worker: Worker, isolation: Isolation) -> None:
     precious = bench.root / "precious"
     precious.mkdir()
     (precious / "file").write_text("of root")
 
-    end = _run(bench, LINKS, precious, how, isolation=isolation)
+    for how in ("end", "link", "pipe", "folder"):
+        attempt = f"run1.{how}.1"
+        end = _run(bench, LINKS, precious, how, attempt=attempt, isolation=isolation)
 
-    assert end.outcome is (Outcome.SUCCEEDED if how == "end" else Outcome.FAILED)
+        assert end.outcome is (Outcome.SUCCEEDED if how == "end" else Outcome.FAILED), how
+        scratch = bench.folder(attempt).scratch
+        eventually(lambda scratch=scratch: not scratch.is_symlink(), "the scratch is removed")  # type: ignore[misc]
     _unharmed(bench, isolation)
-    eventually(lambda: not bench.folder().scratch.is_symlink(), "the scratch is removed")
     assert (precious / "file").read_text() == "of root"
     assert (precious.stat().st_uid, (precious / "file").stat().st_uid) == (0, 0)
     assert worker.failure is None
@@ -408,9 +410,8 @@ time.sleep(0.2)
 
 
 @BOTH
-@pytest.mark.parametrize("forged", [False, True])
 def test_processes_that_a_task_leaves_are_dead_when_it_has_ended(
-    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation, forged: bool
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation
 ) -> None:
     alices = {"isolation": isolation, "pipeline": PipelineName("of-alice")}
     gates = bench.root / "gates"
@@ -420,10 +421,11 @@ def test_processes_that_a_task_leaves_are_dead_when_it_has_ended(
     eventually((gates / "ran").exists, "the victim runs")
     tag = attempt_tag(bench.board.cluster(), VICTIM)
 
-    end = _run(bench, LEAVES, {"NIMBUS_ATTEMPT": tag} if forged else {}, isolation=isolation)
+    for number, environment in enumerate(({}, {"NIMBUS_ATTEMPT": tag}), 1):
+        end = _run(bench, LEAVES, environment, attempt=f"run{number}.task.1", isolation=isolation)
 
-    assert end.outcome is Outcome.SUCCEEDED
-    assert not _of_user(mallory)
+        assert end.outcome is Outcome.SUCCEEDED
+        assert not _of_user(mallory)
     (gates / "gate").touch()
     assert bench.await_end(VICTIM).outcome is Outcome.SUCCEEDED
     assert worker.failure is None
