@@ -110,15 +110,11 @@ def case(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Case]:
         made.close()
 
 
-def test_claim_names_the_holder_before_user_code_runs(case: Case) -> None:
-    case.start()
-
-    assert case.run().holder is case.holder
-
-
 def test_attempt_goes_on_without_its_worker_and_any_worker_of_the_host_sees_it(case: Case) -> None:
     case.start()
     claim = case.run()
+    assert claim.holder is case.holder, "it is there before user code runs"
+    assert case.elsewhere.probe(ATTEMPT, case.out_of_sight(claim)) is Sight.ELSEWHERE
     case.stop_workers()
 
     assert case.elsewhere.probe(ATTEMPT, claim) is Sight.ALIVE
@@ -141,25 +137,11 @@ def test_attempt_whose_holder_was_killed_is_ended_as_lost_by_a_worker_that_is_as
     end = case.bench.await_end()
     assert (end.outcome, end.written_by, end.nonce) == (Outcome.LOST, "worker", claim.nonce)
 
-
-def test_reaping_may_be_repeated(case: Case) -> None:
-    case.start()
-    claim = case.run()
-    case.stop_workers()
-    case.kill_holder()
-
-    end = case.elsewhere.reap(ATTEMPT, claim)
+    # Reaping may be repeated.
+    first = case.elsewhere.reap(ATTEMPT, claim)
     again = case.elsewhere.reap(ATTEMPT, claim)
-
-    assert (end.outcome, end.nonce) == (Outcome.LOST, claim.nonce)
-    assert replace(again, ended_at=end.ended_at) == end
-
-
-def test_nothing_is_known_of_an_attempt_that_is_held_elsewhere(case: Case) -> None:
-    case.start()
-    claim = case.run()
-
-    assert case.elsewhere.probe(ATTEMPT, case.out_of_sight(claim)) is Sight.ELSEWHERE
+    assert (first.outcome, first.nonce) == (Outcome.LOST, claim.nonce)
+    assert replace(again, ended_at=first.ended_at) == first
 
 
 def test_attempt_that_is_launched_a_second_time_runs_its_code_once(case: Case) -> None:

@@ -144,29 +144,30 @@ def test_pooled_attempt_runs_in_a_child_with_its_context_log_and_output(
     assert launched == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "reason"),
-    [
-        ("raise ValueError('no such day')", 1, "ValueError: no such day"),
-        ("import sys; sys.exit(3)", 3, "exit code 3"),
-        ("import os; os._exit(0)", 0, "in the middle"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "signal 9"),
-        ("import ctypes; ctypes.string_at(0)", 139, "signal 11"),
-        ("import os; os.kill(0, 9)", 137, "signal 9"),
-    ],
-)
+CRASHES = [
+    ("raise ValueError('no such day')", 1, "ValueError: no such day"),
+    ("import sys; sys.exit(3)", 3, "exit code 3"),
+    ("import os; os._exit(0)", 0, "in the middle"),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "signal 9"),
+    ("import ctypes; ctypes.string_at(0)", 139, "signal 11"),
+    ("import os; os.kill(0, 9)", 137, "signal 9"),
+]
+
+
 def test_a_crash_of_user_code_harms_its_own_attempt_alone(
-    bench: Bench, workers: list[Worker], tmp_path: Path, text: str, code: int, reason: str
+    bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
     _started(bench, workers)
     _waiting(bench, tmp_path, "run1.other.1")
     executor = _executor(bench)
 
-    _order(bench, text)
-    end = bench.await_end()
+    for number, (text, code, reason) in enumerate(CRASHES):
+        _order(bench, text, attempt=f"run1.crash{number}.1")
+        end = bench.await_end(f"run1.crash{number}.1")
 
-    assert (end.outcome, end.exit_code) == (Outcome.FAILED, code)
-    assert reason in end.reason
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, code), text
+        assert reason in end.reason
+
     (tmp_path / "gate").touch()
     assert bench.await_end("run1.other.1").outcome is Outcome.SUCCEEDED
     assert _executor(bench) == executor
@@ -473,23 +474,20 @@ for _ in range(1500):
 """
 
 
-@pytest.mark.parametrize(
-    "folder", ["os.environ['TMPDIR']", "__import__('nimbus.task').task.context().output"]
-)
-@pytest.mark.parametrize("isolation", list(Isolation))
-def test_attempt_that_nests_its_folders_deep_harms_nobody(
-    bench: Bench, workers: list[Worker], folder: str, isolation: Isolation
-) -> None:
+def test_attempt_that_nests_its_folders_deep_harms_nobody(bench: Bench, workers: list[Worker]) -> None:
     worker = _started(bench, workers)
-    script = bench.script("main.py", NESTED.format(folder=folder))
-    bench.board.assign("w1", bench.order(script, isolation=isolation))
+    scratch = bench.script("scratch.py", NESTED.format(folder="os.environ['TMPDIR']"))
+    output = bench.script(
+        "output.py", NESTED.format(folder="__import__('nimbus.task').task.context().output")
+    )
+    for isolation in Isolation:
+        ended, failed = f"run1.{isolation}.1", f"run2.{isolation}.1"
+        bench.board.assign("w1", bench.order(scratch, attempt=ended, isolation=isolation))
+        assert bench.await_end(ended).outcome is Outcome.SUCCEEDED
+        eventually(lambda ended=ended: not bench.folder(ended).scratch.exists(), "its scratch is removed")  # type: ignore[misc]
 
-    end = bench.await_end()
-
-    if "TMPDIR" in folder:
-        assert end.outcome is Outcome.SUCCEEDED
-        eventually(lambda: not bench.folder().scratch.exists(), "its scratch is removed")
-    else:
+        bench.board.assign("w1", bench.order(output, attempt=failed, isolation=isolation))
+        end = bench.await_end(failed)
         assert end.outcome is Outcome.FAILED
         assert "nested" in end.reason
     _order(bench, "print('next')", attempt="run2.task.1")
@@ -498,57 +496,47 @@ def test_attempt_that_nests_its_folders_deep_harms_nobody(
     assert worker.failure is None
 
 
-@pytest.mark.parametrize("isolation", list(Isolation))
 def test_driver_that_changes_its_group_is_ended_when_its_time_is_up(
-    bench: Bench, workers: list[Worker], isolation: Isolation
+    bench: Bench, workers: list[Worker]
 ) -> None:
-    _started(bench, workers, settings={"stop_grace": timedelta(seconds=0.2)})
+    _started(bench, workers, settings={"stop_grace": timedelta(seconds=0.2), "slots": 4})
     leave = "import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nos.setpgid(0, os.getsid(0))\n"
     script = bench.script("main.py", leave + "time.sleep(600)\n")
-    order = bench.order(script, isolation=isolation, timeout=timedelta(seconds=2))
     _waiting(bench, Path(bench.root), attempt="run2.task.1")
 
-    bench.board.assign("w1", order)
+    attempts = {isolation: f"run1.{isolation}.1" for isolation in Isolation}
+    for isolation, attempt in attempts.items():
+        order = bench.order(script, attempt=attempt, isolation=isolation, timeout=timedelta(seconds=2))
+        bench.board.assign("w1", order)
 
-    assert bench.await_end().outcome is Outcome.TIMED_OUT
+    for attempt in attempts.values():
+        assert bench.await_end(attempt).outcome is Outcome.TIMED_OUT
     (bench.root / "gate").touch()
     assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
 
 
-@pytest.mark.parametrize("text", ["'[' * 200_000", "'{\"a\": \"' + 'x' * 10_000_000 + '\"}'", "'[1]'"])
-def test_progress_that_is_none_harms_nobody(
-    bench: Bench, workers: list[Worker], tmp_path: Path, text: str
-) -> None:
-    _started(bench, workers)
-    write = "import os\nfrom pathlib import Path\nfolder = Path(os.environ['TMPDIR']).parent\n"
-    _order(
-        bench,
-        f"{write}(folder / 'progress.json').write_text({text})\n{WAITS}",
-        str(tmp_path / "ran"),
-        str(tmp_path / "gate"),
+def test_progress_that_is_none_harms_nobody(bench: Bench, workers: list[Worker], tmp_path: Path) -> None:
+    _started(bench, workers, settings={"slots": 8})
+    place = (
+        "import os\nfrom pathlib import Path\nplace = Path(os.environ['TMPDIR']).parent / 'progress.json'\n"
     )
-    eventually(lambda: _runs(tmp_path), "the task runs")
+    made = [
+        f"place.write_text({text})"
+        for text in ("'[' * 200_000", "'{\"a\": \"' + 'x' * 10_000_000 + '\"}'", "'[1]'")
+    ]
+    made.append("os.mkfifo(place)")
+    attempts = [f"run1.t{number}.1" for number in range(len(made))]
+    for attempt, make in zip(attempts, made, strict=True):
+        text = f"{place}{make}\n{WAITS}"
+        _order(bench, text, str(tmp_path / "ran"), str(tmp_path / "gate"), attempt=attempt)
+    eventually(lambda: _runs(tmp_path) == len(made), "the tasks run")
     _order(bench, "import time; time.sleep(5)", attempt="run2.task.1")
 
     assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
     (tmp_path / "gate").touch()
 
-    assert bench.await_end().outcome is Outcome.SUCCEEDED
-
-
-def test_pipe_in_place_of_the_progress_harms_nobody(
-    bench: Bench, workers: list[Worker], tmp_path: Path
-) -> None:
-    _started(bench, workers)
-    text = "import os\nos.mkfifo(os.path.dirname(os.environ['TMPDIR']) + '/progress.json')\n" + WAITS
-    _order(bench, text, str(tmp_path / "ran"), str(tmp_path / "gate"))
-    eventually(lambda: _runs(tmp_path), "the task runs")
-    _order(bench, "import time; time.sleep(5)", attempt="run2.task.1")
-
-    assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
-    (tmp_path / "gate").touch()
-
-    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    for attempt in attempts:
+        assert bench.await_end(attempt).outcome is Outcome.SUCCEEDED
 
 
 def test_worker_says_which_executor_it_has_or_why_none(bench: Bench, workers: list[Worker]) -> None:
