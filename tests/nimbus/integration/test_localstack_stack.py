@@ -75,7 +75,7 @@ def _has_attempts(folder: Path) -> bool:
     return all(file.exists() and file.read_text().strip() for file in files)
 
 
-def test_stack_starts_finds_detached_attempts_and_leaves_nothing(
+def test_attempts_outlive_their_killed_scheduler_and_nothing_outlives_the_stack(
     stack: LocalStack, folder: Path, eventually: Eventually
 ) -> None:
     stack.start()
@@ -84,17 +84,33 @@ def test_stack_starts_finds_detached_attempts_and_leaves_nothing(
         with urllib.request.urlopen(f"{url}/readyz") as answer:
             assert answer.status == 200
     eventually(lambda: _has_attempts(folder), what="both attempts run")
-    attempts = [_attempt(folder, number) for number in (1, 2)]
+    attempts, before = [_attempt(folder, number) for number in (1, 2)], stack.addresses
     servers = [psutil.Process(pid) for pid in (stack.zookeeper.pid, stack.s3.pid)]
 
     # The loops start and end `sleep` children, so the test searches for the shells and does not count.
     assert {attempt.pid for attempt in attempts} <= {left.pid for left in stack.leftovers()}
     assert not {server.pid for server in servers} & {left.pid for left in stack.leftovers()}
 
+    stack.kill_scheduler(1)
+    stack.wait_ready()  # not of a scheduler that was killed on purpose
+
+    assert stack.scheduler(2).running
+    assert not stack.scheduler(1).running
+    assert attempts[0].is_running()
+
+    stack.restart_scheduler(1)
+    stack.wait_ready()
+
+    assert stack.addresses == before
+    assert _attempt(folder, 1) == attempts[0]
+
+    stack.kill_scheduler(2, signal.SIGSTOP)
+    paused = psutil.Process(stack.scheduler(2).pid)
     stack.stop()
 
     assert stack.leftovers() == []
-    assert not [process for process in attempts + servers if process.is_running() and not _is_zombie(process)]
+    ended = [*attempts, *servers, paused]
+    assert not [process for process in ended if process.is_running() and not _is_zombie(process)]
 
 
 def _is_zombie(process: psutil.Process) -> bool:
@@ -102,35 +118,6 @@ def _is_zombie(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def test_attempt_outlives_its_killed_scheduler_which_starts_again_on_its_port(
-    stack: LocalStack, folder: Path, eventually: Eventually
-) -> None:
-    stack.start()
-    stack.wait_ready()
-    eventually(lambda: _has_attempts(folder), what="both attempts run")
-    attempt, before = _attempt(folder, 1), stack.addresses
-
-    stack.kill_scheduler(1)
-    assert not stack.scheduler(1).running
-    assert attempt.is_running()
-
-    stack.restart_scheduler(1)
-    stack.wait_ready()
-    assert stack.addresses == before
-    assert _attempt(folder, 1) == attempt
-
-
-def test_stopped_scheduler_process_is_ended_with_the_stack(stack: LocalStack) -> None:
-    stack.start()
-    stack.wait_ready()
-    stack.kill_scheduler(2, signal.SIGSTOP)
-    scheduler = psutil.Process(stack.scheduler(2).pid)
-
-    stack.stop()
-
-    assert not scheduler.is_running()
 
 
 def test_stack_has_the_same_addresses_credentials_and_data_at_its_next_start(
@@ -174,26 +161,15 @@ def test_stack_says_so_and_takes_another_port_when_one_is_taken(
     assert [line for line in said if f"port {before} of the last start is used" in line]
 
 
-def test_second_stack_in_a_folder_is_refused_with_the_pid_of_the_first(
-    stack: LocalStack, folder: Path, command: Callable[[Path], list[str]]
-) -> None:
-    stack.start()
-
-    with pytest.raises(StackLockedError, match=rf"already runs in .*\(process {os.getpid()}\)"):
-        LocalStack(folder, 1, command=command).start()
-
-    assert stack.zookeeper.running
-
-
-def test_refused_second_stack_ends_nothing_of_the_first_when_it_is_stopped(
+def test_second_stack_in_a_folder_is_refused_with_the_pid_of_the_first_and_ends_nothing_of_it(
     stack: LocalStack, folder: Path, command: Callable[[Path], list[str]], eventually: Eventually
 ) -> None:
     stack.start()
     eventually(lambda: _has_attempts(folder), what="both attempts run")
     second = LocalStack(folder, 1, command=command)
-    with pytest.raises(StackLockedError):
-        second.start()
 
+    with pytest.raises(StackLockedError, match=rf"already runs in .*\(process {os.getpid()}\)"):
+        second.start()
     second.stop()
 
     assert _attempt(folder, 1).is_running()
@@ -264,14 +240,3 @@ def test_everything_but_attempts_dies_when_the_stacks_process_is_killed(
     with after:
         after.wait_ready()
     assert after.leftovers() == []
-
-
-def test_waiting_for_readiness_passes_over_a_scheduler_that_was_killed_on_purpose(stack: LocalStack) -> None:
-    stack.start()
-    stack.wait_ready()
-    stack.kill_scheduler(2)
-
-    stack.wait_ready()
-
-    assert stack.scheduler(1).running
-    assert not stack.scheduler(2).running

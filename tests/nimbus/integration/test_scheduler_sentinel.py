@@ -134,7 +134,9 @@ def test_killed_leaders_latch_is_gone_long_before_its_session_and_history_says_w
         assert all(term["gap_s"] >= 0 and term["takeover_s"] > 0 for term in terms[1:])
 
 
-def test_scheduler_that_is_stopped_leaves_no_sentinel(tmp_path: Path) -> None:
+def test_stopped_scheduler_leaves_no_sentinel_and_has_none_if_the_configuration_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LocalStack(tmp_path, 1) as stack:
         stack.wait_ready()
         (sentinel,) = sentinels(stack.scheduler(1).pid)
@@ -146,12 +148,7 @@ def test_scheduler_that_is_stopped_leaves_no_sentinel(tmp_path: Path) -> None:
         assert "sentinel_started" in log
         assert "sentinel_ended_session" not in log
 
-
-def test_scheduler_has_no_sentinel_when_the_configuration_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NIMBUS__LEADERSHIP__SENTINEL", "false")
-    with LocalStack(tmp_path, 1) as stack:
-        stack.wait_ready()
+        monkeypatch.setenv("NIMBUS__LEADERSHIP__SENTINEL", "false")
+        stack.scheduler(1).start()
 
         assert sentinels(stack.scheduler(1).pid) == []
