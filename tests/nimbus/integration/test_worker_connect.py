@@ -82,6 +82,13 @@ spark.sql(f"SELECT TRANSFORM(id) USING '{program}' AS (line) FROM range(1)").col
 BEATING_PROGRAM = 'while :; do printf . >> "$1"; sleep 0.05; done\n'
 
 
+class QuietServer(LocalServer):
+    """A server without the exercise beside its first task, which takes more processor time than the tests."""
+
+    def _exercise(self, plan: ConnectPlan) -> None:
+        pass
+
+
 class Stage:
     """A bench whose workers have Connect servers."""
 
@@ -91,8 +98,10 @@ class Stage:
         self._workers: list[Worker] = []
         self.seen: set[int] = set()
 
-    def server(self, owner: str = "w1", idle_timeout: timedelta = timedelta(minutes=10)) -> LocalServer:
-        return LocalServer(
+    def server(
+        self, owner: str = "w1", idle_timeout: timedelta = timedelta(minutes=10), exercised: bool = False
+    ) -> LocalServer:
+        return (LocalServer if exercised else QuietServer)(
             LocalServerSettings(
                 folder=self.bench.root / owner / "connect",
                 master="local[2]",
@@ -178,7 +187,7 @@ def succeeded(bench: Bench, attempt: str) -> End:
 def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> None:
     pq: Any = pytest.importorskip("pyarrow.parquet")
     bench = stage.bench
-    worker = stage.worker()
+    worker = stage.worker(stage.server(exercised=True))
 
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
     succeeded(bench, "run1.sum.1")
@@ -196,6 +205,14 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     assert "token" not in bench.folder("run1.sum.1").driver_file.read_text()
     assert worker.failure is None
 
+    # A static property is refused by the server before the task starts.
+    stage.assign(bench.script("sum.sql", SUM), spark_conf={"spark.sql.warehouse.dir": "/elsewhere"})
+    end = bench.await_end(deadline_s=300)
+    assert end.outcome is Outcome.REFUSED
+    assert end.reason.startswith("the Spark Connect server says INTERNAL: [CANNOT_MODIFY_STATIC_CONFIG]")
+    assert end.pipeline_at_fault
+    eventually(lambda: bench.folder().is_delivered, "the attempt's end is delivered")
+
     stage.end_workers()
 
     assert stage.servers() == []
@@ -204,7 +221,7 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
 @thorough
 def test_server_is_exercised_beside_its_first_task_until_its_worker_ends(stage: Stage) -> None:
     bench = stage.bench
-    stage.worker()
+    stage.worker(stage.server(exercised=True))
 
     before = set(psutil.Process().children())
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
@@ -231,19 +248,6 @@ def test_statement_that_is_no_query_fails_its_task_and_leaves_no_result(stage: S
     assert bench.await_end(deadline_s=300).outcome is Outcome.FAILED
     assert "its last statement is no query" in bench.folder("run1.task.1").log.read_text()
     assert not list(bench.data.rglob("*.parquet"))
-
-
-def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: Stage) -> None:
-    bench = stage.bench
-    stage.worker()
-
-    stage.assign(bench.script("sum.sql", SUM), spark_conf={"spark.sql.warehouse.dir": "/elsewhere"})
-
-    end = bench.await_end(deadline_s=300)
-    assert end.outcome is Outcome.REFUSED
-    assert end.reason.startswith("the Spark Connect server says INTERNAL: [CANNOT_MODIFY_STATIC_CONFIG]")
-    assert end.pipeline_at_fault
-    eventually(lambda: bench.folder().is_delivered, "the attempt's end is delivered")
 
 
 def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
@@ -274,37 +278,36 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
 
     assert bench.await_end("run1.runner.1").outcome is Outcome.LOST
     eventually(stage.has_stopped_beating, "the operation's end", 10)
-    assert len(stage.servers()) == 1
-
-
-def test_attempt_is_lost_with_its_server_and_the_next_one_gets_another(stage: Stage) -> None:
-    bench = stage.bench
-    stage.worker()
-    stage.beating()
     (server,) = stage.servers()
 
-    connect_folder.end_server(server)
+    stage.beats.unlink()
+    stage.beating("run1.server.1")
+    os.kill(server.pid, signal.SIGSTOP)  # it does not answer, so it is killed before the end
+    bench.board.request_stop("run1.server.1")
 
-    end = bench.await_end(deadline_s=300)
-    assert end.outcome is Outcome.LOST
-    assert "Spark Connect server" in end.reason
-    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
-    succeeded(bench, "run1.sum.1")
-    (other,) = stage.servers()
-    assert other != server
+    assert bench.await_end("run1.server.1", 300).outcome is Outcome.STOPPED
+    assert stage.servers() == []
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
 
 
-def test_program_of_an_operation_ends_before_its_attempt_is_lost_when_its_server_is_killed(
+def test_attempt_and_programs_of_its_operation_end_with_its_server_and_the_next_one_gets_another(
     stage: Stage,
 ) -> None:
+    bench = stage.bench
     stage.worker()
     stage.beating_program()
     (server,) = stage.servers()
 
     os.kill(server.pid, signal.SIGKILL)
 
-    assert stage.bench.await_end(deadline_s=300).outcome is Outcome.LOST
+    end = bench.await_end(deadline_s=300)
+    assert end.outcome is Outcome.LOST
+    assert "Spark Connect server" in end.reason
     eventually(stage.has_stopped_beating, "the program's end", 10)
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+    (other,) = stage.servers()
+    assert other != server
 
 
 def test_program_of_an_operation_ends_when_its_runner_is_killed_after_its_server(stage: Stage) -> None:
@@ -321,20 +324,6 @@ def test_program_of_an_operation_ends_when_its_runner_is_killed_after_its_server
 
     assert stage.bench.await_end(deadline_s=300).outcome is Outcome.LOST
     eventually(stage.has_stopped_beating, "the program's end", 10)
-
-
-def test_server_that_does_not_answer_is_killed_before_the_end_of_its_attempt(stage: Stage) -> None:
-    bench = stage.bench
-    stage.worker()
-    stage.beating()
-    (server,) = stage.servers()
-    os.kill(server.pid, signal.SIGSTOP)
-
-    bench.board.request_stop("run1.task.1")
-
-    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
-    assert stage.servers() == []
-    eventually(stage.has_stopped_beating, "the operation's end", 10)
 
 
 def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(stage: Stage) -> None:
