@@ -18,6 +18,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.localstack.ports import free_port
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.spark_start import QUICK_JVM
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
@@ -60,7 +61,12 @@ def master(tmp_path: Path, hidden: Path) -> Iterator[str]:
     assert spec.origin is not None
     home = Path(spec.origin).parent
     url = f"spark://127.0.0.1:{free_port()}"
-    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(home)}
+    environment = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
+        "SPARK_HOME": str(home),
+    }
     run = f"{home}/bin/spark-class"
     page = ["--host", "127.0.0.1", "--webui-port", "0"]
     port = url.rpartition(":")[2]
@@ -91,6 +97,8 @@ def _ended(root: Path, master: str, text: str, *, marks: bool) -> End:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JVM,
+            "spark.ui.enabled": "false",
             "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": str(marks).lower(),
             "spark.pyspark.python": sys.executable,
         }
