@@ -36,6 +36,7 @@ from nimbus.worker.application.manager import (
     SubmissionUnknownError,
 )
 from nimbus.worker.connections import open_data
+from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
@@ -273,17 +274,22 @@ def looking_often() -> Iterator[None]:
 
 
 @contextmanager
-def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
+def cluster_bench(
+    root: Path, prepare: Callable[[Bench], object] = lambda _: None, *, forks: bool = False
+) -> Iterator[ClusterBench]:
     """A bench with an open door.
 
     Args:
         root: Its folder.
         prepare: Called with the bench before the door opens.
+        forks: Whether its workers have fork servers. Attempts in a cluster need none.
     """
     bench = Bench(root)
     prepare(bench)
     made = ClusterBench(root, bench)
-    with looking_often():
+    with looking_often(), pytest.MonkeyPatch.context() as patch:
+        if not forks:
+            patch.setattr(ForkLauncher, "start", lambda _: None)
         try:
             made.endpoints.append(made.open_door())
             yield made

@@ -104,7 +104,7 @@ class Case:
 
 @pytest.fixture(params=list(Holder))
 def case(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Case]:
-    with cluster_bench(tmp_path) as cluster:
+    with cluster_bench(tmp_path, forks=request.param is not Holder.APPLICATION) as cluster:
         made = Case(cluster, request.param)
         yield made
         made.close()
