@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EXIT_NOT_STARTED = 75
 """Exit code of a driver that got no "go", and of a runner whose claim was refused: user code did not run."""
 _MOST_SIGNALS = 1 << 16
-"""As many as a pipe holds."""
+"""As many as a pipe holds: later ones are not noted."""
 _EXIT_AFTER_MAIN = "spark.submit.callSystemExitOnMainExit"
 """Without it, the JVM of a jar waits for ever for threads that are not daemons."""
 
@@ -260,7 +260,7 @@ def _note_signals() -> Callable[[], bool]:
     os.register_at_fork(after_in_child=partial(signal.set_wakeup_fd, -1))
 
     def told_to_end() -> bool:
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # none came, or the task has closed the pipe
             return signal.SIGTERM in os.read(reads, _MOST_SIGNALS)
         return False
 

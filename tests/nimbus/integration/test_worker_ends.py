@@ -183,6 +183,14 @@ def test_task_that_answers_a_signal_of_others_with_exit_code_0_has_failed(
     assert "SIGTERM told the task to end" in end.reason
 
 
+def test_task_that_closes_all_descriptors_succeeds(bench: Bench, run: Run) -> None:
+    run("import os\nos.closerange(3, 1024)\n")
+
+    end = bench.await_end()
+
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
+
+
 @each_way
 def test_signal_to_a_child_does_not_fail_a_task(bench: Bench, run: Run) -> None:
     run(ANSWERS_WITH_ZERO + ENDS_ITS_CHILDREN)
