@@ -36,6 +36,7 @@ from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import AlertNotSentError, CommandQueue
+from nimbus.worker import worker
 from nimbus.worker.fork_launcher import ForkLauncher
 from tests.nimbus.definitions import OnDisk, active
 from tests.nimbus.integration.web_pages import audited, published, sample, web  # noqa: F401 - fixtures
@@ -317,6 +318,33 @@ def forks() -> Iterator[ForkLauncher]:
     launcher.start()
     yield launcher
     launcher.close()
+
+
+class SharedForks(ForkLauncher):
+    """The launcher of a worker that uses the fork server of the file, and leaves it running."""
+
+    def __init__(self, launcher: ForkLauncher) -> None:
+        super().__init__()
+        self._server = launcher._server
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def shared_forks(forks: ForkLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of the test start no fork server of their own, except for Spark Connect.
+
+    Not for a test of what becomes of a process when its fork server ends with its worker.
+    """
+
+    def launcher(*options: str) -> ForkLauncher:
+        return ForkLauncher(*options) if options else SharedForks(forks)
+
+    monkeypatch.setattr(worker, "ForkLauncher", launcher)
 
 
 @pytest.fixture

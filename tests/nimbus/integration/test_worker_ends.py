@@ -35,7 +35,11 @@ ENDS_ITS_CHILDREN = """
 import multiprocessing
 fork = multiprocessing.get_context("fork")
 ready = fork.Event()
-child = fork.Process(target=lambda: (ready.set(), time.sleep(60)))
+def works():
+    ready.set()
+    while True:  # not one long sleep: a signal just before it would be handled after it
+        time.sleep(0.02)
+child = fork.Process(target=works)
 child.start()
 ready.wait()
 child.terminate()
@@ -122,7 +126,7 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def run(way: str, bench: Bench) -> Iterator[Run]:
+def run(way: str, bench: Bench, shared_forks: None) -> Iterator[Run]:
     """Starts an attempt."""
     workers: list[Worker] = []
 

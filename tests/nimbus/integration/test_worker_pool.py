@@ -27,6 +27,8 @@ from nimbus.worker.testing import RecordingRegistrations
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
+pytestmark = pytest.mark.usefixtures("shared_forks")
+
 ATTEMPT = "run1.task.1"
 SOON = timedelta(seconds=10)
 WAITS = """
@@ -209,8 +211,9 @@ def test_killed_zygote_loses_its_running_attempts_and_the_executor_starts_anothe
 
 
 def test_executor_outlives_its_worker_until_its_attempts_have_ended(
-    bench: Bench, workers: list[Worker], tmp_path: Path
+    bench: Bench, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.undo()  # the worker's own fork server ends with it
     first = _started(bench, workers)
     _waiting(bench, tmp_path)
     executor = _executor(bench)
@@ -228,8 +231,9 @@ def test_executor_outlives_its_worker_until_its_attempts_have_ended(
 
 
 def test_executor_that_died_while_no_worker_lived_is_settled_at_the_next_start(
-    bench: Bench, workers: list[Worker], tmp_path: Path
+    bench: Bench, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.undo()  # the worker's own fork server ends with it
     first = _started(bench, workers)
     _waiting(bench, tmp_path)
     executor = _executor(bench)

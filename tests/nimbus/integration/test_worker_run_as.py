@@ -27,6 +27,8 @@ from nimbus.worker.task_user import TaskUser, TaskUsers, find_users
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
+pytestmark = pytest.mark.usefixtures("shared_forks")
+
 SOON = timedelta(seconds=10)
 VICTIM = "run9.victim.1"
 UID = 2_000_000 + 2 * os.getpid() % 1_000_000
