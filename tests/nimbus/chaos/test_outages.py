@@ -6,7 +6,7 @@ NIMBUS_OUTAGE_SECONDS: shortest duration.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,21 +30,9 @@ TASKS = ("short", "middle", "long")
 DURING = {"short", "middle"}
 RECOVERY_BOUND_S = 90.0
 UNHURRIED = timedelta(seconds=10)
-"""So long that a leader does not lose its session on a busy machine."""
+"""So long that a leader does not lose its session on a busy machine, and shorter than the outage."""
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + 4 * OUTAGE_S)]
-
-
-@pytest.fixture
-def chaos(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path / "stack", workers=2) as made:
-        yield made
-
-
-@pytest.fixture
-def unhurried(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path / "stack", workers=2, session=UNHURRIED) as made:
-        yield made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +47,19 @@ class Outage:
     back_at: float
 
 
-def test_zookeeper_outage_kills_no_task_and_the_run_ends_by_itself(
-    chaos: Cluster, capsys: pytest.CaptureFixture[str]
+def test_outages_of_s3_and_zookeeper_kill_no_task_and_the_runs_end_by_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    epoch = chaos.leader()["epoch"]
-    run_id = _in_the_middle(chaos)
-    server = chaos.stack.zookeeper
+    with cluster(tmp_path / "stack", workers=2, session=UNHURRIED) as chaos:
+        _s3_is_away_and_the_leader_keeps_leading(chaos, capsys)
+        _zookeeper_is_away_and_a_leader_follows(chaos, capsys)
 
-    outage = _outage(chaos, server, lambda seen: _ended(seen) >= DURING)
+
+def _zookeeper_is_away_and_a_leader_follows(chaos: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    epoch = chaos.leader()["epoch"]
+    run_id = _in_the_middle(chaos, "without-zookeeper")
+
+    outage = _outage(chaos, run_id, chaos.stack.zookeeper, lambda seen: _ended(seen) >= DURING)
     leader = chaos.leader(above=epoch)  # the connection broke, so even the same scheduler has a new term
     led_s = seconds_after(outage.back_at, leader["recovered_at"])
     run = chaos.finished(run_id, RUN_BOUND_S)
@@ -85,15 +78,14 @@ def test_zookeeper_outage_kills_no_task_and_the_run_ends_by_itself(
     )
 
 
-def test_s3_outage_kills_no_task_and_the_leader_keeps_leading(
-    unhurried: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chaos = unhurried
+def _s3_is_away_and_the_leader_keeps_leading(chaos: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     before = chaos.leader()
-    run_id = _in_the_middle(chaos)
+    run_id = _in_the_middle(chaos, "without-s3")
 
     # `join` needs both, so the leader starts it while S3 is unavailable.
-    outage = _outage(chaos, chaos.stack.s3, lambda seen: _ended(seen) >= DURING and "join" in _started(seen))
+    outage = _outage(
+        chaos, run_id, chaos.stack.s3, lambda seen: _ended(seen) >= DURING and "join" in _started(seen)
+    )
     run = chaos.finished(run_id, RUN_BOUND_S)
 
     assert outage.ended >= DURING
@@ -115,32 +107,38 @@ def test_s3_outage_kills_no_task_and_the_leader_keeps_leading(
     )
 
 
-def _in_the_middle(chaos: Cluster) -> str:
+def _in_the_middle(chaos: Cluster, run_id: str) -> str:
     """Start a run, and wait until its three long tasks run."""
-    gates = _gates(chaos)
-    gates.mkdir()
-    run_id = chaos.start_run("outage", gates=gates)
+    gates = _gates(chaos, run_id)
+    gates.mkdir(parents=True)
+    chaos.start_run(run_id, gates=gates)
 
-    until("three tasks to compute", 120, lambda: set(TASKS) <= _started(chaos.executions()))
+    until("three tasks to compute", 120, lambda: set(TASKS) <= _started(_executions(chaos, run_id)))
     return run_id
 
 
-def _gates(chaos: Cluster) -> Path:
-    return chaos.stack.folder / "gates"
+def _gates(chaos: Cluster, run_id: str) -> Path:
+    return chaos.stack.folder / "gates" / run_id
 
 
-def _outage(chaos: Cluster, server: ManagedProcess, seen_enough: Callable[[list[Execution]], bool]) -> Outage:
+def _executions(chaos: Cluster, run_id: str) -> list[Execution]:
+    return [each for each in chaos.executions() if each.run == run_id]
+
+
+def _outage(
+    chaos: Cluster, run_id: str, server: ManagedProcess, seen_enough: Callable[[list[Execution]], bool]
+) -> Outage:
     """Kill a server, let some tasks end, start the server again, let the last task end."""
-    before, began_s = chaos.executions(), time.monotonic()
+    before, began_s = _executions(chaos, run_id), time.monotonic()
     server.kill()
     for task in DURING:
-        (_gates(chaos) / task).touch()
+        (_gates(chaos, run_id) / task).touch()
     moment(OUTAGE_S)
-    until("what goes on without it", RECOVERY_BOUND_S, lambda: seen_enough(chaos.executions()))
-    after = chaos.executions()
+    until("what goes on without it", RECOVERY_BOUND_S, lambda: seen_enough(_executions(chaos, run_id)))
+    after = _executions(chaos, run_id)
     server.start()
     back_at, lasted_s = time.time(), time.monotonic() - began_s
-    (_gates(chaos) / "long").touch()
+    (_gates(chaos, run_id) / "long").touch()
     return Outage(
         started=_started(after) - _started(before),
         ended=_ended(after) - _ended(before),

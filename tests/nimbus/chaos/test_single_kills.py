@@ -117,8 +117,9 @@ def test_a_run_goes_on_when_nimbus_up_is_killed_and_started_again(
         process.kill()
         process.wait()
         process = start()
+        url = json.loads((folder / "client.json").read_text())["servers"][0]
         eventually(
-            lambda: json.loads(nimbus("run", "show", "r", "-o", "json"))["state"] == "succeeded",
+            lambda: httpx.get(f"{url}/api/v1/runs/r", timeout=30).json()["state"] == "succeeded",
             within_s=RUN_BOUND_S,
             what="the run ends",
         )
