@@ -335,14 +335,20 @@ class SharedForks(ForkLauncher):
 
 
 @pytest.fixture
-def shared_forks(forks: ForkLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+def worker_forks(forks: ForkLauncher) -> Callable[[], ForkLauncher]:
+    """Makes the launcher of a worker that leaves the fork server of the file running."""
+    return lambda: SharedForks(forks)
+
+
+@pytest.fixture
+def shared_forks(worker_forks: Callable[[], ForkLauncher], monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of the test start no fork server of their own, except for Spark Connect.
 
     Not for a test of what becomes of a process when its fork server ends with its worker.
     """
 
     def launcher(*options: str) -> ForkLauncher:
-        return ForkLauncher(*options) if options else SharedForks(forks)
+        return ForkLauncher(*options) if options else worker_forks()
 
     monkeypatch.setattr(worker, "ForkLauncher", launcher)
 

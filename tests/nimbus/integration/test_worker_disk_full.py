@@ -56,7 +56,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, small_disk: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, small_disk: Path, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.close()

@@ -52,13 +52,10 @@ subprocess.run(["echo", "this is the end"])
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    forks = ForkLauncher()
-    forks.start()
+def bench(tmp_path: Path, forks: ForkLauncher, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path, forks)
     yield made
     made.close()
-    forks.close()
 
 
 def _run(bench: Bench, text: str, *args: str, **limits: int) -> tuple[End, AttemptFolder]:

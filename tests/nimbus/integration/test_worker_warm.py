@@ -98,15 +98,18 @@ Setting = Callable[..., Stage]
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Setting]:
+def stage(tmp_path: Path, worker_forks: Callable[[], ForkLauncher]) -> Iterator[Setting]:
     made: list[Stage] = []
 
-    def make(before_ready: str = "", before_bound: str = "", in_task: str = "", limit: int = 1) -> Stage:
+    def make(
+        before_ready: str = "", before_bound: str = "", in_task: str = "", limit: int = 1, ends: bool = False
+    ) -> Stage:
+        """`ends`: its fork server ends, by itself or with its worker, so it does not serve other tests."""
         program = tmp_path / "driver.py"
         program.write_text(FAKE.format(before_ready=before_ready, before_bound=before_bound, in_task=in_task))
         memory = [PLENTY]
         warm = WarmLauncher(
-            ForkLauncher(),
+            ForkLauncher() if ends else worker_forks(),
             tmp_path / "w1",
             limit=limit,
             slots=2,
@@ -175,7 +178,7 @@ def test_task_with_other_properties_of_a_context_gets_the_warm_driver(stage: Set
 def test_attempt_with_a_warm_driver_goes_on_when_its_worker_dies_and_is_not_called_lost(
     stage: Setting,
 ) -> None:
-    there = stage(in_task=WAITS_FOR_GATE)
+    there = stage(in_task=WAITS_FOR_GATE, ends=True)
     there.warmed()
     folder = there.launch()
     there.until_it_runs(folder)
@@ -348,7 +351,7 @@ def test_warm_driver_that_never_gets_ready_is_not_tried_again(stage: Setting) ->
 
 
 def test_driver_is_warmed_by_another_fork_server_when_the_first_one_has_died(stage: Setting) -> None:
-    there = stage()
+    there = stage(ends=True)
     there.ran(there.launch("run0.first.1"))
     server = there.warm._forks.pid
     assert server is not None
