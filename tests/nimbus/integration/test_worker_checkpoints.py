@@ -38,7 +38,7 @@ SHELL = 'echo "from ${NIMBUS_LAST_CHECKPOINT:-0}" >> "$1"; echo 7 > "$NIMBUS_CHE
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path)
     worker = made.worker("w1")
     worker.start()
