@@ -1,6 +1,6 @@
 """The protocols (ports) between the scheduler and the outside. Adapters implement them.
 
-Each has one contract suite (tests/nimbus/contract), which runs on the shipped fake and on the real adapter.
+Each has one contract suite (tests/nimbus/contract), which runs on every implementation.
 A subscriber passes a function that only enqueues: the client library calls it on a thread of its own.
 """
 

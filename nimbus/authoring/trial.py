@@ -36,7 +36,7 @@ from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.answers import TemplateError
 from nimbus.templates.helper import TemplateHelper
-from nimbus.worker.testing_session import own_session
+from nimbus.worker.trial_session import own_session
 
 TaskFunction = Callable[..., Any]
 _RELEASE = ReleaseDigest("0" * 64)

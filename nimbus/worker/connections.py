@@ -20,8 +20,6 @@ from nimbus.ports import AttemptBoard, LogArchive, StoreUnavailableError
 if TYPE_CHECKING:
     from blobsync import S3ObjectStore
 
-MEMORY_FILE = "memory-file:"
-"""Prefix of a board or log store in a folder, for tests and for a worker without a cluster."""
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _CLOSE_TIMEOUT = timedelta(seconds=3)
 _USUAL_SESSION_TIMEOUT_S = 10.0
@@ -43,12 +41,11 @@ class UnknownConnectionError(NimbusError):
 class Connections:
     """The places to which a runner reports."""
 
-    board: Mapping[str, Any] | str = field(repr=False)
+    board: Mapping[str, Any] = field(repr=False)
     """`{"kind": "zookeeper", "root": ...}` and the fields of `leader.ZooKeeperConfig`, timeouts in seconds
-    (`session_timeout_s`, ...); `{"kind": "sqlite", "root": ..., "file": ...}`; or `memory-file:<folder>`."""
-    logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
-    """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise;
-    or `memory-file:<folder>`; or None."""
+    (`session_timeout_s`, ...); or `{"kind": "sqlite", "root": ..., "file": ...}`."""
+    logs: Mapping[str, Any] | None = field(default=None, repr=False)
+    """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise; None: logs stay in folders."""
     data: Mapping[str, Any] | None = field(default=None, repr=False)
     """The bucket of task outputs, in the form of `logs`; None: outputs are in a folder."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -58,8 +55,7 @@ class Connections:
     @property
     def session_timeout_s(self) -> float:
         """ZooKeeper ends the session after this time without contact."""
-        where = self.board if isinstance(self.board, Mapping) else {}
-        return float(where.get("session_timeout_s", _USUAL_SESSION_TIMEOUT_S))
+        return float(self.board.get("session_timeout_s", _USUAL_SESSION_TIMEOUT_S))
 
 
 def storage_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -114,15 +110,7 @@ def open_board(connections: Connections) -> OpenBoard:
         StoreUnavailableError: it does not answer; try again.
         UnknownConnectionError: of a kind that this version does not know.
     """
-    where = connections.board
-    if isinstance(where, str):
-        if not where.startswith(MEMORY_FILE):
-            raise UnknownConnectionError("board", where)
-        from nimbus.worker.testing import FileBoard
-
-        fake = FileBoard(Path(where.removeprefix(MEMORY_FILE)))
-        return OpenBoard(fake, fake.close)
-    settings = _with_durations(where)
+    settings = _with_durations(connections.board)
     kind = settings.pop("kind", None)
     match kind:
         case "zookeeper":
@@ -180,18 +168,11 @@ def open_logs(connections: Connections) -> LogArchive | None:
     Raises:
         UnknownConnectionError: of a kind that this version does not know.
     """
-    where = connections.logs
-    if where is None:
+    if connections.logs is None:
         return None
-    if isinstance(where, str):
-        if not where.startswith(MEMORY_FILE):
-            raise UnknownConnectionError("logs", where)
-        from nimbus.worker.testing import FileLogs
-
-        return FileLogs(Path(where.removeprefix(MEMORY_FILE)))
     from nimbus.adapters.s3_logs import S3LogArchive
 
-    return S3LogArchive(_open_s3("logs", where))
+    return S3LogArchive(_open_s3("logs", connections.logs))
 
 
 def open_data(where: Mapping[str, Any] | None) -> S3ObjectStore:

@@ -38,8 +38,8 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.connections import open_data
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, eventually
 
 TARGET = "big"
 

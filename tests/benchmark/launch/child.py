@@ -22,7 +22,7 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.paths import Paths
 from nimbus.domain.ids import AttemptId
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 try:
     from nimbus.worker.fork_launcher import ForkLauncher

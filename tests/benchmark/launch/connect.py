@@ -21,7 +21,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.connect_server import LocalServer
 from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 _CONNECT_A_ROUND = 6
 

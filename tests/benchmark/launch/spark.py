@@ -23,10 +23,10 @@ from nimbus.worker import procfs
 from nimbus.worker.class_archive import FOLDER, archive_key, find_archive
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.warm.launcher import WarmLauncher
 from nimbus.worker.warm.pair import WarmPair
 from nimbus.worker.warm.plan import warm_plan
+from tests.nimbus.worker_bench import Bench, eventually
 
 TASK = """
 import os, sys, time

@@ -1,4 +1,4 @@
-"""One suite for every AttemptBoard: the fake in a folder, the real one on SQLite and on a real ZooKeeper."""
+"""The AttemptBoard, on SQLite and on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.result import LARGEST_BYTES
 from nimbus.worker.pool.board_thread import MOST_TOGETHER
-from nimbus.worker.testing import FileBoard
+from tests.nimbus.bench_board import BenchBoard
 from tests.nimbus.leader_writes import commit
 from tests.nimbus.loading import loaded
 
@@ -84,11 +84,9 @@ class Bench:
     request_stop: Callable[[AttemptId], None]
 
 
-@pytest.fixture(params=["file", "sqlite", "zookeeper"])
+@pytest.fixture(params=["sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "file":
-        yield from file_bench(tmp_path)
-    elif request.param == "sqlite":
+    if request.param == "sqlite":
         yield from sqlite_bench(tmp_path)
     else:
         yield from zookeeper_bench(request)
@@ -97,23 +95,6 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def zookeeper_board(request: pytest.FixtureRequest) -> Iterator[Bench]:
     yield from zookeeper_bench(request)
-
-
-def file_bench(root: Path) -> Iterator[Bench]:
-    board, other = FileBoard(root), FileBoard(root)
-
-    yield Bench(
-        board=board,
-        other=other,
-        add=lambda attempt: board.add_attempt(str(attempt)),
-        remove=lambda attempt: board.remove_attempt(str(attempt)),
-        assign=lambda order: board.assign(WORKER, order),
-        unassign=lambda attempt: board.unassign(WORKER, str(attempt)),
-        create=lambda _: None,
-        request_stop=lambda attempt: board.request_stop(str(attempt)),
-    )
-    board.close()
-    other.close()
 
 
 def sqlite_bench(folder: Path) -> Iterator[Bench]:
@@ -224,10 +205,8 @@ def test_filling_slots_again_after_a_lost_reply_finds_them_ours(bench: Bench) ->
 
 
 def test_a_cluster_is_told_from_another_and_is_the_same_for_all_who_see_it(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest,
 ) -> None:
-    files = FileBoard(tmp_path / "a").cluster()
-    assert files == FileBoard(tmp_path / "a").cluster() != FileBoard(tmp_path / "b").cluster()
     root: str = request.getfixturevalue("zk_root")
     hosts: str = request.getfixturevalue("zookeeper").hosts
     session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
@@ -469,11 +448,12 @@ def test_an_order_of_a_task_with_many_needs_is_small_and_read_as_it_was_given(be
     assert len(orders.encode(order)) < 2000
 
 
-def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path) -> None:
-    board = FileBoard(tmp_path)
+def test_board_of_the_worker_bench_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path) -> None:
+    board = BenchBoard(tmp_path / "board.db")
     board.add_attempt(str(ATTEMPT))
     board.cut_off(down=True)
     for call in (
+        SqliteSession(tmp_path / "board.db").start,
         lambda: board.claim(CLAIM),
         lambda: board.refuse(FENCE, REFUSAL),
         lambda: board.end(END),
@@ -485,6 +465,7 @@ def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path
             call()
     board.cut_off(down=False)
     assert board.claim(CLAIM) == CLAIM
+    board.close()
 
 
 def test_report_is_written_into_the_beat_of_another_and_makes_none(bench: Bench) -> None:

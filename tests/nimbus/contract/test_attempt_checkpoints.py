@@ -18,7 +18,6 @@ from tests.nimbus.contract.test_attempt_board import (
     END,
     FENCE,
     Bench,
-    file_bench,
     sqlite_bench,
     zookeeper_bench,
 )
@@ -28,11 +27,9 @@ OURS = replace(CLAIM, nonce="ours")
 LOST = replace(END, outcome=Outcome.LOST, written_by="leader", output=None)
 
 
-@pytest.fixture(params=["file", "sqlite", "zookeeper"])
+@pytest.fixture(params=["sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "file":
-        yield from file_bench(tmp_path)
-    elif request.param == "sqlite":
+    if request.param == "sqlite":
         yield from sqlite_bench(tmp_path)
     else:
         yield from zookeeper_bench(request)

@@ -18,9 +18,9 @@ from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs
 from nimbus.worker.executor import Executor, Sight
 from nimbus.worker.tags import EXECUTOR_VARIABLE
-from nimbus.worker.testing_bench import eventually
 from nimbus.worker.worker import Worker
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
+from tests.nimbus.worker_bench import eventually
 
 ATTEMPT = "run1.task.1"
 WAITS = """

@@ -1,28 +1,27 @@
-"""One suite for every LogArchive: the shipped fake in a folder, and a real S3 server."""
+"""The LogArchive on a real S3 server, and on the store in memory of other tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
+from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import Kept, LogArchive
-from nimbus.worker.testing import FileLogs
 
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
 
 
-@pytest.fixture(params=["file", "s3"])
-def logs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogArchive]:
-    if request.param == "file":
-        yield FileLogs(tmp_path)
+@pytest.fixture(params=["memory", "s3"])
+def logs(request: pytest.FixtureRequest) -> Iterator[LogArchive]:
+    if request.param == "memory":
+        yield S3LogArchive(MemoryObjectStore())
         return
     store = S3ObjectStore(
         s3_config(request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket"))

@@ -28,7 +28,7 @@ from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.workers import WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import Registrations, SchedulerIdInUseError, WorkerIdInUseError
-from nimbus.worker.testing import RecordingRegistrations
+from tests.nimbus.worker_bench import RecordingRegistrations
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -43,7 +43,17 @@ from tests.nimbus.integration.web_pages import audited, published, sample, web  
 from tests.nimbus.one_application import application
 from tests.nimbus.release_stage import ReleaseStage
 
+if TYPE_CHECKING:
+    from nimbus.localstack.s3 import S3Server
+    from tests.nimbus.worker_bench import Bench
+
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def stored_logs(bench: Bench, s3_server: S3Server, s3_bucket: str) -> None:
+    """Store the logs of the worker bench's attempts, as the workers of users do."""
+    bench.keep_logs_in(s3_server, s3_bucket)
 
 
 @dataclass

@@ -18,10 +18,10 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.application.kubernetes import pod_name
-from nimbus.worker.testing_bench import eventually
 from tests.nimbus.kubernetes.bench import kubernetes
 from tests.nimbus.kubernetes.deploy import KubernetesBench, kubernetes_bench
 from tests.nimbus.kubernetes.kubelet import spark_image
+from tests.nimbus.worker_bench import eventually
 from tests.thorough import thorough
 
 ATTEMPT = "run1.task.1"

@@ -22,8 +22,8 @@ from nimbus.localstack.ports import free_port
 from nimbus.localstack.settings import StackTuning, worker_command, write_settings
 from nimbus.localstack.stack import LocalStack
 from nimbus.localstack.worker import WorkerProcess
-from nimbus.worker.testing_bench import eventually
 from tests.leader.integration.test_tls import Authority
+from tests.nimbus.worker_bench import eventually
 
 REPOSITORY = Path(__file__).parents[3]
 CLUSTER_WIDE = {

@@ -26,8 +26,8 @@ from nimbus.worker.application.manager import DriverReport, DriverState, Submiss
 from nimbus.worker.context import Phase
 from nimbus.worker.executor import Sight
 from nimbus.worker.targets import TargetError
-from nimbus.worker.testing_bench import eventually
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
+from tests.nimbus.worker_bench import eventually
 
 ATTEMPT = "run1.task.1"
 WAITS = """
@@ -188,13 +188,12 @@ def test_attempt_that_is_followed_is_alive_without_asking_zookeeper(cluster: Clu
     waiting(cluster)
     executor = cluster.bench.worker("w3", clusters=cluster.targets).executors[Holder.APPLICATION]
     assert executor.probe(ATTEMPT, cluster.bench.slots().claim) is Sight.ALIVE
-    down = cluster.bench.root / "board" / "down"
-    down.touch()
+    cluster.bench.board.cut_off(down=True)
 
     try:
         assert executor.probe(ATTEMPT, None) is Sight.ALIVE
     finally:
-        down.unlink()
+        cluster.bench.board.cut_off(down=False)
 
 
 def test_attempt_that_waits_in_a_full_cluster_is_followed_by_another_worker(cluster: ClusterBench) -> None:
@@ -351,8 +350,7 @@ def test_queue_timeout_counts_from_the_submission_whoever_follows_it(cluster: Cl
     waiting(cluster, until_it_runs=False)
     eventually(lambda: cluster.bench.slots().submitted, "the worker says that it is submitted")
     cluster.stop_workers()
-    mark = cluster.bench.root / "board" / "attempts" / ATTEMPT / "submitted"
-    os.utime(mark, (time.time() - 1000, time.time() - 1000))
+    cluster.bench.board.let_be_submitted_earlier(ATTEMPT, timedelta(seconds=1000))
 
     cluster.queue_timeout_s = 900.0
     cluster.worker()
@@ -693,12 +691,11 @@ def test_task_ends_when_its_attempt_was_closed_by_somebody_else(cluster: Cluster
 def test_driver_waits_with_its_end_until_a_scheduler_answers(cluster: ClusterBench) -> None:
     cluster.worker()
     waiting(cluster)
-    down = cluster.bench.root / "board" / "down"
-    down.touch()
+    cluster.bench.board.cut_off(down=True)
     open_gate(cluster)
     time.sleep(3.0)  # the task has ended, and its END cannot be stored
 
-    down.unlink()
+    cluster.bench.board.cut_off(down=False)
 
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
     assert runs(cluster) == 1

@@ -17,8 +17,8 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.application.startup import data_token_for, token_for
-from nimbus.worker.testing_bench import RELEASE, Bench, eventually
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
+from tests.nimbus.worker_bench import RELEASE, Bench, eventually
 
 SCRIPTS = {
     "make": """

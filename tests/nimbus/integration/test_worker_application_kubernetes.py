@@ -21,8 +21,8 @@ from nimbus.worker.application.manager import (
     SubmissionRefusedError,
     SubmissionUnknownError,
 )
-from nimbus.worker.testing_bench import eventually
 from tests.nimbus.kubernetes.bench import Place, kubernetes
+from tests.nimbus.worker_bench import eventually
 
 TAG = "nimbus-c-run1.task.1"
 NAME = pod_name(TAG)

@@ -24,9 +24,9 @@ from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.yarn import CONTAINER_VARIABLE, VARIABLES, YarnManager, hadoop_user
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 from tests.nimbus.cluster_bench import door
+from tests.nimbus.worker_bench import Bench, eventually
 from tests.nimbus.yarn.cluster import YarnCluster
 from tests.nimbus.yarn.manager import QUEUE, Application, Size
 from tests.nimbus.yarn.node import Launch

@@ -16,8 +16,8 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.tags import EXECUTOR_VARIABLE
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, eventually
 
 FIRST, SECOND = "run1.task.1", "run1.task.2"
 COUNTS = """

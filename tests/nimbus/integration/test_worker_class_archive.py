@@ -12,9 +12,9 @@ import pytest
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.class_archive import FOLDER
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 from tests.nimbus import spark_start
+from tests.nimbus.worker_bench import Bench, eventually
 from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]

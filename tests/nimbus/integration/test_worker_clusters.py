@@ -15,7 +15,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
 from nimbus.worker.launcher import launch
 from nimbus.worker.procfs import ProcessId, is_alive
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 SLIPS_AWAY = """
 import subprocess, sys, time

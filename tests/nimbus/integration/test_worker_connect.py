@@ -29,8 +29,8 @@ from nimbus.worker.connect_server import ConnectServerError, LocalServer, Remote
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, eventually
 from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]

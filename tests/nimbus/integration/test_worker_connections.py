@@ -23,7 +23,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.connections import Connections, open_logs
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = AttemptId.parse("run1.task.1")
 TEXT = """

@@ -21,7 +21,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.lost_outputs import LostOutputs
 from nimbus.worker.connections import open_logs, storage_environment
-from nimbus.worker.testing_bench import RELEASE, Bench, eventually
+from tests.nimbus.worker_bench import RELEASE, Bench, eventually
 from tests.thorough import sampled
 
 SHORT = timedelta(seconds=10)

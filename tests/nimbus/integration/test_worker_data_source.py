@@ -14,7 +14,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.connect_server import LocalServer
 from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]

@@ -17,8 +17,8 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import short_path
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, eventually
 
 ANSWERS_WITH_ZERO = """
 import signal, sys, threading, time

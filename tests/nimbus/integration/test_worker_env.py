@@ -13,9 +13,9 @@ from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.tags import EXECUTOR_VARIABLE
-from nimbus.worker.testing_bench import Bench
 from tests.nimbus.cluster_bench import cluster_bench
 from tests.nimbus.integration.test_worker_application import order as order_in_cluster
+from tests.nimbus.worker_bench import Bench
 
 SEES = "import os; assert (os.environ['REGION'], 'OTHER' in os.environ) == ('eu', False)"
 SEES_NONE = "import os; assert os.environ['REGION'] == 'of the worker'"

@@ -19,7 +19,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.localstack.ports import free_port
 from nimbus.ports import Kept
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [
     pytest.mark.spark,
@@ -97,6 +97,7 @@ def _run(bench: Bench, attempt: str, *args: str) -> Outcome:
     return bench.await_end(attempt).outcome
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_history_server_reads_the_event_logs_of_ended_and_of_killed_applications(
     bench: Bench, java_home: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 MIB = 1 << 20
 HOLDS_AND_WAITS = """
@@ -100,6 +100,7 @@ def test_attempt_that_fills_the_disk_is_ended(bench: Bench, where: str) -> None:
     assert end.reason.endswith("MiB of disk, and its limit is 10.0 MiB")
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_log_of_a_task_that_says_too_much_keeps_its_beginning_and_its_end(bench: Bench) -> None:
     end, folder = _run(bench, SAYS_MUCH, "1024", log_bytes=MIB)
 

@@ -23,9 +23,8 @@ from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE
-from nimbus.worker.testing import RecordingRegistrations
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 
 pytestmark = pytest.mark.usefixtures("shared_forks")
 
@@ -112,6 +111,7 @@ def _gone(bench: Bench) -> bool:
     return not list(ExecutorFolder.all_in(bench.root / "w1"))
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_pooled_attempt_runs_in_a_child_with_its_context_log_and_output(
     bench: Bench, workers: list[Worker]
 ) -> None:
@@ -386,6 +386,7 @@ def test_order_to_reap_beside_a_living_executor_ends_nothing(
     assert bench.await_end().outcome is Outcome.SUCCEEDED
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_order_whose_release_has_a_module_of_the_zygotes_name_gets_its_own_interpreter(
     bench: Bench, workers: list[Worker]
 ) -> None:
@@ -413,6 +414,7 @@ def test_driver_that_cannot_begin_is_refused(bench: Bench, workers: list[Worker]
     assert "folders cannot be made" in end.reason
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_many_attempts_leave_nothing_behind(bench: Bench, workers: list[Worker]) -> None:
     _started(bench, workers, settings={"slots": 8})
     names = [f"run1.t{number}.1" for number in range(100)]
@@ -442,6 +444,7 @@ def test_pooled_attempt_above_its_limit_of_memory_is_ended_alone(
     assert bench.await_end("run1.other.1").outcome is Outcome.SUCCEEDED
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_pooled_attempt_keeps_of_its_log_what_its_limit_allows(bench: Bench, workers: list[Worker]) -> None:
     _started(bench, workers)
     text = "print('first')\nfor _ in range(2000): print('x' * 99)\nprint('last')\n"
@@ -455,6 +458,7 @@ def test_pooled_attempt_keeps_of_its_log_what_its_limit_allows(bench: Bench, wor
     assert len(bench.logs.read(attempt)) < 21_000
 
 
+@pytest.mark.usefixtures("stored_logs")
 def test_pooled_program_of_the_release_is_run(bench: Bench, workers: list[Worker]) -> None:
     _started(bench, workers)
     order = bench.order(

@@ -24,8 +24,8 @@ from nimbus.worker import dead_runner, procfs
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.task_user import TaskUser, TaskUsers, find_users
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = pytest.mark.usefixtures("shared_forks")
 
@@ -127,6 +127,7 @@ print(json.dumps([os.getresuid(), os.getresgid(), os.getgroups(), os.environ["HO
 """
 
 
+@pytest.mark.usefixtures("stored_logs")
 @BOTH
 def test_driver_has_the_rights_of_its_pipelines_user(
     bench: Bench, worker: Worker, mallory: TaskUser, alice: TaskUser, isolation: Isolation
@@ -147,6 +148,7 @@ def test_driver_has_the_rights_of_its_pipelines_user(
     assert worker.failure is None
 
 
+@pytest.mark.usefixtures("stored_logs")
 @BOTH
 def test_program_of_a_shell_task_runs_as_its_pipelines_user(
     bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation
@@ -188,6 +190,7 @@ except PermissionError:
 """
 
 
+@pytest.mark.usefixtures("stored_logs")
 @BOTH
 def test_copies_of_inputs_are_read_by_their_pipelines_user_alone_and_changed_by_nobody(
     bench: Bench,
@@ -310,6 +313,7 @@ while not Path(sys.argv[2]).exists():
 """
 
 
+@pytest.mark.usefixtures("stored_logs")
 @BOTH
 def test_hostile_task_reaches_nothing_of_worker_or_others(
     bench: Bench, worker: Worker, alice: TaskUser, isolation: Isolation

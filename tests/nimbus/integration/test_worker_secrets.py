@@ -14,8 +14,8 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, eventually
 
 VALUE = "s3cr3t-of-the-warehouse"
 SOON = timedelta(seconds=20)

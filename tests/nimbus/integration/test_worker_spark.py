@@ -13,7 +13,7 @@ import pytest
 from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 

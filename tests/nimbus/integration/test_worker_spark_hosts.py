@@ -17,8 +17,8 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.localstack.ports import free_port
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing_bench import Bench, eventually
 from tests.nimbus.spark_start import QUICK_JVM
+from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [
     pytest.mark.spark,

@@ -19,7 +19,7 @@ from nimbus.worker.driver_plan import driver_document
 from nimbus.worker.launcher import launch
 from nimbus.worker.tags import EXECUTOR_VARIABLE
 from nimbus.worker.task_telemetry import TaskTelemetry
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 TOLD = TaskTelemetry(
     traces=True,

@@ -20,8 +20,8 @@ from nimbus.domain.workers import AssignmentKind
 from nimbus.worker import dead_runner, procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.warm.launcher import WarmLauncher
+from tests.nimbus.worker_bench import Bench, eventually
 
 FAKE = """
 import json, os, sys, time

@@ -18,11 +18,10 @@ from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.task_telemetry import TaskTelemetry
-from nimbus.worker.testing import RecordingRegistrations
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.warm.launcher import WarmLauncher
 from nimbus.worker.warm.pair import WarmPair
 from nimbus.worker.warm.plan import warm_plan
+from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(1800)]

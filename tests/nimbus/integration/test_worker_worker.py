@@ -13,18 +13,19 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.domain.ids import AttemptId, ReleaseDigest
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.slots import Claim
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
-from nimbus.ports import Kept, StoreUnavailableError
+from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import procfs
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing import FileLogs, RecordingRegistrations
-from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.work_dir import WorkDirInUseError
 from nimbus.worker.worker import Worker
+from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 
 ATTEMPT = "run1.task.1"
 SOON = timedelta(seconds=10)
@@ -57,20 +58,6 @@ class FollowingRegistrations(RecordingRegistrations):
             self.refused += 1
             raise
         return super().publish_worker(info)
-
-
-class AwayLogs(FileLogs):
-    """Logs that accept nothing until `away` is cleared."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.away = threading.Event()
-        self.away.set()
-
-    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
-        if self.away.is_set():
-            raise StoreUnavailableError("storage is away")
-        super().append(attempt, offset, data, kept)
 
 
 def _value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -248,17 +235,16 @@ def test_log_that_a_runner_could_not_store_is_stored_by_its_worker(
     folder.create(order)
     launch(folder, bench.startup())
     eventually(lambda: folder.is_delivered, "delivery")
-    (tmp_path / "logs" / ATTEMPT).unlink()
-    folder.log_stored_file.unlink()
     folder.delivered_file.unlink()
-    registry, logs = CollectorRegistry(), AwayLogs(tmp_path / "logs")
+    registry, storage = CollectorRegistry(), MemoryObjectStore()
+    storage.unavailable = True
 
-    _started(bench, workers, metrics=WorkerMetrics(registry), logs=logs)
+    _started(bench, workers, metrics=WorkerMetrics(registry), logs=S3LogArchive(storage))
     eventually(lambda: _value(registry, "nimbus_worker_leftover_logs") == 1, "the log is counted")
-    logs.away.clear()
+    storage.unavailable = False
 
     eventually(lambda: _value(registry, "nimbus_worker_leftover_logs") == 0, "no log is left")
-    eventually(lambda: bench.logs.read(folder.attempt) == b"said\n", "the log is stored")
+    assert S3LogArchive(storage).read(folder.attempt) == b"said\n"
 
 
 def test_order_whose_release_is_not_to_be_had_is_refused_and_can_never_start(
@@ -360,14 +346,14 @@ def test_order_that_is_withdrawn_while_it_is_prepared_is_dropped(
 def test_runner_that_dies_before_its_claim_is_refused_with_its_last_words(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
-    broken = replace(bench.connections, board="nowhere:")
+    broken = replace(bench.connections, board={"kind": "nowhere"})
     _started(bench, workers, connections=broken)
     _ordered(bench, tmp_path)
 
     end = bench.await_end()
 
     assert end.outcome is Outcome.REFUSED
-    assert "nowhere:" in end.reason
+    assert "nowhere" in end.reason
     assert _runs(tmp_path) == 0
 
 

@@ -13,9 +13,9 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.kubernetes import NAME_VARIABLE, KubernetesManager
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.testing_bench import Bench
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, door, looking_often
 from tests.nimbus.kubernetes.bench import Place
+from tests.nimbus.worker_bench import Bench
 
 
 class KubernetesBench(ClusterBench):

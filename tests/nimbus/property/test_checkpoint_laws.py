@@ -10,28 +10,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leader import FencingToken
-from nimbus.adapters.sqlite.calls import begin_term
-from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store.board import TreeAttemptBoard
-from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
-from nimbus.domain import writes as w
 from nimbus.domain.checkpoints import earlier, inherited
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
-from nimbus.ports import AttemptBoard, AttemptWithdrawnError
-from nimbus.worker.testing import FileBoard
-from tests.nimbus.leader_writes import commit
-from tests.nimbus.loading import loaded
+from nimbus.ports import AttemptWithdrawnError
+from tests.nimbus.bench_board import BenchBoard
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = st.one_of(
@@ -44,8 +34,7 @@ STEPS = st.one_of(
 class History:
     """Attempts of one task, on a board and in a model."""
 
-    board: AttemptBoard
-    leader: _Leader
+    board: BenchBoard
     number: int = 0
     values: int = 0
     claimed: set[int] = field(default_factory=set)
@@ -59,7 +48,7 @@ class History:
         attempt = self.number
         if name == "open" and (attempt == 0 or attempt in self.ended):
             self.number += 1
-            self.leader.open(_id(self.number))
+            self.board.add_attempt(str(_id(self.number)))
             self.told[self.number] = self.look(self.number)
         elif name == "claim" and attempt and attempt not in self.claimed | self.ended:
             self.board.claim(Claim(attempt=str(_id(attempt)), claimed_at=NOW, nonce=str(attempt)))
@@ -107,46 +96,21 @@ class History:
             assert told == (before[-1] if before else None) == self.look(number)
 
 
-class _Leader:
-    def __init__(self, board: FileBoard | None, store: TreeLeaderStore | None) -> None:
-        self._board, self._store = board, store
-
-    def open(self, attempt: AttemptId) -> None:
-        if self._board is not None:
-            self._board.add_attempt(str(attempt))
-        elif self._store is not None:
-            commit(self._store, [w.CreateAttempt(attempt)])
-
-
 def _id(number: int) -> AttemptId:
     return AttemptId(RunId("r"), TaskName("t"), number)
 
 
 @contextmanager
-def history(kind: str) -> Iterator[History]:
-    with tempfile.TemporaryDirectory() as folder:
-        if kind == "file":
-            board = FileBoard(Path(folder))
-            with closing(board):
-                yield History(board, _Leader(board, None))
-            return
-        session = SqliteSession(Path(folder, "state.db"))
-        session.start()
-        try:
-            token = begin_term(session, FencingToken(path="/nimbus/epoch", version=0, epoch=1))
-            store = TreeLeaderStore(calls_on(session), "/nimbus", token)
-            loaded(store)
-            yield History(TreeAttemptBoard(calls_on(session), "/nimbus"), _Leader(None, store))
-        finally:
-            session.close(timedelta(seconds=10))
+def history() -> Iterator[History]:
+    with tempfile.TemporaryDirectory() as folder, closing(BenchBoard(Path(folder, "board.db"))) as board:
+        yield History(board)
 
 
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
 @given(steps=st.lists(STEPS, min_size=8, max_size=30))
 def test_next_attempt_begins_with_the_last_accepted_checkpoint_and_no_later_one(
-    kind: str, steps: list[str | tuple[str, int]]
+    steps: list[str | tuple[str, int]],
 ) -> None:
-    with history(kind) as made:
+    with history() as made:
         for step in ["open", "claim", *steps]:
             name, zombie = step if isinstance(step, tuple) else (step, 0)
             made.step(name, zombie)

@@ -30,7 +30,7 @@ from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker import dead_runner, driver_progress
 from nimbus.worker.application import bootstrap
 from nimbus.worker.identity import host_id
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.worker_bench import Bench, eventually
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = AttemptId(RunId("run1"), TaskName("task"), 1)

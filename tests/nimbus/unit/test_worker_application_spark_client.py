@@ -16,7 +16,7 @@ import pytest
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import Submission
 from nimbus.worker.application.spark_client import SparkClient
-from nimbus.worker.testing_bench import eventually
+from tests.nimbus.worker_bench import eventually
 
 SUBMISSION = Submission(
     name="nimbus-c-r.t.1",

@@ -20,7 +20,7 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
 from nimbus.worker.application.startup import packed
 from nimbus.worker.application.yarn import VARIABLES, YarnManager, tag_of
-from nimbus.worker.testing_bench import eventually
+from tests.nimbus.worker_bench import eventually
 from tests.nimbus.yarn.manager import QUEUE, Application, RefusedError, ResourceManager, Size
 from tests.nimbus.yarn.node import Launch, Node
 from tests.nimbus.yarn.rest import Rest

@@ -15,7 +15,7 @@ from nimbus.worker.class_archive import archive_key, archive_name, find_archive
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.environment import spark_settings
 from nimbus.worker.loop import Loop
-from nimbus.worker.testing_bench import eventually
+from tests.nimbus.worker_bench import eventually
 
 JAVA = "#!/bin/sh\necho 'openjdk version \"17.0.15\"' >&2\n"
 MAKES = "import sys, pathlib\npathlib.Path(sys.argv[1], sys.argv[2] + '-3.jsa').write_text('abc')\n"

@@ -8,7 +8,7 @@ import pytest
 
 from nimbus.worker.application import bootstrap
 from nimbus.worker.data.mark import MARK, is_marked, why_not_ours
-from nimbus.worker.testing import RecordingRegistrations
+from tests.nimbus.worker_bench import RecordingRegistrations
 
 
 def test_first_worker_marks_the_folder_and_the_others_find_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from nimbus.worker import event_log
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import event_log_settings
 from nimbus.worker.event_log import store_event_log
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 ON = {"spark.eventLog.enabled": "true"}
 

@@ -12,7 +12,7 @@ from nimbus.domain.pipeline import Limits
 from nimbus.worker.limit_thread import LimitThread
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch
-from nimbus.worker.testing_bench import eventually
+from tests.nimbus.worker_bench import eventually
 
 
 class _Watch(LimitWatch):

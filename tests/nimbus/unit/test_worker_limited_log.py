@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.driver_plan import write_plan
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import store_rest, store_some
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 LIMIT = 64 << 10
 HALF = LIMIT // 2
@@ -23,11 +24,11 @@ ATTEMPT = AttemptId.parse("r.t.1")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> AttemptFolder:
-    bench = Bench(tmp_path)
-    folder = bench.folder(str(ATTEMPT))
-    order = bench.order("task.py", attempt=str(ATTEMPT), limits=Limits(log_bytes=LIMIT))
-    folder.create(order)
-    write_plan(folder, bench.startup().plan, order)
+    with closing(Bench(tmp_path)) as bench:
+        folder = bench.folder(str(ATTEMPT))
+        order = bench.order("task.py", attempt=str(ATTEMPT), limits=Limits(log_bytes=LIMIT))
+        folder.create(order)
+        write_plan(folder, bench.startup().plan, order)
     return folder
 
 

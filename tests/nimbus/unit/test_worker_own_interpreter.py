@@ -13,7 +13,7 @@ from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.worker.driver import read_plan
 from nimbus.worker.driver_plan import write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 
 @pytest.fixture

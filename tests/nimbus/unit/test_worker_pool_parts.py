@@ -23,8 +23,8 @@ from nimbus.worker.pool.board_thread import BoardThread
 from nimbus.worker.pool.exits import Exits, exit_of, read_exits
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer
-from nimbus.worker.testing import FileBoard
-from nimbus.worker.testing_bench import Bench, eventually
+from tests.nimbus.bench_board import BenchBoard
+from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = "run1.task.1"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -32,11 +32,11 @@ CLAIM = Claim(attempt=ATTEMPT, claimed_at=NOW, nonce="n")
 END = End(attempt=ATTEMPT, outcome=Outcome.SUCCEEDED, written_by="executor", ended_at=NOW, nonce="n")
 
 
-class Board(FileBoard):
+class Board(BenchBoard):
     """A board that answers when the test allows it."""
 
-    def __init__(self, root: Path, lost_replies: int = 0) -> None:
-        super().__init__(root)
+    def __init__(self, file: Path, lost_replies: int = 0) -> None:
+        super().__init__(file)
         self.lost_replies, self.done = lost_replies, list[str]()
 
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
@@ -51,8 +51,10 @@ class Board(FileBoard):
 @pytest.fixture
 def line_to(tmp_path: Path) -> Iterator[Callable[..., BoardThread]]:
     lines: list[BoardThread] = []
+    boards: list[Board] = []
 
     def start(board: Board, opened: Callable[[], OpenBoard] | None = None) -> BoardThread:
+        boards.append(board)
         opened = opened or (lambda: OpenBoard(board, board.close))
         lines.append(BoardThread(opened, Exits(tmp_path / "exits"), lambda action: action()))
         lines[-1].start()
@@ -61,6 +63,8 @@ def line_to(tmp_path: Path) -> Iterator[Callable[..., BoardThread]]:
     yield start
     for line in lines:
         line.close()
+    for board in boards:
+        board.close()
 
 
 @pytest.fixture

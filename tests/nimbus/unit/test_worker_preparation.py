@@ -18,7 +18,7 @@ from nimbus.worker.connect_session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
 from nimbus.worker.preparation import CannotRunHereError, prepare, prepare_if_here
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 
 class CollectedAtOnce:

@@ -11,7 +11,7 @@ from nimbus.domain.workers import WorkerInfo
 from nimbus.java import JavaMissingError
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import WorkerSettings
-from nimbus.worker.testing import RecordingRegistrations
+from tests.nimbus.worker_bench import RecordingRegistrations
 
 
 def test_only_a_worker_that_is_alone_does_not_look_for_java_at_its_start(tmp_path: Path) -> None:

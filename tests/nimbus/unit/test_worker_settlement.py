@@ -21,15 +21,15 @@ from nimbus.worker import dead_runner, procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.testing import FileBoard
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.bench_board import BenchBoard
+from tests.nimbus.worker_bench import Bench
 
 ATTEMPT = "run1.task.1"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORKER = WorkerId("w1")
 
 
-class WatchedBoard(FileBoard):
+class WatchedBoard(BenchBoard):
     """A board with a leader that reads after each write, and closes fenced attempts without END."""
 
     def claim(self, claim: Claim) -> Claim:
@@ -50,7 +50,8 @@ class WatchedBoard(FileBoard):
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    made.board = WatchedBoard(tmp_path / "board")
+    made.board.close()
+    made.board = WatchedBoard(tmp_path / "board.db")
     yield made
     made.close()
 

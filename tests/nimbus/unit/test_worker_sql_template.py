@@ -14,7 +14,7 @@ from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.worker.driver_plan import context_document
 from nimbus.worker.program import MOST_INPUTS, variables
 from nimbus.worker.sql_task import SqlTaskError, render_sql
-from nimbus.worker.testing_bench import Bench
+from tests.nimbus.worker_bench import Bench
 
 DAY, BEFORE = (datetime.fromisoformat(text) for text in ("2026-03-29T06:00+02:00", "2026-03-28T06:00+01:00"))
 TASK = TaskContext(

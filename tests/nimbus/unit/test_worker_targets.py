@@ -25,9 +25,8 @@ from nimbus.worker.preparation import CannotRunHereError, PipelineUnfitError, pr
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
-from nimbus.worker.testing import RecordingRegistrations
-from nimbus.worker.testing_bench import Bench
 from nimbus.worker.warm.plan import warm_plan
+from tests.nimbus.worker_bench import Bench, RecordingRegistrations
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 BIG = SparkTarget(

@@ -1,6 +1,7 @@
-"""A test bench for runners and workers without ZooKeeper and S3: folders, orders, and waiting.
+"""A test bench for runners and workers: folders, orders, and waiting.
 
-Everything is below one folder; the board and the logs are the fakes of `testing`.
+Everything is below one folder, also the board, which is on SQLite. Logs of runners stay in their folders
+until `keep_logs_in`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import Isolation, TaskKind, TaskSpec
+from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import End, Slots
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.localstack.s3 import S3Server
+from nimbus.ports import LogArchive
 from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.connections import MEMORY_FILE, Connections, open_data
+from nimbus.worker.connections import Connections, open_data, open_logs
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.mark import MARK
 from nimbus.worker.environment import driver_environment
@@ -31,8 +37,8 @@ from nimbus.worker.identity import host_id
 from nimbus.worker.launcher import Launcher, launch
 from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
 from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
-from nimbus.worker.testing import FileBoard, FileLogs, RecordingRegistrations
 from nimbus.worker.worker import Worker
+from tests.nimbus.bench_board import ROOT, BenchBoard
 
 T = TypeVar("T")
 
@@ -53,6 +59,35 @@ def eventually(question: Callable[[], T], what: str, deadline_s: float = 30.0) -
     return answer
 
 
+class RecordingRegistrations:
+    """See `nimbus.ports.Registrations`: remembers what was published."""
+
+    def __init__(self) -> None:
+        self.workers: list[WorkerInfo] = []
+        self.schedulers: list[SchedulerInfo] = []
+        self._mark = ""
+
+    def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
+        """See `nimbus.ports.Registrations`."""
+        self.schedulers.append(info)
+        return None
+
+    def publish_worker(self, info: WorkerInfo) -> datetime | None:
+        """See `nimbus.ports.Registrations`."""
+        self.workers.append(info)
+        return None
+
+    def data_mark(self, mark: str) -> str:
+        """See `nimbus.ports.Registrations`."""
+        self._mark = self._mark or mark
+        return self._mark
+
+    def withdraw(self) -> None:
+        """See `nimbus.ports.Registrations`."""
+        self.workers.clear()
+        self.schedulers.clear()
+
+
 class Bench:
     """One machine with a release folder, a data folder, a board, and any number of workers."""
 
@@ -61,8 +96,9 @@ class Bench:
         self.launch = launcher
         self.release = root / "release"
         self.data = root / "data"
-        self.board = FileBoard(root / "board")
-        self.logs = FileLogs(root / "logs")
+        self.board = BenchBoard(root / "board.db")
+        self._cluster = self.board.cluster()
+        self.logs: LogArchive = S3LogArchive(MemoryObjectStore())
         self.attempts: list[str] = []
         self.trouble: Exception | None = None
         self.asked = 0
@@ -72,9 +108,7 @@ class Bench:
         self.release.mkdir(parents=True)
         self.data.mkdir()
         (self.data / MARK).write_text("bench")
-        self.connections = Connections(
-            board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
-        )
+        self.connections = Connections(board={"kind": "sqlite", "root": ROOT, "file": str(root / "board.db")})
 
     def keep_outputs_in(self, uri: str, **server: str) -> None:
         """Store outputs in a bucket from now on.
@@ -86,6 +120,20 @@ class Bench:
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         where = {"kind": "s3", "bucket": bucket, "prefix": prefix, **server}
         self.data_uri, self.connections = uri, replace(self.connections, data=where)
+
+    def keep_logs_in(self, server: S3Server, bucket: str) -> None:
+        """Store logs in a bucket from now on."""
+        where = {
+            "kind": "s3",
+            "endpoint_url": server.endpoint_url,
+            "bucket": bucket,
+            "access_key_id": server.access_key,
+            "secret_access_key": server.secret_key,
+        }
+        self.connections = replace(self.connections, logs=where)
+        opened = open_logs(self.connections)
+        assert opened is not None
+        self.logs = opened
 
     @contextmanager
     def pinned(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Iterator[Path]:
@@ -143,7 +191,7 @@ class Bench:
         )
         return RunnerStartup(
             plan=RunnerPlan(
-                cluster=self.board.cluster(),
+                cluster=self._cluster,
                 worker=WorkerId(worker),
                 host=host_id(),
                 data_dir=self.data if self.data_uri is None else self.root / worker / "inputs",
@@ -183,7 +231,7 @@ class Bench:
 
     def place(self, host: str) -> BucketPlace:
         """The bucket of outputs with a host's own folder of copies, after `keep_outputs_in`."""
-        assert self.data_uri is not None  # noqa: S101 - said above
+        assert self.data_uri is not None
         open_store = partial(open_data, self.connections.data)
         return BucketPlace(self.data_uri, self.root / host / "inputs", open_store)
 
@@ -198,7 +246,7 @@ class Bench:
     def await_end(self, attempt: str = "run1.task.1", deadline_s: float = 60.0) -> End:
         """Wait until END is filled."""
         end = eventually(lambda: self.slots(attempt).end, f"END of {attempt}", deadline_s)
-        assert end is not None  # noqa: S101 - what eventually() returns is true
+        assert end is not None
         return end
 
     def processes(self, attempt: str = "run1.task.1") -> list[procfs.ProcessId]:
@@ -216,10 +264,10 @@ class Bench:
         return found[0] if found else None
 
     def _tag(self, attempt: str) -> str:
-        return attempt_tag(self.board.cluster(), attempt)
+        return attempt_tag(self._cluster, attempt)
 
     def close(self) -> None:
-        """End everything, and the board's thread."""
+        """End everything, and the board's session."""
         for attempt in self.attempts:
             procfs.kill_all(lambda attempt=attempt: self.processes(attempt), deadline_s=10.0)  # type: ignore[misc]
         self.board.close()
