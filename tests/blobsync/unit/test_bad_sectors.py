@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,6 @@ from tests.blobsync.sync_samples import NEVER, SOON, Rig
 Eventually = Callable[..., None]
 LARGE = bytes(range(256)) * (20 << 10)
 CHUNKED = b"".join(bytes([number]) * (1 << 20) for number in range(33))
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalStore]:
-    with LocalStore(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 def quarantined(local: LocalStore) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,13 +27,6 @@ from tests.blobsync.sync_samples import SOON, Rig
 
 Eventually = Callable[..., None]
 OFTEN = timedelta(milliseconds=200)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 def document(root: Path, ref: ReleaseRef, suffix: str) -> Path:

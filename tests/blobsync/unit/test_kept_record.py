@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,13 +19,6 @@ from tests.blobsync.sync_samples import SOON, Rig
 Eventually = Callable[..., None]
 OFTEN = timedelta(milliseconds=200)
 LARGE = b"large" * (1 << 20)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 @pytest.fixture

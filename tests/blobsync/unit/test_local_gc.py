@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,12 +34,6 @@ class Wall:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalStore]:
-    with LocalStore(tmp_path / "store") as opened:
-        yield opened
 
 
 def kept(local: LocalStore, *names: str, name: str = "p") -> Sample:

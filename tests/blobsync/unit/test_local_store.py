@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,12 +46,6 @@ from tests.blobsync.local_store_samples import (
 
 LARGE = bytes(range(256)) * (20 << 10)  # 5 MiB: a separate object, without chunks
 CHUNKED = b"".join(bytes([number]) * (1 << 20) for number in range(33))  # three chunks, the last of 1 MiB
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalStore]:
-    with LocalStore(tmp_path / "store") as opened:
-        yield opened
 
 
 def mixed() -> Sample:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,6 @@ FILES = {
     "data/tool": LARGE,
 }
 EXECUTABLE = {"run.sh", "data/tool"}
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalStore]:
-    with LocalStore(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

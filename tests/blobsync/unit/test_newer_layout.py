@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,13 +32,6 @@ def of_a_newer_version(release: Sample) -> bytes:
     """The layout of the release in the form of a newer version."""
     document = json.loads(release.layout.encode())
     return json.dumps({**document, "schema": 2, "more": "data/v1/"}).encode()
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +14,6 @@ from tests.blobsync.sync_samples import Rig
 
 Eventually = Callable[..., None]
 OFTEN = timedelta(milliseconds=200)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 def test_rounds_and_what_they_found_are_counted(rig: Rig, eventually: Eventually) -> None:

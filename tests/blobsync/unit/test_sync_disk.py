@@ -6,9 +6,8 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +18,6 @@ from tests.blobsync.sync_samples import QUICK, SOON, Rig, lacks, state_of
 
 Eventually = Callable[..., None]
 SHORT = timedelta(milliseconds=100)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 class Trouble:

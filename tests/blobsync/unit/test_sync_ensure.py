@@ -42,13 +42,6 @@ SHORT = timedelta(milliseconds=300)
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
-
-
-@pytest.fixture
 def others() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as made:
         yield made

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,13 +49,6 @@ class Copies:
         finally:
             with self._lock:
                 self.at_once[key] -= 1
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
 
 
 def large(rig: Rig, name: str = "p", **files: bytes) -> ReleaseRef:

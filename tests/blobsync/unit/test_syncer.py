@@ -35,13 +35,6 @@ from tests.thorough import sampled
 Eventually = Callable[..., None]
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.stop()
-
-
 def test_wanted_releases_become_ready_and_this_is_told(rig: Rig, eventually: Eventually) -> None:
     p, q = rig.publish("p", a="1", b="22"), rig.publish("q", c="333")
     syncer = rig.syncer(p, q)
