@@ -42,7 +42,7 @@ slow-files: ## Record the slowest files of the last `make test`, so that the nex
 # These tests hardly wait, and each process spends 7 s on reading all of them.
 check simulate: JOBS := 3
 check: lint ## Static checks, unit tests, a sample of the property tests (of PACKAGE)
-	$(PYTEST) $(SIDE_BY_SIDE) tests/$(or $(PACKAGE),*)/unit tests/$(or $(PACKAGE),*)/property
+	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-0.2} $(PYTEST) $(SIDE_BY_SIDE) tests/$(or $(PACKAGE),*)/unit tests/$(or $(PACKAGE),*)/property
 
 lint: setup ## Static checks: ruff, format, mypy, layers
 	$(PY) -m ruff check .

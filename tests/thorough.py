@@ -1,22 +1,26 @@
-"""Sizes of tests: a sample in `make check` and `make test`, everything in `make simulate`."""
+"""Sizes of tests: a part of a sample in `make check`, all of it in `make test`, more in `make simulate`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from tests.report import number_from
-
 thorough = pytest.mark.thorough
 
-TIMES = number_from("NIMBUS_LAW_TIMES", 1)
+TIMES = float(os.environ.get("NIMBUS_LAW_TIMES", "1"))
 
 
 def examples(sample: int) -> int:
     """Number of random examples of a law: `sample`, times NIMBUS_LAW_TIMES."""
-    return sample * TIMES
+    return max(1, round(sample * TIMES))
+
+
+def at_most(number: int) -> int:
+    """Number of fixed seeds or faults: `number`, and a part of it if NIMBUS_LAW_TIMES is below 1."""
+    return min(number, examples(number))
 
 
 def sampled(values: Iterable[Any], sample: int) -> list[Any]:

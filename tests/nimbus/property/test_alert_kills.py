@@ -26,6 +26,7 @@ from nimbus.engine.state import State
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
+from tests.thorough import at_most
 
 TELLING = replace(
     SPEC, notify=(NotifyRule(on=tuple(AlertEvent), to="one"), NotifyRule(on=(AlertEvent.FAILED,), to="two"))
@@ -150,7 +151,7 @@ def test_each_alert_arrives_when_the_leader_is_killed_at_each_step_of_its_life()
     assert killed["after a delivery"] == killed["before a delivery"] == len(EXPECTED)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(at_most(40)))
 def test_each_alert_arrives_when_leaders_are_killed_again_and_again(seed: int) -> None:
     rng = Random(seed)
     at, points = 0, []

@@ -35,6 +35,7 @@ from nimbus.telemetry.exports import ExportMetrics
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
+from tests.thorough import at_most
 
 CLUSTER = ClusterId("1-2")
 TASK = TaskName("a")
@@ -260,7 +261,7 @@ def test_all_is_told_when_the_leader_is_killed_at_each_step_of_its_life() -> Non
     assert len(killed) == 7
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(at_most(10)))
 def test_all_is_told_when_leaders_are_killed_again_and_again(seed: int) -> None:
     rng = Random(seed)
     at, points = 0, []
