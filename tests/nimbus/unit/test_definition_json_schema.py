@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/pipeline.yaml
 TASK = {"type": "python", "script": "work.py"}
 
 
+@cache
 def validator() -> Draft202012Validator:
     return Draft202012Validator(definition_schema())
 
