@@ -6,6 +6,7 @@ test reads what the next leader would read.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -202,7 +203,9 @@ class DictCluster:
 
     def set(self, name: str, key: Any, record: Any) -> None:
         """Add or replace a record of a part of the world; None: remove it."""
-        self.change(**{name: {**getattr(self.world, name), key: record}})
+        before = getattr(self.world, name).get(key)
+        if before != record:
+            self._execute(self._of(name, key, before, record))
 
     def put(
         self,
@@ -371,6 +374,8 @@ def _nodes(attempt: AttemptId, slots: Slots | None) -> Mapping[str, bytes]:
         found[PATHS.end(attempt)] = records.END.encode(slots.end)
     if slots.beating or slots.progress:
         found[f"{parent}/{BEAT}"] = board._beat(slots.progress)
+    if slots.checkpoint is not None:
+        found[PATHS.checkpoint(attempt)] = json.dumps({"checkpoint": slots.checkpoint}).encode()
     if slots.stop_requested:
         found[f"{parent}/{STOP}"] = b""
     if slots.submitted is not None:

@@ -233,7 +233,7 @@ class DictSession:
     def reach(self) -> None:
         """Called before each transaction. Raises StoreUnavailableError: it does not arrive."""
         if not self.store.available:
-            raise StoreUnavailableError("the store was switched off by a test")
+            raise StoreUnavailableError("ZooKeeper does not answer: a test switched it off")
 
     def watch(self, _tree: DictTree, kind: Watch, path: str, changed: Enqueue) -> None:
         self.store.watches.setdefault((kind, path), {})[self, changed] = None

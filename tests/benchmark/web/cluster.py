@@ -62,9 +62,7 @@ def _small_runs(world: World, counts: Counts) -> Iterable[Run]:
 
 def large_run(world: World, size: int) -> Run:
     """The run with `size` tasks."""
-    run = world.cluster.run(RunId(f"tasks-{size}"))
-    assert run is not None
-    return run
+    return world.cluster.world.runs[RunId(f"tasks-{size}")]
 
 
 def fill(session: ZooKeeperSession, world: World, counts: Counts) -> LeaderStore:
@@ -77,7 +75,7 @@ def fill(session: ZooKeeperSession, world: World, counts: Counts) -> LeaderStore
     store = TreeLeaderStore(calls_on(session), ROOT, FencingToken(path=f"{ROOT}/epoch", version=0, epoch=1))
     for _ in store.load():  # creates the parents of the records
         pass
-    writes: list[Write] = [CreatePipeline(record) for record in world.cluster.pipelines()]
+    writes: list[Write] = [CreatePipeline(record) for record in world.cluster.world.pipelines.values()]
     writes += [CreateRun(run) for run in _small_runs(world, counts)]
     for start in range(0, len(writes), 50):
         commit(store, writes[start : start + 50])

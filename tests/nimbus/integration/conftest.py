@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.gate import Gate
-from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.store.cluster import TreeCommandQueue
 from nimbus.api import submitting
 from nimbus.api.server import ApiServer
 from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
@@ -28,17 +28,19 @@ from nimbus.domain.commands import Command, CommandOutcome, CreateBackfill, Queu
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.orders import order_for
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.ports import AlertNotSentError, CommandQueue
 from nimbus.worker import worker
 from nimbus.worker.fork_launcher import ForkLauncher
 from tests.nimbus.definitions import OnDisk, active
+from tests.nimbus.dict_cluster import ROOT, DictCluster
 from tests.nimbus.integration.web_pages import audited, published, sample, web  # noqa: F401 - fixtures
 from tests.nimbus.one_application import application
 from tests.nimbus.release_stage import ReleaseStage
@@ -126,6 +128,19 @@ class HookProvider(dict[str, str]):
         return self[name]
 
 
+class _AnsweredQueue(TreeCommandQueue):
+    """The leader of a world decides each command when it is submitted."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster.calls(), ROOT)
+        self.world = world
+
+    def submit(self, command: Command, **more: Any) -> CommandId:
+        made = super().submit(command, **more)
+        self.world.answer(made)
+        return made
+
+
 class World:
     """Pipeline `sums` (extract, then load), schedulers s1 (leads) and s2 (one file is missing), worker w1."""
 
@@ -138,7 +153,8 @@ class World:
         self.settings: list[Shown] = []
         self.gate = Gate()
         self.gate.know_store({}, b"k" * 32)
-        self.cluster = MemoryCluster(decide=self._decide)
+        self.cluster = DictCluster()
+        self.reader, self.queue = self.cluster.reader(), _AnsweredQueue(self)
         self.history, self.logs = S3History(self.releases.bucket), S3LogArchive(self.releases.bucket)
         self.clock = HeldClock()
         self.registry = CollectorRegistry()
@@ -188,9 +204,9 @@ class World:
 
     def services(self) -> ApiServices:
         return ApiServices(
-            reader=self.cluster,
+            reader=self.reader,
             definitions=OnDisk(),
-            commands=self.cluster,
+            commands=self.queue,
             history=self.history,
             logs=self.logs,
             health=self.health,
@@ -209,12 +225,12 @@ class World:
         if target == "dead":
             raise AlertNotSentError("nobody listens")
 
-    def _decide(self, queued: QueuedCommand) -> CommandOutcome | None:
+    def decide_one(self, queued: QueuedCommand) -> CommandOutcome | None:
         if not self.deciding:
             return None
         code, message = self.refuse or ("ok", "done")
         command = queued.command
-        if isinstance(command, StartRun) and code == "ok" and self.cluster.run(command.run_id) is None:
+        if isinstance(command, StartRun) and code == "ok" and command.run_id not in self.cluster.world.runs:
             given = {"parameters": dict(command.parameters), "data_interval": command.data_interval}
             self.cluster.put(self.new_run(command.run_id, timezone="UTC", **given))
         if isinstance(command, CreateBackfill) and code == "ok":
@@ -245,10 +261,15 @@ class World:
     def decide(self) -> None:
         """Let the leader decide: waiting commands now, and later ones at once."""
         self.deciding = True
-        for queued in self.cluster.commands():
-            outcome = self._decide(queued)
-            assert outcome is not None
-            self.cluster.answer(outcome)
+        for command in self.cluster.world.commands:
+            self.answer(command)
+
+    def answer(self, command: CommandId) -> None:
+        """Let the leader decide a command, if it does."""
+        with self.cluster.store.lock:  # another thread may decide it, too
+            queued = self.cluster.world.commands.get(command)
+            if queued is not None and (outcome := self.decide_one(queued)) is not None:
+                self.cluster.answer(replace(outcome, key=queued.key))
 
     def new_run(self, run_id: str, **changes: object) -> Run:
         """A run of `sums` without started tasks."""
@@ -274,8 +295,15 @@ class World:
         run = lifecycle.open_attempt(run, name, worker=self.worker.id, epoch=7, now=at)
         attempt = AttemptId(run.id, name, run.tasks[name].tried)
         claim = Claim(attempt=str(attempt), worker=self.worker.id, host=HostId("h1"), pid=99, claimed_at=at)
-        self.cluster.put_slots(attempt, Slots(claim=claim, beating=True, progress={"stages": "3/7"}))
+        self.cluster.set_slots(attempt, Slots(claim=claim, beating=True, progress={"stages": "3/7"}))
+        return self.put_live(run)
+
+    def put_live(self, run: Run) -> Run:
+        """Add or replace a run, and the orders for its open attempts."""
         self.cluster.put(run)
+        for attempt in run.open_attempts():
+            order = order_for(run, attempt, epoch=7, kind=AssignmentKind.RUN)
+            self.cluster.set("orders", (self.worker.id, attempt), order)
         return run
 
     def ended(
@@ -303,7 +331,8 @@ class World:
             reason=reason,
             result=result,
         )
-        self.cluster.put_slots(attempt, Slots(end=end))
+        self.cluster.set_slots(attempt, Slots(end=end))
+        self.cluster.set("orders", (self.worker.id, attempt), None)
         run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
         self.cluster.put(run)
         return run

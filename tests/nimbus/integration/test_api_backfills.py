@@ -62,7 +62,7 @@ def submitted(world: Any, nimbus: Invoke, *words: str) -> Any:
     """The command that a command line submits while there is no leader."""
     world.deciding, world.health.leading = False, None
     assert nimbus(*words).exit_code == 6
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     return queued.command
 
 
@@ -110,14 +110,14 @@ def test_dry_run_says_which_dates_would_get_a_run_and_creates_nothing(world: Any
         finished_at=T0,
         data_interval=DataInterval(start=end - DAY, end=end),
     )
-    world.cluster.put_intervals(world.spec.name, IntervalIndex(begins=end - DAY).with_run(done))
+    world.cluster.set("intervals", world.spec.name, IntervalIndex(begins=end - DAY).with_run(done))
 
     found = nimbus("backfill", "create", "sums", *RANGE, "--dry-run", "-o", "json")
     answer = json.loads(found.stdout)
 
     assert [row["state"] for row in answer["dates"]] == ["unknown", "succeeded", "missing"]
     assert (answer["total"], answer["runs"]) == (3, 2)
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_the_condition_of_a_write_travels_in_its_command(
 
     answer = api.request(method, path, json=body, headers={"If-Match": f'"0-1", {tag},3, W/"2"'})
 
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     assert answer.status_code == 202
     assert queued.if_match == ("0", prepared(world)[found], "3")
 
@@ -167,7 +167,7 @@ def test_conditions_that_can_be_judged_at_once(
     answer = api.post(path, params={"wait": 1}, headers={"If-Match": tag})
 
     assert (answer.status_code, answer.json().get("code")) == expected
-    assert len(world.cluster.outcomes()) == (expected[0] == 200)
+    assert len(world.queue.outcomes()) == (expected[0] == 200)
 
 
 def test_a_key_with_another_condition_is_another_request(api: httpx.Client) -> None:

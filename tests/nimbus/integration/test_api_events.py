@@ -81,7 +81,7 @@ def test_many_changes_of_one_topic_are_told_together(world: Any, api_url: str) -
     with streaming(api_url, "runs", "commands") as stream:
         for number in range(200):
             world.cluster.put(world.new_run(f"r{number}"))
-        world.cluster.submit(Abdicate(reason="x"), submitted_by="me")
+        world.queue.submit(Abdicate(reason="x"), submitted_by="me")
         events = 1
         while stream.next()[1]["topic"] != "commands":
             events += 1
@@ -148,14 +148,14 @@ def test_head_of_a_stream_ends(api_url: str) -> None:
 
 
 def test_streams_are_refused_while_zookeeper_is_away_and_go_on_after_it(world: Any, api_url: str) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
     assert httpx.get(f"{api_url}/api/v1/events?topic=runs", timeout=120).status_code == 503
-    world.cluster.set_down(False)
+    world.cluster.available = True
 
     with streaming(api_url, "runs") as stream:
-        world.cluster.set_down(True)
+        world.cluster.available = False
         world.cluster.put(world.new_run("r1"))
-        world.cluster.set_down(False)
+        world.cluster.available = True
         assert stream.next()[1]["topic"] == "runs"
 
 

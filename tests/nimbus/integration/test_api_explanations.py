@@ -56,7 +56,7 @@ def test_explanation_of_what_is_not_there_exits_as_not_found(world: Any, nimbus:
 
 
 def test_explanation_says_that_zookeeper_is_away(world: Any, api: httpx.Client) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
 
     answers = [api.get("/runs/r1/explanation"), api.get("/pipelines/sums/explanation")]
 

@@ -86,7 +86,7 @@ def test_no_route_takes_a_hostile_name(world: Any, web: httpx.Client, logged: io
     assert {key for key, answer in answers.items() if "set-cookie" in answer.headers} == set()
     assert {key for key, answer in answers.items() if "<script>alert" in _markup_of(answer)} == set()
     assert "root:" not in "".join(answer.text for answer in answers.values())
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
     _is_not_torn(logged)
     assert web.get("/healthz").status_code == 200
 
@@ -162,7 +162,7 @@ def test_no_route_takes_a_hostile_body(world: Any, web: httpx.Client, body: byte
     assert {
         key: answer.status_code for key, answer in answers.items() if not 400 <= answer.status_code < 500
     } == {}
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
     assert web.get("/healthz").status_code == 200
 
 

@@ -21,7 +21,7 @@ def test_a_start_that_is_sent_again_starts_one_run(world: Any, api: httpx.Client
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.json()["run_id"] for answer in answers}) == 1
     assert len({answer.json()["command_id"] for answer in answers}) == 1
-    assert len(world.cluster.run_list()) == 1
+    assert len(world.reader.run_list()) == 1
 
 
 def test_a_command_that_still_waits_is_answered_as_before(world: Any, api: httpx.Client) -> None:
@@ -31,7 +31,7 @@ def test_a_command_that_still_waits_is_answered_as_before(world: Any, api: httpx
 
     assert (first.status_code, again.status_code) == (202, 202)
     assert first.json() == again.json()
-    assert len(world.cluster.commands()) == 1
+    assert len(world.reader.commands()) == 1
 
 
 def test_a_decided_command_is_answered_with_its_outcome(world: Any, api: httpx.Client) -> None:
@@ -64,21 +64,21 @@ def test_a_key_of_another_request_is_refused(
     refused = api.post(path, json=body, headers=KEY)
 
     assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
-    assert len(world.cluster.run_list()) == 1
+    assert len(world.reader.run_list()) == 1
 
 
 def test_keys_of_two_callers_are_two_keys(world: Any, api: httpx.Client) -> None:
     for name in ("ann", "bob"):
         api.post("/runs", json=START, headers={**KEY, "X-Nimbus-User": name}).raise_for_status()
 
-    assert len(world.cluster.run_list()) == 2
+    assert len(world.reader.run_list()) == 2
 
 
 def test_a_key_whose_command_was_lost_is_refused(world: Any) -> None:
     world.deciding = False
     key = CommandKey(hash="0" * 32, request="r")
-    world.cluster.submit(Abdicate(reason="x"), submitted_by="me", key=key)
-    world.cluster._waiting.clear()
+    command = world.queue.submit(Abdicate(reason="x"), submitted_by="me", key=key)
+    world.cluster.set("commands", command, None)
 
     with pytest.raises(RefusedError, match="not known"):
         queued_before(world.services(), key)

@@ -32,7 +32,7 @@ def daily(world: Any) -> None:
     for number, state in {4: RunState.FAILED, 3: RunState.SUCCEEDED}.items():
         run = world.new_run(f"r{number}")
         index = index.with_run(replace(run, state=state, finished_at=T0, data_interval=day(number)))
-    world.cluster.put_intervals(world.spec.name, index)
+    world.cluster.set("intervals", world.spec.name, index)
     world.cluster.put(replace(world.new_run("r1"), data_interval=day(1)))
 
 
@@ -79,10 +79,10 @@ def test_calendar_comes_in_pages(nimbus: Invoke, api_url: str) -> None:
 def test_interval_that_is_no_date_of_the_schedule_is_shown_and_speaks_for_the_dates_that_it_covers(
     world: Any, nimbus: Invoke
 ) -> None:
-    index = world.cluster.intervals(world.spec.name)
+    index = world.reader.intervals(world.spec.name)
     span = DataInterval(start=day(10).start, end=day(9).end + timedelta(hours=1))
     run = replace(world.new_run("wide"), state=RunState.SUCCEEDED, finished_at=T0, data_interval=span)
-    world.cluster.put_intervals(world.spec.name, index.with_run(run))
+    world.cluster.set("intervals", world.spec.name, index.with_run(run))
 
     found = nimbus(
         "pipeline", "intervals", "sums", "--from", "2026-02-19", "--to", "2026-02-20", "-o", "json"

@@ -54,7 +54,7 @@ class Secured:
 
     def queued(self) -> tuple[QueuedCommand, ...]:
         """Commands of this test."""
-        return self.world.cluster.commands()
+        return self.world.reader.commands()
 
     def ask(self, method: str, path: str, who: str = "", **request: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.texts[who]}"} if who else {}

@@ -23,13 +23,14 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.task_run import Outcome
 from tests.nimbus.definitions import active
 
 Invoke = Callable[..., Result]
 
 
 def submitted(world: Any) -> Any:
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     return queued.command
 
 
@@ -74,7 +75,7 @@ def test_pools_are_listed_as_the_leader_says_and_counted_from_runs_while_nobody_
 
     said = LeaderReport(limits=LimitUse(pools={"db": 3}, waiting={"db": 9}))
     world.cluster.put(replace(world.health.me, epoch=7, recovered_at=world.clock.now(), report=said))
-    monkeypatch.setattr(world.cluster, "runs", None)  # there may be ten thousand, so they must not be read
+    monkeypatch.setattr(world.reader, "runs", None)  # there may be ten thousand, so they must not be read
     found = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
     assert found[1] == {"name": "db", "size": 5, "used": 3, "waiting": 9}
 
@@ -94,10 +95,10 @@ def test_pools_are_counted_from_runs_while_a_new_leader_reads_the_state(world: A
 
 
 def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke) -> None:
-    world.opened(world.new_run("r1"), "extract")
+    run = world.opened(world.new_run("r1"), "extract")
     drain = ("worker", "drain", "w1", "--reason", "disk", "--timeout", "0")
     late = nimbus(*drain)
-    world.cluster.drop_run("r1")
+    world.ended(run, "extract", Outcome.SUCCEEDED)
 
     done = nimbus(*drain)
 

@@ -184,7 +184,7 @@ def test_command_carries_the_groups_and_the_issuer_for_the_leader(
     token = cluster.issuer.token(groups=["other", "sales", "data-platform"])
     assert scheduler.ask(token, "POST", "/api/v1/pipelines/sums/pause").status_code == 202
 
-    *_, queued = scheduler.world.cluster.commands()
+    *_, queued = scheduler.world.reader.commands()
     asked_by = queued.asked_by
     assert asked_by is not None
     assert (queued.submitted_by, asked_by.source) == ("oidc:ada", PrincipalSource.OIDC)
@@ -214,11 +214,11 @@ def test_what_is_no_name_owns_nothing(cluster: Cluster, scheduler: Scheduler, ow
 
 
 def test_role_of_a_group_is_kept_at_every_route(cluster: Cluster, scheduler: Scheduler) -> None:
-    token, before = cluster.issuer.token(groups="readers"), len(scheduler.world.cluster.commands())
+    token, before = cluster.issuer.token(groups="readers"), len(scheduler.world.reader.commands())
 
     assert scheduler.ask(token, path="/api/v1/runs").status_code == 200
     assert code(scheduler.ask(token, "POST", "/api/v1/pipelines/sums/pause")) == (403, "role_too_low")
-    assert len(scheduler.world.cluster.commands()) == before
+    assert len(scheduler.world.reader.commands()) == before
 
 
 def test_who_is_in_no_group_is_refused_or_gets_the_default_role(cluster: Cluster) -> None:

@@ -57,9 +57,9 @@ def test_pages_of_runs_miss_none_that_moves_to_history_between_them(world: Any, 
 
     first = api.get("/runs", params={"limit": 5}).json()
     for number in range(12):
-        run = world.cluster.run(f"r{number:02}")
+        run = world.reader.run(f"r{number:02}")
         world.history.store(run)
-        world.cluster.drop_run(run.id)
+        world.cluster.set("runs", run.id, None)
     rest = paged(api, "/runs", "runs", 5, cursor=first["next_cursor"])
 
     ids = [run["id"] for run in [*first["runs"], *rest]]
@@ -78,11 +78,11 @@ def test_pages_of_runs_in_a_state_miss_none(world: Any, api: httpx.Client) -> No
 def test_commands_are_paged(world: Any, api: httpx.Client) -> None:
     world.deciding = False
     for _ in range(7):
-        world.cluster.submit(Abdicate(reason="x"), submitted_by="me")
+        world.queue.submit(Abdicate(reason="x"), submitted_by="me")
 
     found = paged(api, "/commands", "commands", 3)
 
-    assert sorted(row["command_id"] for row in found) == [queued.id for queued in world.cluster.commands()]
+    assert sorted(row["command_id"] for row in found) == [queued.id for queued in world.reader.commands()]
 
 
 def test_other_lists_are_paged_and_whole_without_a_limit(world: Any, api: httpx.Client) -> None:

@@ -28,7 +28,7 @@ P = PipelineName("sums")
 def archived(world: Any, run_id: str) -> Run:
     run: Run = world.succeeded(run_id)
     world.history.store(run)
-    world.cluster.drop_run(run.id)
+    world.cluster.set("runs", run.id, None)
     return run
 
 
@@ -68,7 +68,7 @@ def test_command_line_asks_for_the_purge_that_it_names(
 
     world.deciding, world.health.leading = False, None
     assert nimbus("run", "purge", *words).exit_code == 6
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     assert queued.command == command
 
 
@@ -126,7 +126,7 @@ def test_plan_says_what_would_go_and_why_the_rest_is_kept(
     words = ("run", "purge", "--pipeline", "sums", "--before", before, "--dry-run")
     assert "outputs, history" in nimbus(*words).stdout
     assert json.loads(nimbus(*words, "-o", "json").stdout) == answer
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 @pytest.mark.parametrize("takes_rerun", [True, False])
@@ -159,8 +159,8 @@ def test_plan_reads_of_live_runs_those_alone_that_may_reuse_another(
     reused = Reused(run=first.id, attempt=task.attempts[-1])
     tasks = rerun.tasks.replaced([replace(rerun.tasks[task.spec.name], reused=reused)])
     world.cluster.put(world.new_run("r2"), replace(rerun, tasks=tasks, selected="failed"))
-    read, runs = list[str](), world.cluster.runs
-    monkeypatch.setattr(world.cluster, "runs", lambda ids: read.extend(ids) or runs(ids))
+    read, runs = list[str](), world.reader.runs
+    monkeypatch.setattr(world.reader, "runs", lambda ids: read.extend(ids) or runs(ids))
 
     (row,) = api.post("/purge-plan", json={"run_id": "r1"}).json()["runs"]
 
@@ -187,7 +187,7 @@ def test_run_whose_history_is_purged_says_so_and_its_id_is_not_used_again(
     world: Any, api: httpx.Client
 ) -> None:
     run: Run = world.succeeded("r1")
-    world.cluster.drop_run(run.id)
+    world.cluster.set("runs", run.id, None)
     gone(world, run, *Part)
 
     shown = api.get("/runs/r1")

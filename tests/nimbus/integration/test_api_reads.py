@@ -62,7 +62,7 @@ def test_history_of_terms_is_read_page_by_page_from_the_store_and_then_from_stor
 ) -> None:
     assert api.get("/cluster/history").json()["terms"] == []
     terms(world, 5)
-    oldest = world.cluster.terms(5)[-1]
+    oldest = world.reader.terms(5)[-1]
     for epoch in (1, 2):
         world.history.store_terms([replace(oldest, epoch=epoch, before=None)])
     world.cluster.put(replace(oldest, before=2))
@@ -209,7 +209,7 @@ def test_a_run_shows_progress_of_what_runs_and_why_the_rest_waits(world: Any, ap
 
 def test_a_run_shows_the_checkpoint_of_what_runs(world: Any, api: httpx.Client) -> None:
     world.opened(world.new_run("r1"), "extract")
-    world.cluster.put_slots(AttemptId(RunId("r1"), TaskName("extract"), 1), Slots(checkpoint='{"row":3}'))
+    world.cluster.set_slots(AttemptId(RunId("r1"), TaskName("extract"), 1), Slots(checkpoint='{"row":3}'))
 
     assert api.get("/runs/r1").json()["tasks"][0]["attempts"][0]["checkpoint"] == {"row": 3}
 
@@ -224,12 +224,12 @@ def test_one_run_is_shown_without_a_look_at_other_runs(
         raise AssertionError("this reads more than one run")
 
     for name in ("run_list", "runs"):
-        monkeypatch.setattr(world.cluster, name, refuse)
+        monkeypatch.setattr(world.reader, name, refuse)
     waits = api.get("/runs/r2").json()["tasks"][0]
     assert waits["why"] == "no free worker: the only slot is busy"
 
     for name in ("workers", "orders", "pipelines", "commands"):  # no task of r1 waits for a worker
-        monkeypatch.setattr(world.cluster, name, refuse)
+        monkeypatch.setattr(world.reader, name, refuse)
     assert api.get("/runs/r1").status_code == 200
 
 
@@ -251,7 +251,7 @@ def test_a_run_that_moves_to_history_while_it_is_listed_is_listed_once(
     world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.history.store(world.succeeded("r1"))
-    monkeypatch.setattr(world.cluster, "runs", lambda _wanted: {})
+    monkeypatch.setattr(world.reader, "runs", lambda _wanted: {})
 
     (row,) = api.get("/runs").json()["runs"]
 
@@ -260,7 +260,7 @@ def test_a_run_that_moves_to_history_while_it_is_listed_is_listed_once(
 
 def test_a_run_that_moved_to_history_is_found_there(world: Any, api: httpx.Client) -> None:
     world.history.store(world.succeeded("r1"))
-    world.cluster.drop_run(RunId("r1"))
+    world.cluster.set("runs", RunId("r1"), None)
 
     answer = api.get("/runs/r1").json()
 
@@ -440,7 +440,7 @@ def test_results_of_tasks_are_read_from_their_ends_and_later_from_history(
     assert api.get("/runs/r1/results?task=nothing").status_code == 404
     assert api.get("/runs/r1").json()["tasks"][0]["attempts"][0]["has_result"]
     world.history.store_results(RunId("r1"), {TaskName("extract"): {"rows": 3}})
-    world.cluster.put_slots(AttemptId(RunId("r1"), TaskName("extract"), 1), Slots())
+    world.cluster.set_slots(AttemptId(RunId("r1"), TaskName("extract"), 1), Slots())
     assert api.get("/runs/r1/results").json() == given
     world.history.store_results(RunId("r2"), {TaskName("extract"): {"rows": 4}})
     world.history.store(replace(run, id=RunId("r2")))

@@ -43,14 +43,14 @@ def test_pending_run_can_be_read_while_history_is_down(world: Any, api: httpx.Cl
 def test_run_that_is_started_between_two_looks_is_found(
     world: Any, api: httpx.Client, undecided: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting = world.cluster.commands
+    waiting = world.reader.commands
 
     def decided_first() -> Any:
-        monkeypatch.setattr(world.cluster, "commands", waiting)
+        monkeypatch.setattr(world.reader, "commands", waiting)
         world.decide()
         return waiting()
 
-    monkeypatch.setattr(world.cluster, "commands", decided_first)
+    monkeypatch.setattr(world.reader, "commands", decided_first)
 
     assert api.get("/runs/r1").json()["state"] == "running"
 

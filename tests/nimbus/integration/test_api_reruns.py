@@ -31,7 +31,7 @@ def ended(world: Any) -> Any:
 
 
 def only_command(world: Any) -> Any:
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     return queued.command
 
 
@@ -100,7 +100,7 @@ def test_rerun_that_waits_can_be_stopped(world: Any, api_url: str, monkeypatch: 
     done = nimbus(api_url, "run", "stop", "r2", "--reason", "not needed")
 
     assert "queued as" in done.stderr
-    commands = [queued.command for queued in world.cluster.commands()]
+    commands = [queued.command for queued in world.reader.commands()]
     assert commands[-1] == StopRun(run_id=RunId("r2"), reason="not needed")
 
 

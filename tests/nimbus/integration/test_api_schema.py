@@ -37,7 +37,7 @@ def test_api_answers_as_its_schema_says(populated: str, tmp_path: Path) -> None:
 @pytest.mark.own_application
 @SLOW
 def test_api_fails_with_503_alone_while_zookeeper_is_away(world: Any, populated: str, tmp_path: Path) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
 
     _to_every_operation(populated, tmp_path, more='"503"', examples=1)
 

@@ -43,7 +43,7 @@ def test_forty_waiters_and_more_leave_the_server_answering(
     waiting = [connect("POST /api/v1/pipelines/sums/pause?wait=60") for _ in range(MANY)]
 
     try:
-        eventually(lambda: len(world.cluster.commands()) == MANY, what="all commands are queued")
+        eventually(lambda: len(world.reader.commands()) == MANY, what="all commands are queued")
         answers = {
             path: httpx.get(api_url + path, timeout=PATIENCE_S).status_code
             for path in ("/healthz", "/readyz", "/metrics", "/api/v1/leader")
@@ -69,7 +69,7 @@ def test_health_answers_while_every_thread_waits_for_zookeeper(
         silent.wait(60)
         return ()
 
-    monkeypatch.setattr(world.cluster, "workers", silent_zookeeper)
+    monkeypatch.setattr(world.reader, "workers", silent_zookeeper)
     try:
         for _ in range(MANY):
             connect("GET /api/v1/workers")
@@ -101,12 +101,12 @@ def test_server_stops_while_requests_wait(
 ) -> None:
     world.deciding = False
     connect("POST /api/v1/pipelines/sums/pause?wait=60")
-    eventually(lambda: len(world.cluster.commands()) == 1)
+    eventually(lambda: len(world.reader.commands()) == 1)
 
     server.stop()
     world.decide()  # so that no request waits any more
 
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def _answer(connection: socket.socket) -> bytes:

@@ -65,7 +65,7 @@ def test_signed_request_starts_a_run_with_parameters_from_its_body(hooked: Any, 
     answer = post(api, headers(hooked))
 
     assert answer.status_code == 202
-    (queued,) = hooked.cluster.commands()
+    (queued,) = hooked.reader.commands()
     run = run_of(PipelineName("orders"), "d-1")
     assert queued.command == StartRun(
         pipeline=PipelineName("orders"), run_id=run, parameters={"region": "eu", "count": 3}
@@ -98,14 +98,14 @@ def test_request_that_is_not_signed_as_it_is_sent_is_refused(
     answer = post(api, headers(hooked) | changed)
 
     assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
-    assert hooked.cluster.commands() == ()
+    assert hooked.reader.commands() == ()
 
 
 def test_condition_is_refused_for_a_run_has_no_revision(hooked: Any, api: httpx.Client) -> None:
     answer = post(api, {**headers(hooked), "If-Match": '"1-2"'})
 
     assert (answer.status_code, answer.json()["code"]) == (409, "no_revision")
-    assert hooked.cluster.commands() == ()
+    assert hooked.reader.commands() == ()
 
 
 def test_request_without_any_signature_is_refused(hooked: Any, api: httpx.Client) -> None:
@@ -143,11 +143,11 @@ def test_body_that_gives_no_good_parameters_is_refused(
     answer = post(api, headers(hooked, body), body)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert hooked.cluster.commands() == ()
+    assert hooked.reader.commands() == ()
 
 
 def test_pipeline_that_is_paused_is_not_started_by_its_webhook(hooked: Any, api: httpx.Client) -> None:
-    record = hooked.cluster.pipeline(PipelineName("orders"))
+    record = hooked.reader.pipeline(PipelineName("orders"))
     hooked.cluster.put(replace(record, state=PipelineState.PAUSED))
 
     assert post(api, headers(hooked)).json()["code"] == "not_active"

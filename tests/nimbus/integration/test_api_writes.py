@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.adapters.memory import MemoryCluster
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -33,8 +32,8 @@ EARLIEST, LATEST = "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"
 START = "2026-01-30T00:00:00+02:00"
 
 
-def _queued(cluster: MemoryCluster) -> Any:
-    (queued,) = cluster.commands()
+def _queued(world: Any) -> Any:
+    (queued,) = world.reader.commands()
     return queued.command
 
 
@@ -48,7 +47,7 @@ def test_a_write_is_durable_before_it_is_answered_and_pending_while_nobody_leads
     body = answer.json()
     assert (answer.status_code, body["status"], body["outcome"]) == (202, "pending", None)
     assert re.fullmatch(r"sums-20260301t060000z-[0-9a-f]{6}", body["run_id"])
-    assert _queued(world.cluster) == StartRun(pipeline="sums", run_id=body["run_id"])  # type: ignore[arg-type]
+    assert _queued(world) == StartRun(pipeline="sums", run_id=body["run_id"])  # type: ignore[arg-type]
     assert api.get(f"/commands/{body['command_id']}").json()["status"] == "pending"
 
 
@@ -97,7 +96,7 @@ def test_each_write_becomes_its_command(
     answer = api.request(method, path, json=body)
 
     assert answer.status_code == 202
-    assert _queued(world.cluster) == command
+    assert _queued(world) == command
 
 
 def test_every_field_of_a_start_is_handed_on(world: Any, api: httpx.Client) -> None:
@@ -113,7 +112,7 @@ def test_every_field_of_a_start_is_handed_on(world: Any, api: httpx.Client) -> N
 
     assert api.post("/runs", json=body).json()["run_id"] == "mine"
 
-    command = _queued(world.cluster)
+    command = _queued(world)
     assert command.logical_date.isoformat() == "2026-01-31T00:00:00+00:00"
     assert (command.priority, command.parameters) == (Priority.HIGH, {"months": [1, 2]})
     assert command.data_interval == DataInterval(
@@ -127,7 +126,7 @@ def test_start_with_an_interval_that_does_not_end_after_it_starts_is_refused(
     refused = api.post("/runs", json={"pipeline": "sums", "data_interval": {"start": START, "end": START}})
 
     assert (refused.status_code, refused.json()["code"]) == (409, "empty_interval")
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def test_waiting_answers_the_leaders_decision(world: Any, api: httpx.Client) -> None:
@@ -243,7 +242,7 @@ def test_bad_input_is_refused_with_its_place_and_reaches_no_leader(
     if place is not None:
         assert problem["code"] == "invalid_request"
         assert [error["place"] for error in problem["errors"]] == [place]
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 @pytest.mark.parametrize(
@@ -259,7 +258,7 @@ def test_parameter_that_cannot_be_stored_as_it_is_is_refused(
     answer = api.post("/runs", content=body, headers={"content-type": "application/json"})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def test_broken_json_is_bad_input(api: httpx.Client) -> None:
@@ -276,7 +275,7 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(world: Any, api: h
 
     assert [announced.status_code, chunked.status_code] == [413, 413]
     assert chunked.json()["code"] == "body_too_large"
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def test_key_of_a_request_that_queues_nothing_makes_nobody_read_its_body(api: httpx.Client) -> None:
@@ -288,7 +287,7 @@ def test_key_of_a_request_that_queues_nothing_makes_nobody_read_its_body(api: ht
 
 
 def test_zookeeper_out_is_a_503_that_says_when_to_come_back(world: Any, api: httpx.Client) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
 
     read, write = api.get("/runs"), api.post("/cluster/abdicate", json={"reason": "x"})
 
@@ -333,7 +332,7 @@ def test_command_names_who_asks(world: Any, api: httpx.Client, headers: dict[str
 
     assert api.post("/runs", json={"pipeline": "sums"}, headers=headers).status_code == 202
 
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     assert queued.submitted_by == by
 
 

@@ -63,7 +63,7 @@ def test_dry_run_shows_what_would_be_backfilled_too_and_creates_nothing(world: A
     assert "no schedule" in rows["byhand"]["why"]
     shown = nimbus(*CREATE, "--dry-run").stdout
     assert "mart, sums" in shown and "no schedule" in shown
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def test_each_pipeline_gets_a_backfill_after_those_it_waits_for(world: Any, nimbus: Invoke) -> None:
@@ -73,7 +73,7 @@ def test_each_pipeline_gets_a_backfill_after_those_it_waits_for(world: Any, nimb
 
     assert result.exit_code == 6  # there is no leader, so they stay queued
     assert "byhand gets no backfill" in result.stderr
-    made = [queued.command for queued in world.cluster.commands()]
+    made = [queued.command for queued in world.reader.commands()]
     assert [(one.pipeline, one.backfill) for one in made] == [
         ("sums", "b1"),
         ("mart", "b1-3"),
@@ -88,13 +88,13 @@ def test_each_pipeline_gets_a_backfill_after_those_it_waits_for(world: Any, nimb
 def test_what_was_created_before_a_refusal_is_told(
     world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, decide = iter([None, ("backfill_overlaps", "wait for its end")]), world.cluster._decide
+    answers, decide = iter([None, ("backfill_overlaps", "wait for its end")]), world.decide_one
 
     def refuse_the_second(queued: Any) -> Any:
         world.refuse = next(answers)
         return decide(queued)
 
-    monkeypatch.setattr(world.cluster, "_decide", refuse_the_second)
+    monkeypatch.setattr(world, "decide_one", refuse_the_second)
 
     result = nimbus(*CREATE)
 

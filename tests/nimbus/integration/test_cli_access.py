@@ -82,7 +82,7 @@ def test_token_is_made_listed_and_revoked_through_a_scheduler_that_never_sees_it
     nimbus("pipeline", "own", "sums", "sales")
     nimbus("pipeline", "own", "sums", "--nobody")
 
-    create, revoke, own, nobody = (queued.command for queued in world.cluster.commands())
+    create, revoke, own, nobody = (queued.command for queued in world.reader.commands())
     assert isinstance(create, CreateToken)
     assert (create.name, create.role, create.teams, create.expires_at is None) == (
         "ci",

@@ -65,8 +65,8 @@ def test_a_release_is_submitted_as_a_command(
     world: Any, api_url: str, config: dict[str, Any], tmp_path: Path
 ) -> None:
     seen = []
-    decide = world.cluster._decide
-    world.cluster._decide = lambda queued: (seen.append(queued.command), decide(queued))[1]
+    decide = world.decide_one
+    world.decide_one = lambda queued: (seen.append(queued.command), decide(queued))[1]
 
     published = _nimbus(config, tmp_path, "pipeline", "publish", str(HELLO), "--server", api_url)
 
@@ -80,8 +80,8 @@ class Replicas:
         self.config, self.folder, self.api_url = config, folder, api_url
         self.digest = self.publish().stdout.strip()
         self.seen: list[Any] = []
-        decide = world.cluster._decide
-        world.cluster._decide = lambda queued: (self.seen.append(queued.command), decide(queued))[1]
+        decide = world.decide_one
+        world.decide_one = lambda queued: (self.seen.append(queued.command), decide(queued))[1]
 
     def publish(self, *words: str) -> Result:
         command = ("pipeline", "publish", str(HELLO), "--server", self.api_url, *words)
@@ -219,7 +219,7 @@ def test_publishing_where_storage_refuses_has_its_exit_code(
     assert result.exit_code == code
     assert said in result.stderr
     assert "wrong-secret" not in result.stderr
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def closed_ports() -> Iterator[tuple[int, int]]:
 
 
 def _command(world: Any) -> Any:
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     return queued.command
 
 
@@ -159,7 +159,7 @@ def test_each_read_prints_a_table_and_a_json_document(
 def test_status_says_what_to_do_about_the_schema(
     world: Any, nimbus: Invoke, schema: int | None, newest: int, old: bool, words: str
 ) -> None:
-    one, two = (replace(info, newest_schema=newest) for info in world.cluster.schedulers())
+    one, two = (replace(info, newest_schema=newest) for info in world.reader.schedulers())
     world.health.me, world.health.cluster_schema = one, schema
     two = replace(two, newest_schema=1) if old else two
     world.cluster.put(one, two, replace(world.worker, newest_schema=newest))
@@ -175,7 +175,7 @@ def test_status_says_what_to_do_about_the_schema(
 def test_status_warns_of_clocks_that_differ(
     world: Any, nimbus: Invoke, scheduler_s: float, worker_s: float, warns: bool
 ) -> None:
-    one, two = world.cluster.schedulers()
+    one, two = world.reader.schedulers()
     world.cluster.put(
         replace(one, clock_ahead_s=scheduler_s),
         replace(two, clock_ahead_s=0.0),
@@ -212,7 +212,7 @@ def test_show_names_the_data_interval_that_a_run_was_started_with(nimbus: Invoke
 def test_show_lists_the_fire_times_that_a_pipeline_skipped(world: Any, nimbus: Invoke) -> None:
     fires = (datetime(2026, 1, 30, 6, tzinfo=UTC), datetime(2026, 1, 31, 6, tzinfo=UTC))
     skips = Skips().with_fires(fires, "missed, and catchup is none", after=None, now=fires[-1])
-    world.cluster.put(replace(world.record, skips=skips))
+    world.cluster.put(replace(world.record, schedule_position=fires[-1], skips=skips))
 
     shown, document = nimbus("pipeline", "show", "sums"), nimbus("pipeline", "show", "sums", "-o", "json")
 
@@ -252,7 +252,7 @@ def test_start_prints_the_run_id_alone_on_stdout(world: Any, nimbus: Invoke) -> 
     assert started.exit_code == 0
     run_id = started.stdout.strip()
     assert re.fullmatch(r"sums-\d{8}t\d{6}z-[0-9a-f]{6}", run_id)
-    assert world.cluster.run(RunId(run_id)).parameters == {"n": 3, "name": "x y"}
+    assert world.reader.run(RunId(run_id)).parameters == {"n": 3, "name": "x y"}
 
 
 def test_start_takes_parameters_from_stdin_and_lets_single_ones_win(world: Any, nimbus: Invoke) -> None:
@@ -269,7 +269,7 @@ def test_start_takes_parameters_from_stdin_and_lets_single_ones_win(world: Any, 
         stdin='{"a": 1, "b": 1}',
     )
 
-    assert world.cluster.run(RunId("mine")).parameters == {"a": 1, "b": 2}
+    assert world.reader.run(RunId("mine")).parameters == {"a": 1, "b": 2}
 
 
 def test_start_with_watch_exits_with_the_runs_result(world: Any, nimbus: Invoke) -> None:
@@ -481,8 +481,8 @@ def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: I
     nimbus("run", "pause", "r1")
     nimbus("run", "resume", "r1")
 
-    assert {queued.submitted_by for queued in world.cluster.commands()} == {getpass.getuser()}
-    assert [queued.command for queued in world.cluster.commands()][1:] == [
+    assert {queued.submitted_by for queued in world.reader.commands()} == {getpass.getuser()}
+    assert [queued.command for queued in world.reader.commands()][1:] == [
         Abdicate(reason="update", to="s2"),
         PauseRun(run_id=RunId("r1")),
         ResumeRun(run_id=RunId("r1")),
@@ -503,7 +503,7 @@ def test_parameter_that_is_no_json_is_text(world: Any, nimbus: Invoke, value: st
     world.deciding, world.health.leading = False, None
 
     assert nimbus("run", "start", "sums", "--param", f"x={value}").exit_code == 6
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     assert queued.command.parameters == {"x": value}
 
 
@@ -555,7 +555,7 @@ def test_each_failure_has_its_exit_code_and_says_what_is_wrong(
     assert (result.exit_code, result.stdout) == (code, "")
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def test_a_refusal_of_the_leader_is_exit_4_with_its_reason(world: Any, nimbus: Invoke) -> None:
@@ -575,7 +575,7 @@ def test_remove_asks_first_and_a_no_removes_nothing(world: Any, nimbus: Invoke) 
     answered_no = nimbus("pipeline", "remove", "sums", stdin="n\n")
 
     assert answered_no.exit_code == 130
-    assert world.cluster.commands() == ()
+    assert world.reader.commands() == ()
 
 
 def test_a_server_that_denies_access_is_exit_7(nimbus: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -645,7 +645,7 @@ def test_a_dead_seed_is_passed_over(api_url: str, closed_ports: tuple[int, int])
 
 
 def test_a_scheduler_without_zookeeper_is_passed_over_for_one_that_has_it(world: Any, api_url: str) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
 
     with (
         Api([api_url], patience_s=0.0) as api,
@@ -672,7 +672,7 @@ def test_a_start_that_is_in_doubt_is_repeated_and_an_abdication_is_not(
     with Api([api_url]) as api:
         answer = api.command("POST", "/runs", {"pipeline": "sums", "run_id": "once"})
         assert (answer["status"], broken) == ("accepted", 1)
-        assert list(world.cluster.run_list()) == ["once"]
+        assert list(world.reader.run_list()) == ["once"]
 
         broken = 0
         with pytest.raises(DoubtfulError, match="may or may not"):

@@ -36,8 +36,8 @@ def test_waiting_commands_outcomes_and_old_refusals_are_listed_newest_first(
     world.history.store_outcomes([refusal])
     world.deciding = False
     world.cluster.put(world.new_run("r1"))
-    world.cluster.submit(StopRun(run_id=RunId("r1"), reason="x"), submitted_by="bob")
-    world.cluster.submit(PausePipeline(pipeline=PipelineName("other")), submitted_by="bob")
+    world.queue.submit(StopRun(run_id=RunId("r1"), reason="x"), submitted_by="bob")
+    world.queue.submit(PausePipeline(pipeline=PipelineName("other")), submitted_by="bob")
 
     answer = api.get("/commands").json()
 
@@ -62,7 +62,7 @@ def test_list_says_who_asked_from_where_and_why_and_keeps_it(
     headers = {"X-Nimbus-User": "ann", "X-Nimbus-Reason": "incident 7"}
     world.deciding = False
     api.post("/pipelines/sums/pause", headers=headers)
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     (pending,) = api.get("/commands").json()["commands"]
     world.cluster.answer(
         CommandOutcome(

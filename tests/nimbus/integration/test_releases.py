@@ -174,7 +174,7 @@ def test_activation_keeps_its_reason_with_the_command(world: Any, api: httpx.Cli
     world.deciding = False
     api.post("/pipelines/sums/activate", json={"digest": stage.old.digest, "reason": "zurück: zu langsam"})
 
-    (queued,) = world.cluster.commands()
+    (queued,) = world.reader.commands()
     assert queued.asked_by.reason == "zurück: zu langsam"
     (row,) = api.get("/commands").json()["commands"]
     assert (row["reason"], row["names"]) == ("zurück: zu langsam", {"release": stage.old.digest})

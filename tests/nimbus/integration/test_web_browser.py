@@ -199,10 +199,10 @@ def test_page_keeps_what_it_shows_while_zookeeper_is_away(world: Any, api_url: s
     page.clock.install()
     page.goto(f"{api_url}/ui/runs/sums-live")
     scripts_run(page)
-    world.cluster.set_down(True)
+    world.cluster.available = False
     says_when_it_looks(page, "#notice", "cannot be reached since", look_s=5)
     kept = page.locator("#graph a").count()
-    world.cluster.set_down(False)
+    world.cluster.available = True
     page.clock.fast_forward(5000)  # it asks again
     page.wait_for_selector("#notice", state="hidden")
 
@@ -250,14 +250,14 @@ def test_notice_keeps_the_focus_of_its_links_while_the_scheduler_stays_away(
 def test_page_that_says_that_zookeeper_is_away_says_it_once_and_becomes_the_page(
     world: Any, api_url: str, page: Any
 ) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
     page.clock.install()
     page.goto(f"{api_url}/ui/runs")
     with page.expect_response(f"{api_url}/ui/runs"):
         page.clock.fast_forward(5000)
     says(page, "#live", "not live")
     notice = page.locator("#notice").is_visible()
-    world.cluster.set_down(False)
+    world.cluster.available = True
     says_when_it_looks(page, "h1", "Runs", look_s=5)
 
     assert not notice
@@ -272,7 +272,7 @@ def test_eight_tabs_stay_live(world: Any, api_url: str, page: Any) -> None:
     for tab in eight:
         scripts_run(tab)
 
-    world.ended(world.cluster.run(RunId("sums-live")), "extract", Outcome.SUCCEEDED)
+    world.ended(world.reader.run(RunId("sums-live")), "extract", Outcome.SUCCEEDED)
     for tab in eight:
         says(tab, "#counts", "1 succeeded")
 
@@ -414,8 +414,8 @@ def test_person_logs_in_at_the_provider_and_sees_what_they_came_for(
     world: Any, asking_url: str, page: Any
 ) -> None:
     asked: list[QueuedCommand] = []
-    decide = world.cluster._decide
-    world.cluster._decide = lambda queued: asked.append(queued) or decide(queued)
+    decide = world.decide_one
+    world.decide_one = lambda queued: asked.append(queued) or decide(queued)
     world.cluster.put(world.new_run("sums-live"))
     page.goto(f"{asking_url}/ui/runs/sums-live?view=gantt")
     assert page.url.endswith("/ui/login?next=%2Fui%2Fruns%2Fsums-live%3Fview%3Dgantt")

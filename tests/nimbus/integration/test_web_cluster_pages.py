@@ -54,7 +54,7 @@ def test_workers_page_says_what_keeps_each_from_work(world: Any, web: httpx.Clie
 def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx.Client) -> None:
     lacking = web.get("/ui/election").text
     terms(world)
-    (two,) = (one for one in world.cluster.schedulers() if one.id == "s2")
+    (two,) = (one for one in world.reader.schedulers() if one.id == "s2")
     world.cluster.put(replace(two, missing_eta_s=95.0, guard_said="pipeline sums lacks a.py"))
     fetching = web.get("/ui/election").text
     world.cluster.put(replace(two, missing_count=0, missing=(), lacks="sums: absent: no such release"))
@@ -111,7 +111,7 @@ def test_form_asks_the_leader_to_abdicate_and_keeps_the_reason(world: Any, web: 
     world.deciding = False
     asked = {"reason": "host goes down", "to": "s2"}
     answer = web.post("/ui/election/abdicate", data=asked, timeout=60)
-    queued = world.cluster.commands()
+    queued = world.reader.commands()
     world.decide()
 
     assert answer.headers["location"].startswith("/ui/election?command=")
@@ -159,7 +159,7 @@ def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(
 
 def test_cluster_page_says_that_nobody_leads_or_works(world: Any, web: httpx.Client) -> None:
     world.health.leading = None
-    world.cluster._workers.clear()
+    world.cluster.set("workers", "w1", None)
 
     text = web.get("/ui/").text
 

@@ -198,9 +198,9 @@ def test_what_is_not_there_is_a_page_that_says_so(
 
 
 def test_page_says_since_when_zookeeper_cannot_be_reached_and_heals(world: Any, web: httpx.Client) -> None:
-    world.cluster.set_down(True)
+    world.cluster.available = False
     down = web.get("/ui/runs")
-    world.cluster.set_down(False)
+    world.cluster.available = True
 
     assert (down.status_code, down.headers["retry-after"]) == (503, "2")
     assert "cannot be reached since" in down.text
@@ -275,7 +275,7 @@ def test_form_reruns_from_a_task_and_leads_to_the_new_run(sample: Any, web: http
 
     assert answer.status_code == 303
     new = answer.headers["location"].partition("?")[0].rpartition("/")[2]
-    assert sample.cluster.run(new) is not None
+    assert sample.reader.run(new) is not None
     assert web.get(answer.headers["location"]).status_code == 200
 
 
@@ -315,7 +315,7 @@ def test_form_of_another_site_is_refused(sample: Any, web: httpx.Client) -> None
         answer = web.post("/ui/runs/sums-live/stop", data={"reason": "x"}, headers=headers)
 
         assert answer.status_code == 403
-    assert not sample.cluster.commands()
+    assert not sample.reader.commands()
 
 
 def test_search_leads_to_the_run_of_that_id(sample: Any, web: httpx.Client) -> None:
@@ -368,7 +368,7 @@ def test_form_starts_a_run_with_its_parameters_and_leads_to_it(sample: Any, web:
     form = {"some.day": "2026-03-01", "text.note": "", "json.limit": "7", "json.strict": "false"}
     answer = web.post("/ui/pipelines/daily/start", data={**form, "json.region": '"us"'})
     place = answer.headers["location"].partition("?")[0]
-    run = sample.cluster.run(place.rpartition("/")[2])
+    run = sample.reader.run(place.rpartition("/")[2])
 
     assert all(f'name="{field}"' in page for field in (*form, "json.region"))
     assert 'value="as always"' in page
@@ -380,7 +380,7 @@ def test_value_that_is_no_json_reaches_the_leader_as_text(sample: Any, web: http
     web.post("/api/v1/pipelines/daily/pause")
     web.post("/ui/pipelines/daily/start", data={"json.limit": "many", "json.strict": "", "some.day": ""})
 
-    started = [one.command for one in sample.cluster.commands() if one.command.type == "start_run"]
+    started = [one.command for one in sample.reader.commands() if one.command.type == "start_run"]
     assert [dict(one.parameters) for one in started] == [{"limit": "many"}]
 
 

@@ -70,8 +70,8 @@ def test_form_of_a_pipeline_sends_the_revision_that_its_page_shows(sample: Any, 
         "/ui/pipelines/resting/activate", data={"revision": 'x" \u00e4\r\nX-Nimbus-User: root'}
     )
 
-    found = [queued.if_match for queued in sample.cluster.commands()]
-    assert found[0] == (revisions.of_pipeline(sample.cluster.pipeline(PipelineName("resting"))),)
+    found = [queued.if_match for queued in sample.reader.commands()]
+    assert found[0] == (revisions.of_pipeline(sample.reader.pipeline(PipelineName("resting"))),)
     assert hostile.status_code == 303
     assert len(found) == 2
 
@@ -115,7 +115,7 @@ def test_release_page_says_what_would_change_and_lets_go_back_with_a_reason(
     alone, back = web.get(base).text, web.get(f"{base}?against={new}").text
     published.deciding = False
     answer = web.post("/ui/pipelines/daily/activate", data={"digest": old, "reason": "zu langsam"})
-    (queued,) = [one for one in published.cluster.commands() if one.command.type == "activate_pipeline"]
+    (queued,) = [one for one in published.reader.commands() if one.command.type == "activate_pipeline"]
 
     assert "Go back to this release" in alone
     assert "task task-0000: when" in back
@@ -372,7 +372,7 @@ def test_backfill_page_of_two_hundred_dates_is_small(world: Any, web: httpx.Clie
             noise(30).hex(), pipeline=of.name, data_interval=interval_of_date(found, date), started_at=now
         )
         index = index.with_run(replace(run, state=RunState.SUCCEEDED, finished_at=now))
-    world.cluster.put_intervals(of.name, index)
+    world.cluster.set("intervals", of.name, index)
     with web.stream("GET", f"/ui/backfills/{found.id}", headers={"Accept-Encoding": "gzip"}) as packed:
         sent = b"".join(packed.iter_raw())
 
@@ -414,7 +414,7 @@ def test_form_steers_a_backfill_after_its_page_has_said_what_that_does(
     asked = {"revision": revision, "reason": "the disk is full"}
 
     answer = web.post(f"/ui/backfills/{name}/{verb}", data=asked, timeout=60)
-    (queued,) = sample.cluster.commands()
+    (queued,) = sample.reader.commands()
     sample.decide()
 
     assert says in form

@@ -77,14 +77,14 @@ def sample(world: Any) -> Any:
     part_done(world, "sums-fan", fan(14))
     hostile(world)
     catalog(world)
-    daily = world.cluster.pipeline("daily")
+    daily = world.reader.pipeline("daily")
     backfill(world, daily, "fills")
     backfill(world, daily, "held", state=BackfillState.PAUSED, reason=HOSTILE, created_by=HOSTILE)
     backfill(world, daily, "over", state=BackfillState.CANCELLED, reason="no longer wanted")
     terms(world)
     world.failed("sums-failed")
     for number in (1, 2):
-        attempt = AttemptId(world.cluster.run("sums-failed").id, TaskName("extract"), number)
+        attempt = AttemptId(world.reader.run("sums-failed").id, TaskName("extract"), number)
         world.logs.append(attempt, 0, b"".join(b"line %d\n" % n for n in range(5_000)))
     world.deciding = False
     return world

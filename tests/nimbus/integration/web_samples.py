@@ -93,8 +93,8 @@ def part_done(world: Any, run_id: str, specs: list[TaskSpec], share: float = 0.6
     run = world.new_run(
         run_id, tasks=Tasks(tasks), created_at=start - timedelta(seconds=9), started_at=start, **changes
     )
-    world.cluster.put(run)
-    return run
+    live: Run = world.put_live(run)
+    return live
 
 
 def finished(world: Any, run_id: str, specs: list[TaskSpec], *, hours_ago: float, slower: float = 1.0) -> Run:
@@ -136,7 +136,7 @@ def hostile(world: Any, run_id: str = "hostile-1") -> Run:
         submitted_by=HOSTILE,
         selected=HOSTILE,
     )
-    world.cluster.put(run)
+    world.put_live(run)
     for number in (0, 1, 2):
         world.logs.append(AttemptId(run.id, specs[number].name, 1), 0, f"{HOSTILE}\n".encode() * 20)
     return run
@@ -201,7 +201,7 @@ def backfill(world: Any, of: PipelineRecord, name: str, **changes: Any) -> Backf
             world.history.store(run)
             index = index.with_run(run)
         found = replace(found, position=date)
-    world.cluster.put_intervals(of.name, index)
+    world.cluster.set("intervals", of.name, index)
     world.cluster.put(found)
     return found
 
@@ -252,11 +252,9 @@ def commands(world: Any) -> None:
         address="10.0.0.7",
         reason=HOSTILE,
     )
-    world.cluster.submit(
-        StopRun(run_id=RunId("sums-live"), reason=HOSTILE), submitted_by="ann", asked_by=asks
-    )
-    world.cluster.submit(CordonWorker(worker=WorkerId("w1"), reason="disk"), submitted_by=HOSTILE)
-    world.cluster.submit(PausePipeline(pipeline=PipelineName("daily")), submitted_by="bob")
+    world.queue.submit(StopRun(run_id=RunId("sums-live"), reason=HOSTILE), submitted_by="ann", asked_by=asks)
+    world.queue.submit(CordonWorker(worker=WorkerId("w1"), reason="disk"), submitted_by=HOSTILE)
+    world.queue.submit(PausePipeline(pipeline=PipelineName("daily")), submitted_by="bob")
     decided = [
         CommandOutcome(
             command=CommandId(f"cmd-{number:010d}"),
@@ -287,7 +285,7 @@ def releases(world: Any) -> list[ReleaseOf]:
     new = {"load.py": f"{text}\n{HOSTILE}".encode(), HOSTILE_NAME: HOSTILE.encode(), "m.bin": b"\0\1"}
     found = [old, world.releases.publish("daily", new)]
     found.append(world.releases.publish("daily", {"load.py": b""}, here=False))
-    record = world.cluster.pipeline("daily")
+    record = world.reader.pipeline("daily")
     spec = world.services().definitions.definition(ReleaseOf(record.name, record.release))
     tasks = (replace(spec.tasks[0], script=HOSTILE, when=HOSTILE), *spec.tasks[1:])
     on_disk(found[0], spec)
