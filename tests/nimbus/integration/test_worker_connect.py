@@ -215,7 +215,8 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
 
     stage.end_workers()
 
-    assert stage.servers() == []
+    # Its runner may still release the session; the server then ends without its worker.
+    eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
 
 
 @thorough

@@ -168,6 +168,7 @@ def test_task_that_makes_its_own_context_gets_it_as_it_asks_for_it(bench: Bench,
     assert "Spark is started anew" not in log
 
 
+@thorough
 def test_task_that_sets_what_a_running_jvm_cannot_change_gets_another_jvm(
     bench: Bench, warm: WarmLauncher
 ) -> None:
