@@ -205,7 +205,7 @@ def queue_is_made_once() -> Iterator[None]:
         yield
 
 
-@_mutant("black hole", "abdicate")
+@_mutant()
 def silent_after_an_error() -> Iterator[None]:
     """CURATOR-168: after an error while joining, the client does nothing, so there is no leader."""
     joining = latch_machine._joining
