@@ -101,7 +101,8 @@ class Scheduler:
         parts.announcer.start()
         parts.engine.start()
         parts.election.add_to_leader_lock_queue()
-        parts.registrar.start()  # after that, since it leaves the queue while another scheduler has our id
+        # After the election has joined the queue: the registrar leaves it while another scheduler has our id.
+        parts.registrar.start()
         parts.collector.start()
         if parts.worker is not None:
             parts.worker.start()
