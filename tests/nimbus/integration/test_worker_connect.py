@@ -139,11 +139,11 @@ class Stage:
         self.assign(self.bench.script("beats.py", BEATS), attempt, args=(str(self.beats),))
         eventually(self.beats.exists, "an operation", 300)
 
-    def beating_program(self) -> None:
+    def beating_program(self, attempt: str) -> None:
         """Start an operation with a program that does not check whether the server is alive."""
         program = self.bench.release / self.bench.script("beats.sh", BEATING_PROGRAM)
         script = self.bench.script("starts.py", STARTS_A_PROGRAM)
-        self.assign(script, args=(str(self.beats), str(program)))
+        self.assign(script, attempt, args=(str(self.beats), str(program)))
         eventually(self.beats.exists, "a program of an operation", 300)
 
     def servers(self) -> list[ProcessId]:
@@ -292,60 +292,48 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     eventually(stage.has_stopped_beating, "the operation's end", 10)
 
 
-def test_attempt_and_programs_of_its_operation_end_with_its_server_and_the_next_one_gets_another(
-    stage: Stage,
-) -> None:
+def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
-    stage.beating_program()
-    (server,) = stage.servers()
-
-    os.kill(server.pid, signal.SIGKILL)
-
-    end = bench.await_end(deadline_s=300)
-    assert end.outcome is Outcome.LOST
-    assert "Spark Connect server" in end.reason
-    eventually(stage.has_stopped_beating, "the program's end", 10)
-    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
-    succeeded(bench, "run1.sum.1")
-    (other,) = stage.servers()
-    assert other != server
-
-
-def test_program_of_an_operation_ends_when_its_runner_is_killed_after_its_server(stage: Stage) -> None:
-    stage.worker()
-    stage.beating_program()
-    (server,) = stage.servers()
-    runner = stage.bench.runner()
-    assert runner is not None
-    os.kill(runner.pid, signal.SIGSTOP)
-
-    os.kill(server.pid, signal.SIGKILL)
-    eventually(lambda: not procfs.is_alive(server.pid, server.start_ticks), "the server's end")
-    os.kill(runner.pid, signal.SIGKILL)
-
-    assert stage.bench.await_end(deadline_s=300).outcome is Outcome.LOST
-    eventually(stage.has_stopped_beating, "the program's end", 10)
-
-
-def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(stage: Stage) -> None:
-    bench = stage.bench
-    stage.worker()
-    stage.beating()
-    servers = stage.servers()
+    stage.beating("run1.outlives.1")
+    (first,) = stage.servers()
 
     stage.end_workers()
     stage.worker(stage.server(idle_timeout=timedelta(seconds=1)))
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
 
     succeeded(bench, "run1.sum.1")
-    assert stage.servers() == servers
+    assert stage.servers() == [first]
     assert not stage.has_stopped_beating()
 
-    bench.board.request_stop("run1.task.1")
+    bench.board.request_stop("run1.outlives.1")
 
-    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
+    assert bench.await_end("run1.outlives.1", 300).outcome is Outcome.STOPPED
     eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
+
+    stage.beats.unlink()
+    stage.beating_program("run1.server.1")
+    (second,) = stage.servers()
+    os.kill(second.pid, signal.SIGKILL)
+
+    end = bench.await_end("run1.server.1", 300)
+    assert end.outcome is Outcome.LOST
+    assert "Spark Connect server" in end.reason
+    eventually(stage.has_stopped_beating, "the program's end", 10)
+
+    stage.beats.unlink()
+    stage.beating_program("run1.both.1")
+    (third,) = stage.servers()
+    assert third != second, "the next task gets another server"
+    runner = bench.runner("run1.both.1")
+    assert runner is not None
+    os.kill(runner.pid, signal.SIGSTOP)
+    os.kill(third.pid, signal.SIGKILL)
+    eventually(lambda: not procfs.is_alive(third.pid, third.start_ticks), "the server's end")
+    os.kill(runner.pid, signal.SIGKILL)
+
+    assert bench.await_end("run1.both.1", 300).outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the program's end", 10)
 
 
 @thorough
