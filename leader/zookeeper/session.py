@@ -77,7 +77,6 @@ class ZooKeeperSession:
         self._require_own_process()
         if self._closed:
             raise ElectionStateError("this session was closed; make a new ZooKeeperSession")
-        self._started = True
         left = Countdown(timeout)
         try:
             self._await_first_connection(left, timeout)
@@ -94,7 +93,9 @@ class ZooKeeperSession:
             )
 
     def _await_first_connection(self, left: Countdown, timeout: timedelta) -> None:
-        live = self.client.start_async()
+        with self._reviving:  # an election that began before must not start it, too
+            live = self.client.start_async()
+            self._started = True
         while not live.wait(min(_LOOK_AGAIN_S, left.remaining().total_seconds())):
             if self._credential_was_refused():
                 raise refusals.credential_refused(self.config)

@@ -10,6 +10,7 @@ import pytest
 from kazoo.protocol.states import KazooState, KeeperState
 
 from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
+from leader.errors import ZooKeeperUnreachableError
 from leader.protocol.requests import Steps, get
 from leader.zookeeper.executor import SessionExecutor
 
@@ -152,6 +153,28 @@ def test_kazoo_thread_that_has_not_begun_yet_has_not_stopped_and_is_not_started_
     finally:
         may_end.set()
         session.close(timedelta(seconds=5))
+
+
+def test_kazoo_that_is_being_started_is_not_started_by_another_thread_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A latch may have been started before its session, and ask it to heal just then."""
+    session, starts = Told(), list[str]()
+
+    def start_async() -> threading.Event:
+        starts.append(threading.current_thread().name)
+        if len(starts) == 1:
+            healing = threading.Thread(target=session.heal)
+            healing.start()
+            healing.join()
+        return threading.Event()
+
+    monkeypatch.setattr(session.client, "start_async", start_async)
+
+    with pytest.raises(ZooKeeperUnreachableError):
+        session.start(timedelta(0))
+
+    assert len(starts) == 1
 
 
 def test_call_without_a_connection_waits_for_one_with_the_request_in_hand() -> None:
