@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, HTTPException, Query, Response
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from nimbus.api.services import AttemptDoor, ClusterAttempt, DataRequest, DriverReport
@@ -58,12 +58,8 @@ def router(door: AttemptDoor) -> APIRouter:
     its_own: Any = Depends(admitted)
 
     @routes.get("/bootstrap.py")
-    def bootstrap() -> PlainTextResponse:
-        return PlainTextResponse(door.bootstrap())
-
-    @routes.get("/{attempt}/kit.zip")
-    def kit(_attempt: ClusterAttempt = its_own) -> Response:
-        return Response(door.kit(), media_type="application/zip")
+    def bootstrap() -> Response:
+        return Response(door.bootstrap(), media_type="application/zip")
 
     @routes.get("/{attempt}/release.tar")
     def release(attempt: ClusterAttempt = its_own) -> StreamingResponse:

@@ -207,12 +207,8 @@ class AttemptDoor(Protocol):
         """Returns the base URLs of the registered schedulers."""
         ...
 
-    def bootstrap(self) -> str:
-        """The program that runs in the cluster."""
-        ...
-
-    def kit(self) -> bytes:
-        """A zip file with the modules that its task's process imports."""
+    def bootstrap(self) -> bytes:
+        """The program that runs in the cluster, as a zip archive."""
         ...
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:

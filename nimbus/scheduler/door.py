@@ -7,7 +7,6 @@ no epoch. Runs on the API's threads.
 from __future__ import annotations
 
 import hmac
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,8 +26,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
 from nimbus.result import ResultError, decode
 from nimbus.scheduler.data_door import DataDoor
-from nimbus.worker.application import bootstrap
-from nimbus.worker.application.startup import build_kit, data_token_for, release_archive, token_for
+from nimbus.worker.application.startup import build_program, data_token_for, release_archive, token_for
 from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.verdict import Ordered, Verdict, judge
@@ -75,18 +73,14 @@ class ClusterDoor:
             self._key = self._board.attempt_key()
         return self._key
 
-    def bootstrap(self) -> str:
+    def bootstrap(self) -> bytes:
         """See `AttemptDoor.bootstrap`."""
-        return inspect.getsource(bootstrap)
-
-    def kit(self) -> bytes:
-        """See `AttemptDoor.kit`."""
         with self._lock:
-            return self._kit
+            return self._bootstrap
 
     @cached_property
-    def _kit(self) -> bytes:
-        return build_kit()
+    def _bootstrap(self) -> bytes:
+        return build_program()
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
         """See `AttemptDoor.release`. Fails at once if the release does not come in time."""

@@ -5,12 +5,14 @@ Any thread may call it.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _REMOVE_DEADLINE_S = 60.0
 
@@ -93,17 +95,25 @@ def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
     A link is not followed, and a pipe does not block. The parent folders must be our own.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        file = open_untrusted(path)
     except (OSError, ValueError):  # ValueError: an invalid name, such as one with a zero byte
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            data = file.read(limit_bytes + 1)
-    finally:
-        os.close(fd)
+    with file:
+        data = file.read(limit_bytes + 1)
     return data if len(data) <= limit_bytes else None
+
+
+def open_untrusted(path: Path) -> BinaryIO:
+    """Open a file for `read_untrusted`, or to read it in parts.
+
+    Raises:
+        OSError: it is missing, or not a regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(fd, "rb")
 
 
 def remove_tree(top: Path) -> None:

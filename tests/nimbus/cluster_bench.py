@@ -1,6 +1,6 @@
 """A cluster whose manager starts drivers as processes of this host, and a scheduler's door over HTTP.
 
-The drivers are the real bootstrap with the real kit. Only the manager is a fake, which can be set to fail.
+The drivers are the real bootstrap. Only the manager is a fake, which can be set to fail.
 """
 
 from __future__ import annotations

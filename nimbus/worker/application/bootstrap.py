@@ -1,8 +1,10 @@
 """Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
 
-The cluster downloads this file from a scheduler, or Spark's client uploads it. So it is one file that uses
-only the standard library, for Python 3.11 or newer. With a token for this attempt it can reach only the slots
-of its attempt, through any scheduler's door. It has no credentials of ZooKeeper or storage.
+The cluster downloads it from a scheduler, or Spark's client uploads it: a zip archive of our modules that is
+named `bootstrap.py`, for Python 3.11 or newer, see `startup.build_program`. The task's process imports from
+the same archive. This module and those that it imports use only the standard library. With a token for this
+attempt it can reach only the slots of its attempt, through any scheduler's door. It has no credentials of
+ZooKeeper or storage.
 
 Guarantees:
   * User code starts only after CLAIM names this driver. A second driver of the attempt, however started,
@@ -20,75 +22,59 @@ Exit codes: those of the task; 75 if another driver has the claim and user code 
 from __future__ import annotations
 
 import base64
-import ctypes
-import errno
-import hashlib
-import io
 import json
 import os
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tarfile
 import threading
 import time
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from http.client import HTTPException
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nimbus.checkpoint import FILE as CHECKPOINT
+from nimbus.task import ACCESS_VARIABLE
+from nimbus.worker import procfs
+from nimbus.worker.application.door import Door, RefusedError, UnreachableError
+from nimbus.worker.application.reports import (
+    END_PATIENCE_S,
+    BeatThread,
+    LogThread,
+    deliver,
+    progress_in,
+    say,
+    send_event_log,
+    tail_of,
+    text_in,
+)
+from nimbus.worker.application.unpacking import ARCHIVE, FOLDERS_ABOVE, KIT, make_folder
+from nimbus.worker.flushing import flush_above, flush_tree
+from nimbus.worker.forked import adopt_orphans, die_with
+from nimbus.worker.short_path import drop, new_name
 
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
-DATA_ACCESS = "NIMBUS_DATA_ACCESS"
-"""The same as `nimbus.task.ACCESS_VARIABLE`."""
 PACKED = "token:"
 """Prefix of a compressed document in base64. Spark masks values with this word on its pages."""
 EXIT_NOT_STARTED = 75
-_ANSWER_S = 20.0
 _CLAIM_PATIENCE_S = 600.0
-END_PATIENCE_S = 6 * 3600.0
-"""How long the upload of an output, and END, are retried."""
-_LONGEST_PAUSE_S = 10.0
-_BEAT_S = 3.0
 _TICK_S = 0.2
-_LOG_POLL_S = 1.0
-_LOG_PIECE_BYTES = 128 << 10
-_TAIL_BYTES = 64 << 10
-_LOG_PATIENCE_S = 30.0
-_LARGEST_EVENT_LOG = 64 << 20
-_EVENT_LOG_PATIENCE_S = 180.0
-_LARGEST_PROGRESS = 32 << 10
-_LARGEST_TEXT = 4096
-"""Largest size of a result or a checkpoint, in bytes."""
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Most characters of a reason."""
-_FOLDERS_ABOVE = 4
-"""Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""
-_LIBC = ctypes.CDLL(None)
-T = TypeVar("T")
-CHECKPOINT = "checkpoint.json"
-DATA_MARK = ".nimbus-data"
-"""The same as `nimbus.worker.data.mark.MARK`."""
-"""The same as `nimbus.checkpoint.FILE`."""
 SCHEDULERS = "nimbus/schedulers.json"
 """File with the last known base URLs of the schedulers, for the task's process."""
 WORK = "nimbus/work"
 """The task's folder, below the driver's working folder; Spark writes its event log there."""
-ARCHIVE = "nimbus_release"
-"""The release's folder in the working folder of each executor."""
-KIT = "nimbus_kit"
-"""The kit's folder there, which the data source `nimbus` needs."""
 _COMMIT = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -115,230 +101,6 @@ The cluster may have PySpark in PYTHONPATH, which `-I` ignores; packages of the 
 """
 
 
-def say(text: str) -> None:
-    """Write a line to the driver's own output, which the cluster stores, unless its disk is full."""
-    with suppress(OSError):
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-
-
-class RefusedError(Exception):
-    """A scheduler refused the request; a retry would fail again."""
-
-
-class UnreachableError(Exception):
-    """No scheduler answered in time."""
-
-
-class Door:
-    """Sends requests to schedulers, one after the other, until one answers. Any thread.
-
-    Tries the one that answered last first, then those of the submission, then those named in answers.
-    """
-
-    def __init__(self, startup: Mapping[str, Any]) -> None:
-        self._submitted_with = self._endpoints = tuple(startup["endpoints"])
-        self._path = f"/attempt/v1/{startup['attempt']}"
-        self._query = f"pipeline={startup['pipeline']}&release={startup['release']}"
-        self._token = startup["token"]
-        self._pause = threading.Event()
-
-    def post(self, what: str, said: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
-        """Post a JSON document about the attempt; return the answer. Raises as `_ask_all`."""
-        answer = self._ask_all(what, json.dumps(said).encode(), patience_s, "", _as_object)
-        named = answer.get("schedulers")
-        if isinstance(named, list):
-            self.learn(map(str, named))
-        return answer
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """Base URLs of the known schedulers."""
-        return self._endpoints
-
-    def learn(self, named: Iterable[str]) -> None:
-        """Add these schedulers."""
-        known = (*self._endpoints[:1], *self._submitted_with, *named)
-        self._endpoints = tuple(dict.fromkeys(known))
-
-    def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
-        """Send bytes; return the answer. Raises as `_ask_all`."""
-        return self._ask_all(what, data, _ANSWER_S, query, _as_object)
-
-    def fetch(self, what: str, place: Path) -> str:
-        """Download a file; return its SHA-256. Raises as `_ask_all`."""
-
-        def take(answer: Any) -> str:
-            digest = hashlib.sha256()
-            with place.open("wb") as file:
-                while piece := answer.read(1 << 20):
-                    digest.update(piece)
-                    file.write(piece)
-            return digest.hexdigest()
-
-        return self._ask_all(what, None, _CLAIM_PATIENCE_S, "", take)
-
-    def _ask_all(
-        self, what: str, data: bytes | None, patience_s: float, query: str, take: Callable[[Any], T]
-    ) -> T:
-        """Retry until an answer is complete. An endpoint that is not a scheduler any more is skipped.
-
-        Raises:
-            RefusedError: the request is too large, or has a form that schedulers do not accept.
-            UnreachableError: no scheduler answered within `patience_s`.
-        """
-        until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
-        while True:
-            for endpoint in self._endpoints:
-                try:
-                    url = f"{endpoint}{self._path}/{what}?{self._query}{query}"
-                    with self._open(url, data) as answer:
-                        taken = take(answer)
-                except urllib.error.HTTPError as exc:
-                    if exc.code in (413, 422):
-                        raise RefusedError(f"{what}: {exc.code}: {_detail(exc)}") from exc
-                    last = f"{endpoint} says {exc.code}"
-                except (OSError, HTTPException, ValueError) as exc:
-                    last = f"{endpoint}: {exc}"
-                else:
-                    self._endpoints = tuple(dict.fromkeys((endpoint, *self._endpoints)))
-                    return taken
-            if time.monotonic() + pause_s > until_s:
-                raise UnreachableError(f"{what}: no scheduler answered: {last}"[:400])
-            self._pause.wait(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    def _open(self, url: str, data: bytes | None) -> Any:
-        request = urllib.request.Request(url, data=data)  # noqa: S310 - the worker's own endpoints
-        request.add_header("Authorization", f"Bearer {self._token}")
-        kind = "application/octet-stream" if "/log?" in url else "application/json"
-        request.add_header("Content-Type", kind)
-        return urllib.request.urlopen(request, timeout=_ANSWER_S)  # noqa: S310 - as above
-
-
-def _as_object(answer: Any) -> dict[str, Any]:
-    found = json.load(answer)
-    if not isinstance(found, dict):
-        raise ValueError("the answer is no object")  # noqa: TRY004 - as of a broken answer
-    return found
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
-    """The reason in a scheduler's refusal."""
-    try:
-        return str(_as_object(error).get("detail", ""))[:_TEXT]
-    except (OSError, HTTPException, ValueError):
-        return error.reason
-
-
-class LogThread:
-    """Sends the task's log, piece by piece. Pieces that cannot be sent are retried for a limited time."""
-
-    def __init__(self, door: Door, nonce: str, log: Path) -> None:
-        self._door, self._nonce, self._log = door, nonce, log
-        self._complete = threading.Event()
-        self._given_up = threading.Event()
-        self._sent = 0
-        self._thread = threading.Thread(target=self._run, name="bootstrap-log", daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Send the rest, with retries for at most `_LOG_PATIENCE_S`."""
-        self._complete.set()
-        self._thread.join(_LOG_PATIENCE_S)
-        self._given_up.set()
-
-    def _run(self) -> None:
-        while not self._given_up.is_set():
-            complete = self._complete.wait(_LOG_POLL_S)
-            try:
-                while self._send_piece():
-                    pass
-            except RefusedError as exc:
-                say(f"nimbus: the log is not stored: {exc}")
-                return
-            except (UnreachableError, OSError):
-                self._given_up.wait(_LOG_POLL_S)
-            else:
-                if complete:
-                    return
-
-    def _send_piece(self) -> bool:
-        with open_regular(self._log) as log:
-            log.seek(self._sent)
-            piece = log.read(_LOG_PIECE_BYTES)
-        if not piece:
-            return False
-        answer = self._door.send("log", piece, f"&offset={self._sent}&nonce={self._nonce}")
-        if not answer.get("stored"):
-            raise RefusedError("it is too long, or the attempt is over")
-        self._sent += len(piece)
-        sys.stdout.buffer.write(piece)  # for the cluster's own pages
-        sys.stdout.flush()
-        return True
-
-
-class BeatThread:
-    """Sends the task's progress; receives stop requests and the addresses of schedulers.
-
-    It also sends new checkpoints of the task.
-
-    Args:
-        door: Connection to schedulers.
-        nonce: The claim's nonce.
-        work: The task's folder.
-        schedulers: See `SCHEDULERS`.
-    """
-
-    def __init__(self, door: Door, nonce: str, work: Path, schedulers: Path) -> None:
-        self._door, self._nonce, self._work, self._schedulers = door, nonce, work, schedulers
-        self._kept: str | None = None
-        self._ended = threading.Event()
-        self.ordered = "not"
-        """Why the task must end: a value of `nimbus.worker.verdict.Ordered`."""
-        self._thread = threading.Thread(target=self._run, name="bootstrap-beats", daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Stop, after END was accepted. A beat in progress is abandoned."""
-        self._ended.set()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._ended.wait(_BEAT_S if number else 0.0):
-            number += 1
-            with suppress(UnreachableError, RefusedError):
-                checkpoint = text_in(self._work / CHECKPOINT)
-                new = None if checkpoint == self._kept else checkpoint
-                progress = progress_in(self._work / "progress.json")
-                said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
-                answer = self._door.post("beat", said, 0.0)
-                self._kept = checkpoint
-                self._note_schedulers()
-                if self.ordered == "not" and (answer.get("stop") or answer.get("outdated")):
-                    self.ordered = "stop" if answer.get("stop") else "outdated"
-
-    def _note_schedulers(self) -> None:
-        with suppress(OSError):  # the folder is created after the first beat
-            part = self._schedulers.with_suffix(".part")
-            part.write_text(json.dumps(self._door.endpoints))
-            part.replace(self._schedulers)
-
-
-def progress_in(file: Path) -> dict[str, Any]:
-    """The task's progress; empty if there is none that can be read."""
-    with suppress(OSError, ValueError, RecursionError), open_regular(file) as progress:
-        return _as_object(io.BytesIO(progress.read(_LARGEST_PROGRESS)))
-    return {}
-
-
-def text_in(file: Path) -> str | None:
-    """The text of a task's result or checkpoint, truncated if it is too large; None without a file."""
-    with suppress(OSError), open_regular(file) as given:
-        return given.read(_LARGEST_TEXT + 1).decode(errors="replace")
-    return None
-
-
 class Task:
     """The task's process and its descendants."""
 
@@ -350,14 +112,15 @@ class Task:
         access: Mapping[str, Any] | None,
         variables: Mapping[str, str],
     ) -> None:
-        self._short = short_path(folder / "work")
+        self._work = folder / "work"
+        self._short = _short_path(self._work)
         kit = folder / "kit.zip"
         archives = f"{folder / 'release.tar'}#{ARCHIVE},{kit}#{KIT}" if uses_spark else ""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         environment |= {
             **variables,
             "NIMBUS_CONTEXT": str(folder / "context.json"),
-            **({} if access is None else {DATA_ACCESS: json.dumps({"door": access})}),
+            **({} if access is None else {ACCESS_VARIABLE: json.dumps({"door": access})}),
             "TMPDIR": str(self._short / "tmp"),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
@@ -370,7 +133,7 @@ class Task:
                 cwd=folder / "work" / "tmp",
                 env=environment,
                 process_group=0,
-                preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - only calls prctl
+                preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - only calls prctl
             )
 
     def poll(self) -> int | None:
@@ -379,8 +142,7 @@ class Task:
 
     def forget(self) -> None:
         """Remove its short path, after its end."""
-        if self._short.is_symlink():
-            self._short.unlink()
+        drop(self._short, self._work)
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its process group."""
@@ -388,9 +150,9 @@ class Task:
             os.killpg(self._process.pid, number)
 
 
-def short_path(folder: Path) -> Path:
-    """A link to a folder, for Unix sockets, as of `nimbus.worker.short_path`; or the folder itself."""
-    link = Path("/tmp", f"nimbus-{secrets.token_hex(4)}")  # noqa: S108 - its name is random, and it is new
+def _short_path(folder: Path) -> Path:
+    """A short path of a folder; or the folder itself."""
+    link = new_name()
     try:
         link.symlink_to(folder)
     except OSError:
@@ -398,47 +160,26 @@ def short_path(folder: Path) -> Path:
     return link
 
 
-def die_with_parent(parent: int) -> None:
-    """Let the kernel end this process when its parent ends."""
-    _LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
+def _die_with(parent: int) -> None:
+    if not die_with(parent):
         os._exit(EXIT_NOT_STARTED)
 
 
-def kill_descendants() -> None:
+def _kill_descendants() -> None:
     """Kill all remaining processes of the task; orphans are adopted by this process."""
-    until_s = time.monotonic() + _KILL_PATIENCE_S
-    while (left := descendants()) and time.monotonic() < until_s:
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.02)
+    procfs.kill_all(partial(procfs.identities, os.getpid()), deadline_s=_KILL_PATIENCE_S)
 
 
-def descendants() -> list[int]:
-    """Living processes below this one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if fields[0] != "Z":
-                    parents[int(entry.name)] = int(fields[1])
-    found: list[int] = []
-    above = {os.getpid()}
-    while above:
-        above = {pid for pid, parent in parents.items() if parent in above}
-        found += above
-    return found
+def run() -> NoReturn:
+    """Run the archive as a program."""
+    threading.excepthook = _end_process
+    sys.exit(main(Path(sys.argv[0])))
 
 
-def main() -> int:
-    """Run the attempt that the environment names."""
-    die_with_parent(os.getppid())
-    _LIBC.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: adopt the task's orphans
+def main(program: Path) -> int:
+    """Run the attempt that the environment names. `program`: the archive of our modules."""
+    _die_with(os.getppid())
+    adopt_orphans()
     startup = json.loads(unpacked(os.environ.pop(VARIABLE)))
     door, nonce = Door(startup), secrets.token_hex(8)
     claim = {
@@ -456,7 +197,7 @@ def main() -> int:
         return EXIT_NOT_STARTED
     beats = BeatThread(door, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
     try:
-        return run_claimed(startup, door, nonce, beats)
+        return run_claimed(startup, program, door, nonce, beats)
     finally:
         beats.finish()
 
@@ -478,7 +219,7 @@ def driver_id(told_by: str) -> str:
     return found
 
 
-def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatThread) -> int:
+def run_claimed(startup: Mapping[str, Any], program: Path, door: Door, nonce: str, beats: BeatThread) -> int:
     """Run the task, and report how it ended."""
     report: dict[str, Any] = {
         "nonce": nonce,
@@ -486,7 +227,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "is_program": startup["driver"]["kind"] in ("shell", "spark_submit"),
     }
     try:
-        folder = make_folder(startup, door)
+        folder = make_folder(startup, door, program)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
         return deliver(door, {**report, "status": None, "refused": why[:_TEXT]})
@@ -500,7 +241,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     done = folder / "work" / "done"
     ordered, came_to_its_end = watch(task, startup, beats, done)
     status = task.poll()
-    kill_descendants()
+    _kill_descendants()
     task.forget()
     log.finish()
     access = data_access(startup, nonce, door.endpoints)
@@ -542,7 +283,7 @@ def data_access(startup: Mapping[str, Any], nonce: str, endpoints: Sequence[str]
 def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> dict[str, str]:
     """Store the output of a success; return `output`, its reference in the bucket, or `fault`, the error."""
     if access is None:
-        return {"fault": sync_output(Path(startup["context"]["output"]))}
+        return {"fault": _flushed(Path(startup["context"]["output"]))}
     told = {"access": access, "output": str(folder / "output"), "noted": str(folder / "work" / "parts")}
     try:
         done = subprocess.run(
@@ -551,7 +292,7 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
             capture_output=True,
             check=False,
             timeout=END_PATIENCE_S,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=partial(_die_with, os.getpid()),
         )
     except subprocess.TimeoutExpired:
         return {"fault": f"its output could not be stored within {END_PATIENCE_S:g} s"}
@@ -565,100 +306,14 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
     return answer
 
 
-def send_event_log(door: Door, nonce: str, work: Path) -> None:
-    """Send Spark's last event log, if there is one. If it cannot be sent, it stays in the cluster."""
+def _flushed(output: Path) -> str:
+    """Flush an output in a folder to the disk; return the error, or ""."""
     try:
-        found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
-        if not found:
-            return
-        with open_regular(found[-1]) as file:
-            if os.fstat(file.fileno()).st_size <= _LARGEST_EVENT_LOG:
-                _send_events(door, nonce, file)
-    except (RefusedError, UnreachableError, OSError) as exc:
-        say(f"nimbus: the event log is not stored: {exc}")
-
-
-def _send_events(door: Door, nonce: str, file: BinaryIO) -> None:
-    until_s = time.monotonic() + _EVENT_LOG_PATIENCE_S
-    while piece := file.read(_LOG_PIECE_BYTES):
-        if time.monotonic() > until_s:
-            raise UnreachableError(f"it takes longer than {_EVENT_LOG_PATIENCE_S:g} s")
-        offset = file.tell() - len(piece)
-        if not door.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}").get("stored"):
-            raise RefusedError("it is too long, or the attempt is over")
-
-
-def deliver(door: Door, report: dict[str, Any]) -> int:
-    """Report END, with retries; return the exit code of this process."""
-    status = report["status"]
-    try:
-        try:
-            door.post("end", report, END_PATIENCE_S)
-        except RefusedError:  # a text from the task has an unexpected form
-            fault = "its output was not kept" if report.get("not_flushed") else ""
-            door.post("end", {**report, "log_tail": "", "not_flushed": fault}, END_PATIENCE_S)
-    except (RefusedError, UnreachableError) as exc:
-        say(f"nimbus: the end could not be reported: {exc}")
-    if status is None:
-        return 1
-    return 128 - status if status < 0 else int(status)
-
-
-def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
-    """Download the task's files. Raises RefusedError, UnreachableError, OSError, ValueError."""
-    folder = Path.cwd() / "nimbus"
-    for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
-        place.mkdir(mode=0o700, exist_ok=True)
-    door.fetch("kit.zip", folder / "kit.zip")
-    found = door.fetch("release.tar", folder / "release.tar")
-    if found != startup["release_sha256"]:
-        raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
-    release = folder / "release"
-    with tarfile.open(folder / "release.tar") as archive:
-        unpack(archive, release)
-    for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
-        with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
-            Path(link).symlink_to(place)
-    wheels = list(unpacked_wheels(release, folder / "wheels"))
-    driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
-    context = {**startup["context"], "release_root": str(release)}
-    if startup["data_token"] is not None:
-        context["output"] = str(folder / "output")
-        places = {task: Path(place).name for task, place in context["inputs"].items()}
-        context["inputs"] = {task: str(folder / "inputs" / name) for task, name in places.items()}
-    elif not Path(context["output"]).parents[_FOLDERS_ABOVE - 1].joinpath(DATA_MARK).is_file():
-        raise ValueError(f"{context['output']} is not below the cluster's folder of outputs: mount it here")
-    Path(context["output"]).mkdir(parents=True, exist_ok=True)
-    (folder / "driver.json").write_text(json.dumps(driver))
-    (folder / "context.json").write_text(json.dumps(context))
-    return folder
-
-
-def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of a release. Checks names itself: `extractall(filter=...)` came with Python 3.11.4.
-
-    Raises:
-        ValueError: an entry is not a regular file, or its name leads out of `folder`.
-    """
-    for entry in archive:
-        name = PurePosixPath(entry.name)
-        source = archive.extractfile(entry) if entry.isreg() else None
-        if source is None or name.is_absolute() or ".." in name.parts:
-            raise ValueError(f"the release has {entry.name!r}, which is not a file below its folder")
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("wb") as file:
-            shutil.copyfileobj(source, file)
-        place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
-
-
-def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
-    """Unpack the wheels of a release, which its publisher has checked; yield the folders to import from."""
-    for wheel in sorted(release.rglob("*.whl")):
-        place = root / wheel.stem
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(place)  # noqa: S202 - drops `..` and leading `/` of names
-        yield str(place)
+        flush_tree(output)
+        flush_above(output, output.parents[FOLDERS_ABOVE - 1])
+    except OSError as exc:
+        return f"its output could not be brought to disk: {exc}"
+    return ""
 
 
 def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread, done: Path) -> tuple[str, bool]:
@@ -685,65 +340,7 @@ def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread, done: Path)
     return ordered, was_done if ordered != "not" else done.exists()
 
 
-def sync_output(output: Path) -> str:
-    """Flush the output and its parent folders to disk; return the error, or ""."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    try:
-        for place, _, names in os.walk(output, onerror=fail):
-            for path in (*(Path(place, name) for name in names), Path(place)):
-                if stat.S_ISREG(mode := path.lstat().st_mode) or stat.S_ISDIR(mode):
-                    sync(path)
-        for folder in output.parents[:_FOLDERS_ABOVE]:
-            sync(folder)
-    except OSError as exc:
-        return f"its output could not be brought to disk: {exc}"
-    return ""
-
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder to disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file that the task may have replaced: links are not followed, and pipes do not block.
-
-    Raises:
-        OSError: it is missing, or not a regular file.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "no regular file", str(path))
-    return os.fdopen(fd, "rb")
-
-
-def tail_of(log: Path) -> str:
-    """The end of the log, which contains the error. Its size as JSON is limited."""
-    try:
-        with open_regular(log) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            tail = file.read(_TAIL_BYTES).decode(errors="replace")
-    except OSError:  # the task has removed or replaced it
-        return ""
-    while len(json.dumps(tail)) > _TAIL_BYTES:
-        tail = tail[len(tail) // 4 :]
-    return tail
-
-
-def end_process(args: threading.ExceptHookArgs) -> None:
+def _end_process(args: threading.ExceptHookArgs) -> None:
     """End this process, and with it the task, when an exception ends a thread: the attempt is lost."""
     say(f"nimbus: thread {args.thread.name if args.thread else ''} failed: {args.exc_value!r}")
     os._exit(EXIT_NOT_STARTED)
-
-
-if __name__ == "__main__":
-    threading.excepthook = end_process
-    sys.exit(main())

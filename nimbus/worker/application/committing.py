@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from blobsync import BlobSyncError, RetryPolicy
-from nimbus.worker.application.bootstrap import END_PATIENCE_S
+from nimbus.worker.application.reports import END_PATIENCE_S
 from nimbus.worker.data.ports import OutputRefusedError
 from nimbus.worker.data.signed import signed_place
 

@@ -28,7 +28,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
-from nimbus.worker.application.bootstrap import ARCHIVE, KIT, WORK
+from nimbus.worker.application.bootstrap import WORK
 from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
 from nimbus.worker.application.followed import Followed
 from nimbus.worker.application.manager import (
@@ -41,6 +41,7 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
+from nimbus.worker.application.unpacking import ARCHIVE, KIT
 from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.driver_plan import worker_conf
 from nimbus.worker.environment import event_log_settings, scaled_conf

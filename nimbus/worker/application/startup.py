@@ -24,7 +24,7 @@ from nimbus.worker.driver_plan import context_document, driver_document
 from nimbus.worker.settings import RunnerPlan
 
 _PIECE_BYTES = 1 << 20
-_KIT = (
+_MODULES = (
     *(f"blobsync/{name}.py" for name in ("__init__", "errors", "log", "names", "retry")),
     *(f"blobsync/bucket/{name}.py" for name in ("__init__", "ports")),
     "nimbus/__init__.py",
@@ -38,21 +38,28 @@ _KIT = (
     *(
         f"nimbus/worker/{name}.py"
         for name in (
-            "class_archive", "driver", "driver_progress", "environment", "files", "flushing", "program",
-            "program_end", "shared_output", "spark_pipeline", "sql_split", "sql_task",
+            "class_archive", "driver", "driver_progress", "environment", "files", "flushing", "forked",
+            "procfs", "program", "program_end", "shared_output", "short_path", "spark_pipeline", "sql_split",
+            "sql_task",
         )
     ),
     *(
         f"nimbus/worker/data/{name}.py"
         for name in (
-            "__init__", "bucket", "manifest", "notes", "ports", "signed", "source", "source_offer",
+            "__init__", "bucket", "manifest", "mark", "notes", "ports", "signed", "source", "source_offer",
             "spark_writes", "tree",
         )
     ),
-    *(f"nimbus/worker/application/{name}.py" for name in ("__init__", "bootstrap", "committing")),
+    *(
+        f"nimbus/worker/application/{name}.py"
+        for name in ("__init__", "bootstrap", "committing", "door", "reports", "unpacking")
+    ),
 )  # fmt: skip
-"""The modules that a driver imports."""
-_KIT_PACKAGES = ("jinja2", "markupsafe", "tenacity")
+"""The modules that a driver and its task import."""
+_MAIN = "from nimbus.worker.application.bootstrap import run\n\nrun()\n"
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a zip archive knows."""
+_PACKAGES = ("jinja2", "markupsafe", "tenacity")
 """For `sql` tasks and outputs. Without markupsafe's compiled part, which has a Python equivalent."""
 
 
@@ -122,20 +129,27 @@ def packed(document: str) -> str:
     return PACKED + base64.b64encode(zlib.compress(document.encode())).decode()
 
 
-def build_kit() -> bytes:
-    """A zip file with the modules of this Nimbus release that a driver in a cluster imports."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as kit:
-        root = Path(__file__).parents[3]
-        for name in _KIT:
-            kit.write(root / name, name)
-        for package in _KIT_PACKAGES:
+def build_program() -> bytes:
+    """The program of a driver in a cluster: a zip archive that Python runs, of modules of this release.
+
+    Equal modules give equal bytes. Its name must end with `.py`, by which `spark-submit` knows Python.
+    """
+    buffer, root = io.BytesIO(), Path(__file__).parents[3]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as program:
+
+        def add(name: str, data: bytes) -> None:
+            program.writestr(zipfile.ZipInfo(name, _NO_TIME), data, zipfile.ZIP_DEFLATED)
+
+        add("__main__.py", _MAIN.encode())
+        for name in _MODULES:
+            add(name, (root / name).read_bytes())
+        for package in _PACKAGES:
             spec = find_spec(package)
             assert spec is not None  # noqa: S101 - a dependency
             assert spec.origin is not None  # noqa: S101 - a package
             folder = Path(spec.origin).parent
             for file in sorted(folder.rglob("*.py")):
-                kit.write(file, f"{package}/{file.relative_to(folder)}")
+                add(f"{package}/{file.relative_to(folder)}", file.read_bytes())
     return buffer.getvalue()
 
 

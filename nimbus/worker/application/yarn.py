@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from nimbus.domain.errors import NimbusError
-from nimbus.worker.application import bootstrap
 from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError, ask
 from nimbus.worker.application.kept import Kept
 from nimbus.worker.application.manager import (
@@ -31,7 +30,7 @@ from nimbus.worker.application.manager import (
     SubmissionUnknownError,
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
-from nimbus.worker.application.startup import packed
+from nimbus.worker.application.startup import build_program, packed
 
 VARIABLES = "spark.yarn.appMasterEnv"
 """See `SparkClient.variables`."""
@@ -75,7 +74,7 @@ class YarnManager:
             "spark.yarn.am.waitTime": submission.conf.get("spark.yarn.am.waitTime", "600s"),
         }
         try:
-            ended = self._client.submit(replace(submission, startup=startup), conf, bootstrap.__file__)
+            ended = self._client.submit(replace(submission, startup=startup), conf, build_program())
         except (NimbusError, OSError) as exc:
             raise ClusterUnreachableError(f"Spark's client cannot be started: {exc}") from exc
         return self._outcome(submission.name, ended)

@@ -30,7 +30,7 @@ from blobsync import (
 )
 from blobsync.bucket.ports import checked_key
 from blobsync.log import log_errors_alone
-from nimbus.worker.application.bootstrap import Door, RefusedError, UnreachableError
+from nimbus.worker.application.door import Door, RefusedError, UnreachableError
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
 
 LARGEST_BYTES = 5 << 30

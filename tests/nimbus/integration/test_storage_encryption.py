@@ -26,7 +26,7 @@ from nimbus.config import Settings, load_settings
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.data_door import DataDoor
-from nimbus.worker.application import bootstrap
+from nimbus.worker.application.door import Door
 from nimbus.worker.connections import open_data, open_logs
 from nimbus.worker.data.signed import SignedStore
 from nimbus.worker.data.source import SourcePlace
@@ -112,7 +112,7 @@ def write_data(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     with place.store() as store:
         store.write("executor", b"1")
     door = DataDoor(settings.worker.data_uri, data)
-    monkeypatch.setattr(bootstrap.Door, "post", lambda _door, _path, body, _patience: signed(door, body))
+    monkeypatch.setattr(Door, "post", lambda _door, _path, body, _patience: signed(door, body))
     in_cluster = SignedStore({**ACCESS, "uri": settings.worker.data_uri})
     in_cluster.write(f"{ACCESS['output']}/part", b"1")
     assert b"".join(in_cluster.read(f"{ACCESS['output']}/part")) == b"1"

@@ -28,7 +28,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.records import RUN
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker import dead_runner, driver_progress
-from nimbus.worker.application import bootstrap
+from nimbus.worker.application import reports
 from nimbus.worker.identity import host_id
 from tests.nimbus.worker_bench import Bench, eventually
 
@@ -160,7 +160,7 @@ def test_bootstrap_reads_no_progress_of_another_form(tmp_path: Path, text: str |
     if text is not None:
         place.write_text(text)
 
-    assert bootstrap.progress_in(place) == {}
+    assert reports.progress_in(place) == {}
 
 
 def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Pat
     told.write_text('{"application": "app-1"}')
     link.symlink_to(told)
 
-    assert bootstrap.progress_in(told) == {"application": "app-1"}
-    assert (bootstrap.progress_in(pipe), bootstrap.progress_in(link)) == ({}, {})
+    assert reports.progress_in(told) == {"application": "app-1"}
+    assert (reports.progress_in(pipe), reports.progress_in(link)) == ({}, {})
 
 
 class _Context:

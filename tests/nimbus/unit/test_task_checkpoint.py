@@ -17,7 +17,7 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.records import END
 from nimbus.worker import settlement
-from nimbus.worker.application import bootstrap
+from nimbus.worker.application import reports
 from nimbus.worker.attempt_folder import AttemptFolder
 
 ATTEMPT = "r1.load.2"
@@ -67,7 +67,7 @@ def test_checkpoint_of_a_task_is_read_by_its_worker(
     kept = folder.checkpoint()
     assert kept is not None
     assert json.loads(kept) == value
-    assert bootstrap.text_in(folder.checkpoint_file) == kept
+    assert reports.text_in(folder.checkpoint_file) == kept
 
 
 def test_next_attempt_is_told_the_last_checkpoint(context: Callable[..., task.TaskContext]) -> None:
@@ -105,15 +105,11 @@ def test_file_that_is_no_checkpoint_is_as_none(folder: AttemptFolder, text: byte
     assert folder.checkpoint() is None
 
 
-def test_bootstrap_reads_the_file_that_tasks_write(folder: AttemptFolder) -> None:
-    assert folder.checkpoint_file.name == bootstrap.CHECKPOINT
-
-
 def test_link_in_place_of_the_file_is_not_followed(folder: AttemptFolder, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("1")
     folder.checkpoint_file.symlink_to(tmp_path / "other")
 
-    assert (folder.checkpoint(), bootstrap.text_in(folder.checkpoint_file)) == (None, None)
+    assert (folder.checkpoint(), reports.text_in(folder.checkpoint_file)) == (None, None)
 
 
 def test_end_of_a_lost_attempt_brings_what_its_folder_has(folder: AttemptFolder) -> None:

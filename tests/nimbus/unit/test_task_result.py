@@ -14,7 +14,7 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.records import END
 from nimbus.result import DEEPEST, LARGEST_BYTES, ResultError, decode, encode
-from nimbus.worker.application import bootstrap
+from nimbus.worker.application import reports
 from nimbus.worker.attempt_folder import AttemptFolder
 
 ATTEMPT = "r1.plan.1"
@@ -63,7 +63,7 @@ def test_result_of_a_task_is_read_by_its_worker(folder: AttemptFolder, context: 
     context.result(since="2026-01-01", rows=3, parts=["a", {"b": None}], name="ü")
 
     assert folder.result() == {"since": "2026-01-01", "rows": 3, "parts": ["a", {"b": None}], "name": "ü"}
-    assert bootstrap.text_in(folder.result_file) == folder.result_file.read_text()
+    assert reports.text_in(folder.result_file) == folder.result_file.read_text()
 
 
 def test_second_result_replaces_the_first(folder: AttemptFolder, context: task.TaskContext) -> None:
@@ -74,7 +74,7 @@ def test_second_result_replaces_the_first(folder: AttemptFolder, context: task.T
 
 
 def test_task_that_gives_no_result_has_none(folder: AttemptFolder) -> None:
-    assert (folder.result(), bootstrap.text_in(folder.result_file)) == (None, None)
+    assert (folder.result(), reports.text_in(folder.result_file)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_result_that_a_program_wrote_wrongly_is_refused(folder: AttemptFolder, t
     with pytest.raises(ResultError, match=words):
         folder.result()
     with pytest.raises(ResultError, match=words):
-        decode((bootstrap.text_in(folder.result_file) or "").encode())
+        decode((reports.text_in(folder.result_file) or "").encode())
 
 
 def test_result_is_not_read_through_a_link(folder: AttemptFolder, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_result_is_not_read_through_a_link(folder: AttemptFolder, tmp_path: Path
 
     with pytest.raises(ResultError, match="no regular file"):
         folder.result()
-    assert bootstrap.text_in(folder.result_file) is None
+    assert reports.text_in(folder.result_file) is None
 
 
 def test_result_of_the_largest_size_is_taken() -> None:

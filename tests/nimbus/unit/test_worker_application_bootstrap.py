@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from nimbus.worker.application import bootstrap
-from nimbus.worker.application.bootstrap import RefusedError
+from nimbus.worker.application import bootstrap, reports
+from nimbus.worker.application.door import RefusedError
 from nimbus.worker.application.startup import release_archive
+from nimbus.worker.application.unpacking import make_folder
+from nimbus.worker.data.mark import MARK
 
 pytestmark = pytest.mark.timeout(20)  # opening a pipe for reading may wait without end
 
@@ -49,14 +51,14 @@ class FakeDoor:
 def test_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
 
-    assert bootstrap.tail_of(tmp_path / "log") == ""
+    assert reports.tail_of(tmp_path / "log") == ""
 
 
 def test_pipe_in_place_of_an_event_log_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "app-1.zstd")
     door: Any = FakeDoor()
 
-    bootstrap.send_event_log(door, "nonce", tmp_path)
+    reports.send_event_log(door, "nonce", tmp_path)
 
     assert door.sent == []
 
@@ -64,21 +66,21 @@ def test_pipe_in_place_of_an_event_log_is_not_waited_for(tmp_path: Path) -> None
 def test_pipe_in_place_of_progress_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "progress.json")
 
-    assert bootstrap.progress_in(tmp_path / "progress.json") == {}
+    assert reports.progress_in(tmp_path / "progress.json") == {}
 
 
 @pytest.mark.parametrize("text", [b"[" * (40 << 10), b"[]", b"\xff", b'{"stages": 1'])
 def test_progress_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "progress.json").write_bytes(text)
 
-    assert bootstrap.progress_in(tmp_path / "progress.json") == {}
+    assert reports.progress_in(tmp_path / "progress.json") == {}
 
 
 def test_event_log_that_is_not_stored_is_sent_no_further(tmp_path: Path) -> None:
     (tmp_path / "app-1.zstd").write_bytes(bytes(1 << 20))
     door: Any = FakeDoor(stored=False)
 
-    bootstrap.send_event_log(door, "nonce", tmp_path)
+    reports.send_event_log(door, "nonce", tmp_path)
 
     assert len(door.sent) == 1
 
@@ -86,11 +88,11 @@ def test_event_log_that_is_not_stored_is_sent_no_further(tmp_path: Path) -> None
 def test_event_log_is_not_sent_for_longer_than_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap, "_EVENT_LOG_PATIENCE_S", -1.0)
+    monkeypatch.setattr(reports, "_EVENT_LOG_PATIENCE_S", -1.0)
     (tmp_path / "app-1.zstd").write_bytes(bytes(1 << 20))
     door: Any = FakeDoor()
 
-    bootstrap.send_event_log(door, "nonce", tmp_path)
+    reports.send_event_log(door, "nonce", tmp_path)
 
     assert door.sent == []
 
@@ -101,7 +103,7 @@ def test_output_that_is_not_kept_stays_so_when_the_end_is_said_in_other_words(
 ) -> None:
     door: Any = FakeDoor(refusals=1)
 
-    bootstrap.deliver(door, {"status": 0, "log_tail": "x", "not_flushed": fault})
+    reports.deliver(door, {"status": 0, "log_tail": "x", "not_flushed": fault})
 
     first, second = door.posted
     assert (first["not_flushed"], second["log_tail"]) == (fault, "")
@@ -116,7 +118,7 @@ def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(where)
     door: Any = FakeDoor()
     door.files["release.tar"] = archive
-    (where / bootstrap.DATA_MARK).touch()
+    (where / MARK).touch()
     context = {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}}
     startup = {
         "release_sha256": hashlib.sha256(archive).hexdigest(),
@@ -124,7 +126,8 @@ def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -
         "context": context,
         "data_token": None,
     }
-    return bootstrap.make_folder(startup, door) / "release"
+    (where / "program").touch()
+    return make_folder(startup, door, where / "program") / "release"
 
 
 def test_release_is_unpacked_with_its_folders_and_modes(
@@ -171,6 +174,7 @@ def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
     monkeypatch.chdir(tmp_path)
     door: Any = FakeDoor()
     door.files["release.tar"] = archive = b"".join(release_archive(tmp_path / "none"))
+    (tmp_path / "program").touch()
     output = tmp_path / "data" / "p" / "r" / "t" / "1"
     startup = {
         "release_sha256": hashlib.sha256(archive).hexdigest(),
@@ -180,6 +184,6 @@ def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
     }
 
     with pytest.raises(ValueError, match="mount it here"):
-        bootstrap.make_folder(startup, door)
+        make_folder(startup, door, tmp_path / "program")
 
     assert not (tmp_path / "data").exists()

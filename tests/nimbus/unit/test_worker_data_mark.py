@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.application import bootstrap
 from nimbus.worker.data.mark import MARK, is_marked, why_not_ours
 from tests.nimbus.worker_bench import RecordingRegistrations
 
@@ -61,7 +60,3 @@ def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     assert "Not a directory" in why_not_ours(tmp_path / "file" / "data", RecordingRegistrations().data_mark)
-
-
-def test_drivers_in_clusters_look_for_the_same_mark() -> None:
-    assert bootstrap.DATA_MARK == MARK

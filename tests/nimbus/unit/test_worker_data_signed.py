@@ -17,8 +17,8 @@ import pytest
 from blobsync import InvalidKeyError, RetryPolicy, StoreRefusedError, StoreUnavailableError
 from blobsync.log import log_all
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.worker.application.bootstrap import END_PATIENCE_S
 from nimbus.worker.application.committing import commit
+from nimbus.worker.application.reports import END_PATIENCE_S
 from nimbus.worker.data import bucket, signed
 from nimbus.worker.data.bucket import BucketPlace
 

@@ -1,0 +1,201 @@
+"""What a driver in a cluster reports through the door: its log, progress, checkpoints, event log and END.
+
+The task writes the files that are read here, so links are not followed, and pipes do not block. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nimbus.checkpoint import FILE as CHECKPOINT
+from nimbus.worker.application.door import Door, RefusedError, UnreachableError, as_object
+from nimbus.worker.files import open_untrusted, read_untrusted
+
+END_PATIENCE_S = 6 * 3600.0
+"""How long the upload of an output, and END, are retried."""
+_BEAT_S = 3.0
+_LOG_POLL_S = 1.0
+_LOG_PIECE_BYTES = 128 << 10
+_TAIL_BYTES = 64 << 10
+_LOG_PATIENCE_S = 30.0
+_LARGEST_EVENT_LOG = 64 << 20
+_EVENT_LOG_PATIENCE_S = 180.0
+_LARGEST_PROGRESS = 32 << 10
+_LARGEST_TEXT = 4096
+"""Largest size of a result or a checkpoint, in bytes."""
+
+
+def say(text: str) -> None:
+    """Write a line to the driver's own output, which the cluster stores, unless its disk is full."""
+    with suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+
+class LogThread:
+    """Sends the task's log, piece by piece. Pieces that cannot be sent are retried for a limited time."""
+
+    def __init__(self, door: Door, nonce: str, log: Path) -> None:
+        self._door, self._nonce, self._log = door, nonce, log
+        self._complete = threading.Event()
+        self._given_up = threading.Event()
+        self._sent = 0
+        self._thread = threading.Thread(target=self._run, name="bootstrap-log", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send the rest, with retries for at most `_LOG_PATIENCE_S`."""
+        self._complete.set()
+        self._thread.join(_LOG_PATIENCE_S)
+        self._given_up.set()
+
+    def _run(self) -> None:
+        while not self._given_up.is_set():
+            complete = self._complete.wait(_LOG_POLL_S)
+            try:
+                while self._send_piece():
+                    pass
+            except RefusedError as exc:
+                say(f"nimbus: the log is not stored: {exc}")
+                return
+            except (UnreachableError, OSError):
+                self._given_up.wait(_LOG_POLL_S)
+            else:
+                if complete:
+                    return
+
+    def _send_piece(self) -> bool:
+        with open_untrusted(self._log) as log:
+            log.seek(self._sent)
+            piece = log.read(_LOG_PIECE_BYTES)
+        if not piece:
+            return False
+        answer = self._door.send("log", piece, f"&offset={self._sent}&nonce={self._nonce}")
+        if not answer.get("stored"):
+            raise RefusedError("it is too long, or the attempt is over")
+        self._sent += len(piece)
+        sys.stdout.buffer.write(piece)  # for the cluster's own pages
+        sys.stdout.flush()
+        return True
+
+
+class BeatThread:
+    """Sends the task's progress; receives stop requests and the addresses of schedulers.
+
+    It also sends new checkpoints of the task.
+
+    Args:
+        door: Connection to schedulers.
+        nonce: The claim's nonce.
+        work: The task's folder.
+        schedulers: See `SCHEDULERS`.
+    """
+
+    def __init__(self, door: Door, nonce: str, work: Path, schedulers: Path) -> None:
+        self._door, self._nonce, self._work, self._schedulers = door, nonce, work, schedulers
+        self._kept: str | None = None
+        self._ended = threading.Event()
+        self.ordered = "not"
+        """Why the task must end: a value of `nimbus.worker.verdict.Ordered`."""
+        self._thread = threading.Thread(target=self._run, name="bootstrap-beats", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Stop, after END was accepted. A beat in progress is abandoned."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ended.wait(_BEAT_S if number else 0.0):
+            number += 1
+            with suppress(UnreachableError, RefusedError):
+                checkpoint = text_in(self._work / CHECKPOINT)
+                new = None if checkpoint == self._kept else checkpoint
+                progress = progress_in(self._work / "progress.json")
+                said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
+                answer = self._door.post("beat", said, 0.0)
+                self._kept = checkpoint
+                self._note_schedulers()
+                if self.ordered == "not" and (answer.get("stop") or answer.get("outdated")):
+                    self.ordered = "stop" if answer.get("stop") else "outdated"
+
+    def _note_schedulers(self) -> None:
+        with suppress(OSError):  # the folder is created after the first beat
+            part = self._schedulers.with_suffix(".part")
+            part.write_text(json.dumps(self._door.endpoints))
+            part.replace(self._schedulers)
+
+
+def progress_in(file: Path) -> dict[str, Any]:
+    """The task's progress; empty if there is none that can be read."""
+    with suppress(ValueError, RecursionError):
+        return as_object(io.BytesIO(read_untrusted(file, _LARGEST_PROGRESS) or b""))
+    return {}
+
+
+def text_in(file: Path) -> str | None:
+    """The text of a task's result or checkpoint, truncated if it is too large; None without a file."""
+    with suppress(OSError), open_untrusted(file) as given:
+        return given.read(_LARGEST_TEXT + 1).decode(errors="replace")
+    return None
+
+
+def tail_of(log: Path) -> str:
+    """The end of the log, which contains the error. Its size as JSON is limited."""
+    try:
+        with open_untrusted(log) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            tail = file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:  # the task has removed or replaced it
+        return ""
+    while len(json.dumps(tail)) > _TAIL_BYTES:
+        tail = tail[len(tail) // 4 :]
+    return tail
+
+
+def send_event_log(door: Door, nonce: str, work: Path) -> None:
+    """Send Spark's last event log, if there is one. If it cannot be sent, it stays in the cluster."""
+    try:
+        found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
+        if not found:
+            return
+        with open_untrusted(found[-1]) as file:
+            if os.fstat(file.fileno()).st_size <= _LARGEST_EVENT_LOG:
+                _send_events(door, nonce, file)
+    except (RefusedError, UnreachableError, OSError) as exc:
+        say(f"nimbus: the event log is not stored: {exc}")
+
+
+def _send_events(door: Door, nonce: str, file: BinaryIO) -> None:
+    until_s = time.monotonic() + _EVENT_LOG_PATIENCE_S
+    while piece := file.read(_LOG_PIECE_BYTES):
+        if time.monotonic() > until_s:
+            raise UnreachableError(f"it takes longer than {_EVENT_LOG_PATIENCE_S:g} s")
+        offset = file.tell() - len(piece)
+        if not door.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}").get("stored"):
+            raise RefusedError("it is too long, or the attempt is over")
+
+
+def deliver(door: Door, report: dict[str, Any]) -> int:
+    """Report END, with retries; return the exit code of this process."""
+    status = report["status"]
+    try:
+        try:
+            door.post("end", report, END_PATIENCE_S)
+        except RefusedError:  # a text from the task has an unexpected form
+            fault = "its output was not kept" if report.get("not_flushed") else ""
+            door.post("end", {**report, "log_tail": "", "not_flushed": fault}, END_PATIENCE_S)
+    except (RefusedError, UnreachableError) as exc:
+        say(f"nimbus: the end could not be reported: {exc}")
+    if status is None:
+        return 1
+    return 128 - status if status < 0 else int(status)

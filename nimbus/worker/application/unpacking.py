@@ -1,0 +1,93 @@
+"""Makes the folder of a task inside a cluster: the release, its wheels, and the task's documents.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nimbus.worker.application.door import Door
+from nimbus.worker.data.mark import MARK
+
+ARCHIVE = "nimbus_release"
+"""The release's folder in the working folder of each executor."""
+KIT = "nimbus_kit"
+"""The folder of our modules there, which the data source `nimbus` needs."""
+FOLDERS_ABOVE = 4
+"""Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""
+
+
+def make_folder(startup: Mapping[str, Any], door: Door, program: Path) -> Path:
+    """Download the task's files.
+
+    Args:
+        startup: The startup document.
+        door: Connection to schedulers.
+        program: The archive of our modules, from which the task's process imports, too.
+
+    Raises:
+        RefusedError, UnreachableError: as `Door.fetch`.
+        OSError, ValueError, tarfile.TarError, zipfile.BadZipFile: a file cannot be made, or is damaged.
+    """
+    folder = Path.cwd() / "nimbus"
+    for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
+        place.mkdir(mode=0o700, exist_ok=True)
+    shutil.copyfile(program, folder / "kit.zip")  # Spark unpacks what ends with .zip
+    found = door.fetch("release.tar", folder / "release.tar")
+    if found != startup["release_sha256"]:
+        raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
+    release = folder / "release"
+    with tarfile.open(folder / "release.tar") as archive:
+        unpack(archive, release)
+    for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
+        with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
+            Path(link).symlink_to(place)
+    wheels = list(unpacked_wheels(release, folder / "wheels"))
+    driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
+    context = {**startup["context"], "release_root": str(release)}
+    if startup["data_token"] is not None:
+        context["output"] = str(folder / "output")
+        places = {task: Path(place).name for task, place in context["inputs"].items()}
+        context["inputs"] = {task: str(folder / "inputs" / name) for task, name in places.items()}
+    elif not Path(context["output"]).parents[FOLDERS_ABOVE - 1].joinpath(MARK).is_file():
+        raise ValueError(f"{context['output']} is not below the cluster's folder of outputs: mount it here")
+    Path(context["output"]).mkdir(parents=True, exist_ok=True)
+    (folder / "driver.json").write_text(json.dumps(driver))
+    (folder / "context.json").write_text(json.dumps(context))
+    return folder
+
+
+def unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of a release. Checks names itself: `extractall(filter=...)` came with Python 3.11.4.
+
+    Raises:
+        ValueError: an entry is not a regular file, or its name leads out of `folder`.
+    """
+    for entry in archive:
+        name = PurePosixPath(entry.name)
+        source = archive.extractfile(entry) if entry.isreg() else None
+        if source is None or name.is_absolute() or ".." in name.parts:
+            raise ValueError(f"the release has {entry.name!r}, which is not a file below its folder")
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
+
+
+def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
+    """Unpack the wheels of a release, which its publisher has checked; yield the folders to import from."""
+    for wheel in sorted(release.rglob("*.whl")):
+        place = root / wheel.stem
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(place)  # noqa: S202 - drops `..` and leading `/` of names
+        yield str(place)
