@@ -304,7 +304,10 @@ def _signal(one: _Running, number: int) -> None:
 def bootstrap_alone(words: list[str], _env: Mapping[str, str]) -> list[str]:
     """The driver's Python program without the JVM around it: for tests without Spark."""
     assert words[0] == "driver", words
-    fetch = "import sys, urllib.request as u; exec(compile(u.urlopen(sys.argv[1]).read(), 'b', 'exec'))"
+    fetch = (
+        "import os, sys, urllib.request as u; place, _ = u.urlretrieve(sys.argv[1], 'bootstrap.py'); "
+        "os.execv(sys.executable, [sys.executable, '-I', '-u', place])"
+    )
     return [sys.executable, "-I", "-u", "-c", fetch, words[-1]]
 
 
