@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nimbus.checkpoint import FILE as CHECKPOINT
+from nimbus.checkpoint import LARGEST_BYTES
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError, as_object
 from nimbus.worker.files import open_untrusted, read_untrusted
 
@@ -30,8 +31,6 @@ _LOG_PATIENCE_S = 30.0
 _LARGEST_EVENT_LOG = 64 << 20
 _EVENT_LOG_PATIENCE_S = 180.0
 _LARGEST_PROGRESS = 32 << 10
-_LARGEST_TEXT = 4096
-"""Largest size of a result or a checkpoint, in bytes."""
 
 
 def say(text: str) -> None:
@@ -145,7 +144,7 @@ def progress_in(file: Path) -> dict[str, Any]:
 def text_in(file: Path) -> str | None:
     """The text of a task's result or checkpoint, truncated if it is too large; None without a file."""
     with suppress(OSError), open_untrusted(file) as given:
-        return given.read(_LARGEST_TEXT + 1).decode(errors="replace")
+        return given.read(LARGEST_BYTES + 1).decode(errors="replace")
     return None
 
 
