@@ -75,8 +75,7 @@ class ZooKeeperSession:
             ElectionStateError: The session was closed before.
         """
         self._require_own_process()
-        if self._closed:
-            raise ElectionStateError("this session was closed; make a new ZooKeeperSession")
+        self._require_open()
         left = Countdown(timeout)
         try:
             self._await_first_connection(left, timeout)
@@ -94,6 +93,7 @@ class ZooKeeperSession:
 
     def _await_first_connection(self, left: Countdown, timeout: timedelta) -> None:
         with self._reviving:  # an election that began before must not start it, too
+            self._require_open()
             live = self.client.start_async()
             self._started = True
         while not live.wait(min(_LOOK_AGAIN_S, left.remaining().total_seconds())):
@@ -315,6 +315,10 @@ class ZooKeeperSession:
     def _client_state(self) -> str:
         state: str = self._connector.client.client_state
         return state
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ElectionStateError("this session was closed; make a new ZooKeeperSession")
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:

@@ -7,11 +7,9 @@ no epoch. Runs on the API's threads.
 from __future__ import annotations
 
 import hmac
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 from blobsync import BlobSyncError
@@ -55,7 +53,6 @@ class ClusterDoor:
         self.schedulers = schedulers
         """See `AttemptDoor.schedulers`."""
         self._data = data
-        self._lock = threading.Lock()
         self._key: bytes | None = None
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
@@ -75,11 +72,6 @@ class ClusterDoor:
 
     def bootstrap(self) -> bytes:
         """See `AttemptDoor.bootstrap`."""
-        with self._lock:
-            return self._bootstrap
-
-    @cached_property
-    def _bootstrap(self) -> bytes:
         return build_program()
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:

@@ -175,18 +175,25 @@ def _words(file: Path) -> list[str]:
 
 
 def kill(victim: ProcessId) -> None:
-    """Send SIGKILL to this process, if it still exists."""
-    try:
+    """Send SIGKILL to this process, if it still exists.
+
+    A cluster's Python, kernel or sandbox may lack handles. Without one, a pid that is reused within
+    microseconds is killed wrongly, which is better than a process that lives on.
+    """
+    handle = None
+    with suppress(AttributeError, OSError):
         handle = os.pidfd_open(victim.pid)
-    except OSError:
-        return
     try:
         # Checked again with the handle open: now the pid cannot be reused unnoticed.
         if is_alive(victim.pid, victim.start_ticks):
             with suppress(ProcessLookupError, PermissionError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                if handle is None:
+                    os.kill(victim.pid, signal.SIGKILL)
+                else:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
 def signal_child(pid: int, number: int) -> None:

@@ -15,7 +15,8 @@ Guarantees:
   * The task dies with this process, and this process with its JVM (PDEATHSIG). Processes that the task has
     started are killed at its end, but not if this process is killed.
 
-Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log.
+Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log; `runner-flush_<n>`
+while an output in a folder is flushed.
 Exit codes: those of the task; 75 if another driver has the claim and user code did not run.
 """
 
@@ -161,8 +162,9 @@ def _short_path(folder: Path) -> Path:
 
 
 def _die_with(parent: int) -> None:
-    if not die_with(parent):
-        os._exit(EXIT_NOT_STARTED)
+    with suppress(OSError):  # a sandbox may forbid it
+        if not die_with(parent):
+            os._exit(EXIT_NOT_STARTED)
 
 
 def _kill_descendants() -> None:
@@ -179,7 +181,8 @@ def run() -> NoReturn:
 def main(program: Path) -> int:
     """Run the attempt that the environment names. `program`: the archive of our modules."""
     _die_with(os.getppid())
-    adopt_orphans()
+    with suppress(OSError):  # as in `_die_with`
+        adopt_orphans()
     startup = json.loads(unpacked(os.environ.pop(VARIABLE)))
     door, nonce = Door(startup), secrets.token_hex(8)
     claim = {
@@ -311,7 +314,7 @@ def _flushed(output: Path) -> str:
     try:
         flush_tree(output)
         flush_above(output, output.parents[FOLDERS_ABOVE - 1])
-    except OSError as exc:
+    except (OSError, RuntimeError) as exc:  # RuntimeError: no thread can be started here
         return f"its output could not be brought to disk: {exc}"
     return ""
 

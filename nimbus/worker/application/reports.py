@@ -136,7 +136,7 @@ class BeatThread:
 
 def progress_in(file: Path) -> dict[str, Any]:
     """The task's progress; empty if there is none that can be read."""
-    with suppress(ValueError, RecursionError):
+    with suppress(OSError, ValueError, RecursionError):
         return as_object(io.BytesIO(read_untrusted(file, _LARGEST_PROGRESS) or b""))
     return {}
 

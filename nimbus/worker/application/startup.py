@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,7 @@ def packed(document: str) -> str:
     return PACKED + base64.b64encode(zlib.compress(document.encode())).decode()
 
 
+@cache
 def build_program() -> bytes:
     """The program of a driver in a cluster: a zip archive that Python runs, of modules of this release.
 

@@ -58,6 +58,7 @@ class YarnManager:
             user: The client's user in the cluster, also for kill requests.
         """
         self._rest, self._client, self._user = tuple(rest), client, user
+        self._program = build_program()  # now, because an upgrade replaces its files under a running worker
         self._queues = Kept(self._read_queues)
 
     def submit(self, submission: Submission) -> str:
@@ -74,7 +75,7 @@ class YarnManager:
             "spark.yarn.am.waitTime": submission.conf.get("spark.yarn.am.waitTime", "600s"),
         }
         try:
-            ended = self._client.submit(replace(submission, startup=startup), conf, build_program())
+            ended = self._client.submit(replace(submission, startup=startup), conf, self._program)
         except (NimbusError, OSError) as exc:
             raise ClusterUnreachableError(f"Spark's client cannot be started: {exc}") from exc
         return self._outcome(submission.name, ended)

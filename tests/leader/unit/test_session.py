@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from kazoo.protocol.states import KazooState, KeeperState
 
 from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
-from leader.errors import ZooKeeperUnreachableError
+from leader.clock import Countdown
+from leader.errors import ElectionStateError, ZooKeeperUnreachableError
 from leader.protocol.requests import Steps, get
 from leader.zookeeper.executor import SessionExecutor
 
@@ -175,6 +177,27 @@ def test_kazoo_that_is_being_started_is_not_started_by_another_thread_too(
         session.start(timedelta(0))
 
     assert len(starts) == 1
+
+
+def test_session_that_is_closed_while_it_is_started_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, starts = Told(), list[int]()
+    monkeypatch.setattr(session.client, "start_async", lambda: starts.append(1))
+    monkeypatch.setattr(session, "_await_first_connection", _close_first(session))
+
+    with pytest.raises(ElectionStateError):
+        session.start(timedelta(seconds=1))
+
+    assert starts == []
+
+
+def _close_first(session: ZooKeeperSession) -> Callable[[Countdown, timedelta], None]:
+    connect = session._await_first_connection
+
+    def closed(left: Countdown, timeout: timedelta) -> None:
+        session.close(timedelta(seconds=5))
+        connect(left, timeout)
+
+    return closed
 
 
 def test_call_without_a_connection_waits_for_one_with_the_request_in_hand() -> None:

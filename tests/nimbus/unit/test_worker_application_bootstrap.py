@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
+import signal
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nimbus.worker import procfs
 from nimbus.worker.application import bootstrap, reports
 from nimbus.worker.application.door import RefusedError
 from nimbus.worker.application.startup import release_archive
@@ -67,6 +71,62 @@ def test_pipe_in_place_of_progress_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "progress.json")
 
     assert reports.progress_in(tmp_path / "progress.json") == {}
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["refused", "missing"])
+def test_what_a_task_leaves_is_killed_also_without_handles_of_processes(
+    is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_pid: int) -> int:
+        raise PermissionError(errno.EPERM, "pidfd_open")
+
+    if is_there:
+        monkeypatch.setattr(os, "pidfd_open", refuses)
+    else:
+        monkeypatch.delattr(os, "pidfd_open")
+    with subprocess.Popen(["sleep", "60"]) as left:
+        ticks = procfs.start_ticks(left.pid)
+        assert ticks is not None
+
+        procfs.kill(procfs.ProcessId(left.pid, ticks + 1))
+        assert left.poll() is None, "another process with its pid lives"
+        procfs.kill(procfs.ProcessId(left.pid, ticks))
+
+        assert left.wait(10) == -signal.SIGKILL
+
+
+def test_progress_on_a_file_system_that_fails_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_path: Path, _limit_bytes: int) -> bytes:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(reports, "read_untrusted", fails)
+
+    assert reports.progress_in(tmp_path / "progress.json") == {}
+
+
+def test_output_is_not_kept_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_output: Path) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(bootstrap, "flush_tree", fails)
+
+    assert "can't start new thread" in bootstrap._flushed(tmp_path)
+
+
+def test_attempt_runs_in_a_sandbox_that_forbids_signals_of_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbids(*_parent: int) -> bool:
+        raise OSError(errno.EPERM, "prctl")
+
+    monkeypatch.setattr(bootstrap, "die_with", forbids)
+    monkeypatch.setattr(bootstrap, "adopt_orphans", forbids)
+    monkeypatch.delenv(bootstrap.VARIABLE, raising=False)
+
+    with pytest.raises(KeyError):  # of what follows
+        bootstrap.main(Path("bootstrap.py"))
 
 
 @pytest.mark.parametrize("text", [b"[" * (40 << 10), b"[]", b"\xff", b'{"stages": 1'])
