@@ -102,7 +102,6 @@ class LocalServer:
         with self._lock:
             made_of = self.made_of()
             folder, record = self._found(made_of) or self._started(made_of)
-            touch(folder)
             plan = ConnectPlan(
                 url=f"sc://localhost:{record.port}",  # with any other name pyspark would use TLS
                 token=record.token,
@@ -112,6 +111,7 @@ class LocalServer:
             if self._ready != record.id:
                 self._await(plan)
                 self._ready = record.id
+            touch(folder)  # last, because a start may take longer than the idle timeout
         return plan
 
     def reach(self, session: ConnectSession) -> None:

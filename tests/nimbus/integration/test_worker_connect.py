@@ -311,6 +311,8 @@ def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage
     assert bench.await_end("run1.outlives.1", 300).outcome is Outcome.STOPPED
     eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
 
+    stage.end_workers()
+    stage.worker()  # of the usual patience
     stage.beats.unlink()
     stage.beating_program("run1.server.1")
     (second,) = stage.servers()
