@@ -10,8 +10,10 @@ async function pieces(log, query) {
 }
 
 // True while the reader follows the end: until they scroll up, and again after they scroll back. The scroll position
-// alone does not show this, because a part that is not drawn yet has an estimated height.
+// alone does not show this: a part that is not drawn yet has an estimated height, and the browser takes a fifth of a
+// second to scroll to where a key leads, from which a growth of the log would call it back.
 let following = true, top = 0;
+const LEADS_TO_END = { Home: false, PageUp: false, ArrowUp: false, End: true };
 
 const wholePage = () => location.pathname.endsWith("/log");
 const held = (log) => Number(log.dataset.end) - Number(log.dataset.start);
@@ -24,8 +26,20 @@ function toEnd(log, times = 5) {
 }
 
 function scrolled({ target: log }) {
-  if (log.scrollHeight - log.scrollTop - log.clientHeight < 40) following = true;
-  else if (log.scrollTop < top - 4) following = false;
+  const near = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  if (following) {
+    if (near || log.scrollTop >= top - 4) return;
+    following = false;
+  } else following = near && log.scrollTop > top;
+  top = log.scrollTop;
+}
+
+function pressed({ key }) {
+  following = LEADS_TO_END[key] ?? following;
+}
+
+function wheeled({ deltaY }) {
+  if (deltaY < 0) following = false;
 }
 
 function show(log, { end, state }) {
@@ -96,6 +110,8 @@ export function begin() {
   log.dataset.followed = "yes";
   following = true;
   log.addEventListener("scroll", scrolled);
+  log.addEventListener("keydown", pressed);
+  log.addEventListener("wheel", wheeled, { passive: true });
   if (tail) toEnd(log);
   follow(log, tail);
   if (tail && wholePage()) fill(log);
