@@ -1,0 +1,339 @@
+"""The state machine of an attempt. Pure: the same inputs give the same transition.
+
+The invariants; `tests/nimbus/property/test_attempt_laws.py` checks them with random histories:
+
+1. The driver starts at most once, after the board showed our claim within `Terms.claim_valid_s`.
+2. A success is recorded only if the code had come to its end before the driver was told to end, and its
+   output was stored after the last of its processes had ended.
+3. END is filled only after the exit record was written.
+4. A driver that was told to end gets SIGKILL when `Terms.stop_grace_s` has passed.
+5. In every state but `Over` an answer to an instruction, the end of the driver, or a tick is due.
+
+There is one function for each state, without a catch-all: the type check finds an event that a state does not
+handle, since the events that change nothing are listed for each state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple, NoReturn, Optional, Tuple, Union
+
+from nimbus.attempt import model as m
+from nimbus.attempt.model import NEVER_S, Event, Holder, Instruction, Ordered, State, Story, Terms
+
+LOOK_AGAIN_S = 1.0
+GONE_AFTER_S = 5.0
+"""Two reads without our claim prove that the attempt was archived if the second began this long after the
+answer to the first. One proves nothing, because a server may lag behind."""
+
+
+class Transition(NamedTuple):
+    """The next state, and the instructions to perform, in this order."""
+
+    state: State
+    instructions: Tuple[Instruction, ...] = ()
+
+
+def step(state: State, event: Event, terms: Terms, now_s: float) -> Transition:
+    """Returns the transition that `event` causes in `state`. See the module.
+
+    Args:
+        state: The state before.
+        event: What has happened.
+        terms: What is agreed for the attempt.
+        now_s: The time, on a clock that does not step.
+    """
+    if isinstance(state, m.Running):
+        return _running(state, event, terms, now_s)
+    if isinstance(state, m.Claiming):
+        return _claiming(state, event, terms, now_s)
+    if isinstance(state, m.Checking):
+        return _checking(state, event, terms, now_s)
+    if isinstance(state, m.Preparing):
+        return _preparing(state, event, terms, now_s)
+    return _after_the_driver(state, event, terms)
+
+
+def due_s(state: State) -> float:
+    """When the next `Tick` is due; `NEVER_S`: before something else happens."""
+    if isinstance(state, m.Running):
+        return min(state.kill_at_s, state.stuck_at_s, state.deadline_s)
+    return state.look_at_s if isinstance(state, m.Checking) else NEVER_S
+
+
+def _after_the_driver(state: m.AfterTheDriver, event: Event, terms: Terms) -> Transition:
+    if isinstance(state, m.Clearing):
+        return _clearing(state, event, terms)
+    if isinstance(state, m.Committing):
+        return _committing(state, event)
+    if isinstance(state, m.Recording):
+        return _recording(state, event)
+    if isinstance(state, m.Delivering):
+        return _delivering(state, event)
+    if isinstance(state, m.Storing):
+        return _storing(state, event)
+    if isinstance(state, m.Over):
+        return Transition(state)
+    return _never(state)
+
+
+def _never(value: NoReturn) -> NoReturn:
+    raise AssertionError(f"{value!r} is not handled")
+
+
+# --- moves that several states make ------------------------------------------------------------------
+
+
+def _forget(why: str) -> Transition:
+    return Transition(m.Over(), (m.Clear(), m.Forget(why)))
+
+
+def _leave() -> Transition:
+    return Transition(m.Over(), (m.Clear(), m.Leave()))
+
+
+def _end(story: Story) -> Transition:
+    """The story is complete."""
+    return Transition(m.Recording(), (m.Record(story),))
+
+
+def _claimed(asked_s: float, terms: Terms, now_s: float, ordered: Ordered = Ordered.NOT) -> Transition:
+    if now_s - asked_s <= terms.claim_valid_s:
+        return Transition(m.Preparing(ordered), (m.Prepare(),))
+    return Transition(m.Checking(), (m.Look(),))
+
+
+def _is_useless(event: m.Looked) -> bool:
+    return event.end_filled or event.holder is Holder.OTHER
+
+
+def _is_gone(since_s: Optional[float], event: m.Looked) -> bool:
+    return since_s is not None and event.asked_s - since_s >= GONE_AFTER_S
+
+
+# --- one function for each state ---------------------------------------------------------------------
+
+
+_OfUpkeep = Union[m.Changed, m.BoardSilent, m.NotesRead]
+"""See `nimbus.attempt.upkeep`."""
+_Later = Union[
+    _OfUpkeep,
+    m.EndAnswered,
+    m.Exceeded,
+    m.ServerGone,
+    m.ToldToEnd,
+    m.Exited,
+    m.StarterDied,
+    m.Cleared,
+    m.Committed,
+    m.Recorded,
+    m.LogStored,
+]
+"""Events that follow the start of a driver."""
+
+
+def _claiming(state: m.Claiming, event: Event, terms: Terms, now_s: float) -> Transition:
+    if isinstance(event, m.ClaimAnswered):
+        if event.holder is Holder.OURS:
+            return _claimed(event.asked_s, terms, now_s)
+        return _forget("another driver has the claim")
+    if isinstance(event, m.Withdrawn):
+        return _forget("the attempt does not exist any more")
+    if isinstance(event, m.LeaveAsked):
+        return _leave()
+    _: Union[_Later, m.Looked, m.Prepared, m.Unfit, m.Tick] = event
+    return Transition(state)
+
+
+def _checking(state: m.Checking, event: Event, terms: Terms, now_s: float) -> Transition:
+    if isinstance(event, m.Looked):
+        if _is_useless(event):
+            return _forget("the attempt is over")
+        if event.holder is Holder.OURS:
+            stop = Ordered.STOP if event.stop_requested else Ordered.NOT
+            return _claimed(event.asked_s, terms, now_s, stop)
+        if _is_gone(state.gone_since_s, event):
+            return _end(Story(lost="its claim is gone"))
+        since_s = now_s if state.gone_since_s is None else state.gone_since_s
+        return Transition(m.Checking(now_s + LOOK_AGAIN_S, since_s))
+    if isinstance(event, m.Tick):
+        if now_s < state.look_at_s:
+            return Transition(state)
+        return Transition(m.Checking(gone_since_s=state.gone_since_s), (m.Look(),))
+    if isinstance(event, m.Withdrawn):
+        return _forget("the attempt does not exist any more")
+    if isinstance(event, m.LeaveAsked):
+        return _leave()
+    _: Union[_Later, m.ClaimAnswered, m.Prepared, m.Unfit] = event
+    return Transition(state)
+
+
+def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> Transition:
+    if isinstance(event, m.Prepared):
+        if state.ordered is Ordered.OUTDATED:
+            return _forget("the attempt is over")
+        if state.ordered is not Ordered.NOT:
+            return _end(Story(ordered=state.ordered))
+        return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
+    if isinstance(event, m.Unfit):
+        return _end(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
+    if isinstance(event, m.Looked):
+        if _is_useless(event):
+            return Transition(m.Preparing(Ordered.OUTDATED))
+        is_new = event.stop_requested and state.ordered is Ordered.NOT
+        return Transition(m.Preparing(Ordered.STOP) if is_new else state)
+    if isinstance(event, m.Withdrawn):
+        return Transition(m.Preparing(Ordered.OUTDATED))
+    _: Union[_Later, m.ClaimAnswered, m.LeaveAsked, m.Tick] = event
+    return Transition(state)
+
+
+def _running(state: m.Running, event: Event, terms: Terms, now_s: float) -> Transition:
+    if isinstance(event, m.Exited):
+        return _exited(state, event)
+    if isinstance(event, m.Looked):
+        return _looked(state, event, terms, now_s)
+    if isinstance(event, m.Tick):
+        return _ticked(state, terms, now_s)
+    if isinstance(event, m.Withdrawn):
+        return _ordered(state, Ordered.OUTDATED, terms, now_s)
+    if isinstance(event, m.Exceeded):
+        return _ordered(state, Ordered.LIMIT, terms, now_s, event.why)
+    if isinstance(event, m.ServerGone):
+        return _ordered(state, Ordered.SERVER_GONE, terms, now_s)
+    if isinstance(event, m.ToldToEnd):
+        return Transition(replace(state, was_done=event.was_done))
+    if isinstance(event, m.StarterDied):
+        return _cleared_of(Story(lost="the process that forked its driver died"))
+    _: Union[
+        _OfUpkeep,
+        m.ClaimAnswered,
+        m.EndAnswered,
+        m.Prepared,
+        m.Unfit,
+        m.Cleared,
+        m.Committed,
+        m.Recorded,
+        m.LogStored,
+        m.LeaveAsked,
+    ] = event
+    return Transition(state)
+
+
+def _ordered(state: m.Running, why: Ordered, terms: Terms, now_s: float, exceeded: str = "") -> Transition:
+    """End the driver, unless it was told before."""
+    if state.ordered is not Ordered.NOT:
+        return Transition(state)
+    at_once = why is Ordered.LIMIT
+    told = replace(
+        state,
+        ordered=why,
+        exceeded=exceeded,
+        deadline_s=NEVER_S,
+        kill_at_s=NEVER_S if at_once else now_s + terms.stop_grace_s,
+        stuck_at_s=now_s + terms.stuck_after_s if at_once else NEVER_S,
+    )
+    return Transition(told, (m.AskToEnd(kill=at_once),))
+
+
+def _looked(state: m.Running, event: m.Looked, terms: Terms, now_s: float) -> Transition:
+    if _is_useless(event):
+        return _ordered(state, Ordered.OUTDATED, terms, now_s)
+    if event.holder is Holder.OURS:
+        state = replace(state, gone_since_s=None)
+    elif _is_gone(state.gone_since_s, event):
+        return _ordered(state, Ordered.OUTDATED, terms, now_s)
+    elif state.gone_since_s is None:
+        state = replace(state, gone_since_s=now_s)
+    return _ordered(state, Ordered.STOP, terms, now_s) if event.stop_requested else Transition(state)
+
+
+def _ticked(state: m.Running, terms: Terms, now_s: float) -> Transition:
+    if now_s >= state.deadline_s:
+        return _ordered(state, Ordered.TIMEOUT, terms, now_s)
+    if now_s >= state.kill_at_s:
+        killed = replace(state, kill_at_s=NEVER_S, stuck_at_s=now_s + terms.stuck_after_s)
+        return Transition(killed, (m.Kill(),))
+    if now_s >= state.stuck_at_s:
+        return Transition(replace(state, stuck_at_s=NEVER_S), (m.KillStarter(),))
+    return Transition(state)
+
+
+def _exited(state: m.Running, event: m.Exited) -> Transition:
+    if event.fault:
+        return _cleared_of(Story(refused=f"the driver cannot begin: {event.fault}"))
+    was_told = state.ordered is not Ordered.NOT
+    return _cleared_of(
+        Story(
+            status=event.status,
+            ordered=state.ordered,
+            came_to_its_end=state.was_done if was_told else event.is_done,
+            exceeded=state.exceeded,
+        )
+    )
+
+
+def _cleared_of(story: Story) -> Transition:
+    return Transition(m.Clearing(story), (m.Clear(),))
+
+
+_AtItsEnd = Union[
+    _OfUpkeep,
+    m.ClaimAnswered,
+    m.Looked,
+    m.Prepared,
+    m.Unfit,
+    m.Exceeded,
+    m.ServerGone,
+    m.ToldToEnd,
+    m.Exited,
+    m.StarterDied,
+    m.Tick,
+]
+"""Events of a driver that come late, and change nothing after its end."""
+
+
+def _clearing(state: m.Clearing, event: Event, terms: Terms) -> Transition:
+    if isinstance(event, m.Cleared):
+        story = state.story
+        if event.server_gone and story.ordered is Ordered.NOT:
+            story = story._replace(ordered=Ordered.SERVER_GONE)
+        if story.is_success(terms):
+            return Transition(m.Committing(story), (m.Commit(),))
+        return _end(story)
+    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Committed, m.Recorded, m.LogStored, m.LeaveAsked] = (
+        event
+    )
+    return Transition(state)
+
+
+def _committing(state: m.Committing, event: Event) -> Transition:
+    if isinstance(event, m.Committed):
+        return _end(state.story._replace(not_kept=event.fault))
+    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Cleared, m.Recorded, m.LogStored, m.LeaveAsked] = event
+    return Transition(state)
+
+
+def _recording(state: m.Recording, event: Event) -> Transition:
+    if isinstance(event, m.Recorded):
+        return Transition(m.Delivering(), (m.PutEnd(),))
+    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Cleared, m.Committed, m.LogStored, m.LeaveAsked] = event
+    return Transition(state)
+
+
+def _delivering(state: m.Delivering, event: Event) -> Transition:
+    if isinstance(event, m.EndAnswered):
+        return Transition(m.Storing(event.what), (m.StoreLog(),))
+    if isinstance(event, m.Withdrawn):
+        return Transition(m.Storing("nobody waits for it any more"), (m.StoreLog(),))
+    if isinstance(event, m.LeaveAsked):  # the record stays, and a worker delivers it
+        return Transition(m.Over(), (m.Leave(),))
+    _: Union[_AtItsEnd, m.Cleared, m.Committed, m.Recorded, m.LogStored] = event
+    return Transition(state)
+
+
+def _storing(state: m.Storing, event: Event) -> Transition:
+    if isinstance(event, m.LogStored):
+        return Transition(m.Over(), (m.Forget(state.why) if event.is_complete else m.Leave(),))
+    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Cleared, m.Committed, m.Recorded, m.LeaveAsked] = event
+    return Transition(state)

@@ -1,0 +1,404 @@
+"""Events, instructions and states of an attempt's life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Optional, Union
+
+NEVER_S = float("inf")
+
+
+class Ordered(Enum):
+    """Why a driver was told to end, if it was."""
+
+    NOT = "not"
+    TIMEOUT = "timeout"
+    STOP = "stop"
+    SERVER_GONE = "server_gone"
+    """Its Spark Connect server has ended, or does not answer."""
+    OUTDATED = "outdated"
+    """Another process filled END, or the attempt is deleted, so the driver's work is useless."""
+    LIMIT = "limit"
+
+
+class Terms(NamedTuple):
+    """What is agreed for one attempt. Durations in seconds."""
+
+    timeout_s: float = NEVER_S
+    """From the start of the driver."""
+    stop_grace_s: float = 30.0
+    """From the request to end until SIGKILL."""
+    claim_valid_s: float = NEVER_S
+    """A driver starts without another look at the board only within this time after the claim was first sent.
+    Later the session may have expired, and a leader may have closed the attempt."""
+    stuck_after_s: float = NEVER_S
+    """From SIGKILL until the process that starts drivers counts as stuck."""
+    is_program: bool = False
+    """The driver writes no mark at the end of its code: exit status 0 is a success, unless told to end."""
+
+
+# --- What the board says ---------------------------------------------------------------------------
+
+
+class Holder(Enum):
+    """Whose claim the board has."""
+
+    OURS = "ours"
+    OTHER = "other"
+    NONE = "none"
+    """Also for a while if the asked server lags behind."""
+
+
+class ClaimAnswered(NamedTuple):
+    """The board has a claim: ours, or the one that was faster."""
+
+    holder: Holder
+    asked_s: float
+    """When the request was first sent."""
+
+
+class Looked(NamedTuple):
+    """The board was read."""
+
+    holder: Holder
+    asked_s: float
+    """When the read began."""
+    end_filled: bool = False
+    stop_requested: bool = False
+    is_beating: bool = True
+    """The board has our heartbeat; without it the leader takes the attempt for lost."""
+
+
+class Changed(NamedTuple):
+    """The watch of the last read fired: the board has changed, or our session is new."""
+
+
+class BoardSilent(NamedTuple):
+    """`Look`, `Beat` or `Keep` got no answer. The shell waits before it reports that."""
+
+
+class NotesRead(NamedTuple):
+    """What the task's code has written for us."""
+
+    progress: str
+    """As JSON."""
+    checkpoint: Optional[str]
+
+
+class Withdrawn(NamedTuple):
+    """The attempt does not exist on the board any more."""
+
+
+class EndAnswered(NamedTuple):
+    """END is filled, by us or another process."""
+
+    what: str
+    """Its outcome and writer, as text for the folder."""
+
+
+# --- What happens on the host ----------------------------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    """Folders and files are there; the driver can start."""
+
+
+class Unfit(NamedTuple):
+    """The attempt cannot start here."""
+
+    why: str
+    pipeline_at_fault: bool = False
+
+
+class Exceeded(NamedTuple):
+    """The driver is above a limit."""
+
+    why: str
+
+
+class ServerGone(NamedTuple):
+    """The Spark Connect server of the driver is gone."""
+
+
+class ToldToEnd(NamedTuple):
+    """The driver has got the signal."""
+
+    was_done: bool
+    """Its code had come to its end before."""
+
+
+class Exited(NamedTuple):
+    """The driver has ended."""
+
+    status: Optional[int]
+    """Like `Popen.returncode`; None: unknown."""
+    is_done: bool
+    """Its code had come to its end: its mark is there."""
+    fault: str = ""
+    """Why it never began; empty if it began."""
+
+
+class StarterDied(NamedTuple):
+    """The process that starts drivers has died, and all drivers with it."""
+
+
+class Cleared(NamedTuple):
+    """No process of the attempt is left."""
+
+    server_gone: bool = False
+    """Its Spark Connect session could not be released, because the server is gone."""
+
+
+class Committed(NamedTuple):
+    """The output is stored, or it cannot be."""
+
+    fault: str = ""
+
+
+class Recorded(NamedTuple):
+    """The exit record is on disk, or cannot be written."""
+
+
+class LogStored(NamedTuple):
+    """The log is stored, or was given up for now."""
+
+    is_complete: bool
+
+
+class LeaveAsked(NamedTuple):
+    """This process must end soon. A running driver continues."""
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
+
+
+Event = Union[
+    ClaimAnswered,
+    Looked,
+    Changed,
+    BoardSilent,
+    NotesRead,
+    Withdrawn,
+    EndAnswered,
+    Prepared,
+    Unfit,
+    Exceeded,
+    ServerGone,
+    ToldToEnd,
+    Exited,
+    StarterDied,
+    Cleared,
+    Committed,
+    Recorded,
+    LogStored,
+    LeaveAsked,
+    Tick,
+]
+
+
+# --- Instructions: each is performed once, in order -------------------------------------------------
+
+
+class Claim(NamedTuple):
+    """Put our claim on the board, and answer `ClaimAnswered` or `Withdrawn`."""
+
+
+class Look(NamedTuple):
+    """Read the board, and answer `Looked`, `BoardSilent` or `Withdrawn`."""
+
+    watch: bool = False
+    """Report `Changed`, once."""
+
+
+class ReadNotes(NamedTuple):
+    """Read what the task's code has written, and answer `NotesRead`."""
+
+
+class Beat(NamedTuple):
+    """Write our heartbeat, with this progress."""
+
+    progress: str
+
+
+class Keep(NamedTuple):
+    """Store this checkpoint for the next attempt."""
+
+    checkpoint: str
+
+
+class Prepare(NamedTuple):
+    """Make the folders and files of the driver, and answer `Prepared` or `Unfit`."""
+
+
+class Start(NamedTuple):
+    """Let the driver run the task's code, and report `Exited`."""
+
+
+class AskToEnd(NamedTuple):
+    """See if the driver's mark is there, then send SIGTERM, or SIGKILL, and answer `ToldToEnd`."""
+
+    kill: bool = False
+
+
+class Kill(NamedTuple):
+    """Send SIGKILL to the driver."""
+
+
+class KillStarter(NamedTuple):
+    """Kill the process that starts drivers, and with it all drivers."""
+
+
+class Clear(NamedTuple):
+    """Kill what is left of the attempt's processes, and answer `Cleared`."""
+
+
+class Commit(NamedTuple):
+    """Store the output of a success, and answer `Committed`."""
+
+
+class Record(NamedTuple):
+    """Write the exit record to disk, and answer `Recorded`."""
+
+    story: Story
+
+
+class PutEnd(NamedTuple):
+    """Fill END from the record, and answer `EndAnswered` or `Withdrawn`."""
+
+
+class StoreLog(NamedTuple):
+    """Store the rest of the log, and answer `LogStored`."""
+
+
+class Forget(NamedTuple):
+    """Nobody needs anything of this attempt here: it may be removed."""
+
+    why: str
+
+
+class Leave(NamedTuple):
+    """Leave the attempt as it is: a worker does the rest."""
+
+
+Instruction = Union[
+    Claim,
+    Look,
+    ReadNotes,
+    Beat,
+    Keep,
+    Prepare,
+    Start,
+    AskToEnd,
+    Kill,
+    KillStarter,
+    Clear,
+    Commit,
+    Record,
+    PutEnd,
+    StoreLog,
+    Forget,
+    Leave,
+]
+
+
+# --- States ------------------------------------------------------------------------------------------
+
+
+class Story(NamedTuple):
+    """How the driver ended: what a verdict is made of."""
+
+    status: Optional[int] = None
+    ordered: Ordered = Ordered.NOT
+    came_to_its_end: bool = False
+    """Its code ended before it was told to end, if it was."""
+    exceeded: str = ""
+    refused: str = ""
+    """Why it never started."""
+    pipeline_at_fault: bool = False
+    lost: str = ""
+    """Why its end could not be seen."""
+    not_kept: str = ""
+    """Why the output of a success could not be stored."""
+
+    def is_success(self, terms: Terms) -> bool:
+        """True if the code came to its end, and nothing went wrong until now."""
+        if self.refused or self.lost or self.not_kept or self.status != 0:
+            return False
+        return self.came_to_its_end or (terms.is_program and self.ordered is Ordered.NOT)
+
+
+@dataclass(frozen=True)
+class Claiming:
+    """The claim was sent."""
+
+
+@dataclass(frozen=True)
+class Checking:
+    """The claim is ours, but took so long that the board is read before the start."""
+
+    look_at_s: float = NEVER_S
+    gone_since_s: Optional[float] = None
+    """Time of the first of the reads in a row that found no claim."""
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """The claim is ours; the driver's files are being made."""
+
+    ordered: Ordered = Ordered.NOT
+
+
+@dataclass(frozen=True)
+class Running:
+    """The driver runs."""
+
+    deadline_s: float
+    ordered: Ordered = Ordered.NOT
+    was_done: bool = False
+    exceeded: str = ""
+    kill_at_s: float = NEVER_S
+    stuck_at_s: float = NEVER_S
+    gone_since_s: Optional[float] = None
+    """Time of the first of the reads in a row that found no claim."""
+
+
+@dataclass(frozen=True)
+class Clearing:
+    """The driver has ended; its descendants are being killed."""
+
+    story: Story
+
+
+@dataclass(frozen=True)
+class Committing:
+    """The output of a success is being stored."""
+
+    story: Story
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The exit record is being written."""
+
+
+@dataclass(frozen=True)
+class Delivering:
+    """END is being filled."""
+
+
+@dataclass(frozen=True)
+class Storing:
+    """The rest of the log is being stored."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Over:
+    """Nothing is left to do."""
+
+
+AfterTheDriver = Union[Clearing, Committing, Recording, Delivering, Storing, Over]
+State = Union[Claiming, Checking, Preparing, Running, AfterTheDriver]

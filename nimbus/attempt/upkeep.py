@@ -1,0 +1,94 @@
+"""When an attempt with our claim reads the board, sends heartbeats, and stores checkpoints. Pure.
+
+An outage of the board alone changes nothing: what could not be sent is sent after the next answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import List, NamedTuple, Optional, Tuple
+
+from nimbus.attempt import model as m
+from nimbus.attempt.model import NEVER_S, Event, Instruction
+
+
+class Pace(NamedTuple):
+    """Durations in seconds."""
+
+    first_look_s: float = 0.0
+    """From the claim until the first read. Short attempts never read."""
+    look_s: float = 5.0
+    """Between reads without a change: a lost watch costs seconds, not the attempt."""
+    read_s: float = 1.0
+    """Between two looks at the task's notes; the shortest time between two checkpoints."""
+    beat_s: float = 2.0
+    """The shortest time between two heartbeats with new progress."""
+    beats_unchanged: bool = False
+    """A heartbeat is sent each time, since its answer says what a read would."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Times of the next steps, and what was sent last."""
+
+    look_at_s: float
+    read_at_s: float
+    beat_at_s: float
+    is_watched: bool = False
+    is_looking: bool = False
+    progress: str = "{}"
+    checkpoint: Optional[str] = None
+
+    @property
+    def due_s(self) -> float:
+        """When the next `Tick` is due."""
+        return min(NEVER_S if self.is_looking else self.look_at_s, self.read_at_s)
+
+
+def begun(pace: Pace, now_s: float) -> Upkeep:
+    """The upkeep from the claim on."""
+    return Upkeep(now_s + pace.first_look_s, now_s + pace.read_s, now_s + pace.beat_s)
+
+
+def step(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
+    """Returns the next upkeep and the instructions that `event` causes."""
+    if isinstance(event, m.Tick):
+        return _ticked(upkeep, pace, now_s)
+    if isinstance(event, m.NotesRead):
+        return _told(upkeep, event, pace, now_s)
+    if isinstance(event, m.Looked):
+        looked = replace(upkeep, is_looking=False, look_at_s=now_s + pace.look_s)
+        return looked, () if event.is_beating else (m.Beat(upkeep.progress),)
+    if isinstance(event, m.Changed):
+        if upkeep.is_looking:  # its answer may be older than the change
+            return replace(upkeep, is_watched=False, look_at_s=now_s), ()
+        return replace(upkeep, is_watched=True, is_looking=True), (m.Look(watch=True),)
+    if isinstance(event, m.BoardSilent):  # the watch may be lost with the session
+        return replace(upkeep, is_watched=False, is_looking=False, look_at_s=now_s), ()
+    return upkeep, ()
+
+
+def _ticked(upkeep: Upkeep, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
+    instructions: List[Instruction] = []
+    if now_s >= upkeep.look_at_s and not upkeep.is_looking:
+        # A watch stays armed: more of them would pile up.
+        instructions.append(m.Look(watch=not upkeep.is_watched))
+        upkeep = replace(upkeep, is_looking=True, is_watched=True)
+    if now_s >= upkeep.read_at_s:
+        instructions.append(m.ReadNotes())
+        upkeep = replace(upkeep, read_at_s=now_s + pace.read_s)
+    return upkeep, tuple(instructions)
+
+
+def _told(
+    upkeep: Upkeep, notes: m.NotesRead, pace: Pace, now_s: float
+) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
+    instructions: List[Instruction] = []
+    is_new = pace.beats_unchanged or notes.progress != upkeep.progress
+    if is_new and now_s >= upkeep.beat_at_s:
+        instructions.append(m.Beat(notes.progress))
+        upkeep = replace(upkeep, progress=notes.progress, beat_at_s=now_s + pace.beat_s)
+    if notes.checkpoint is not None and notes.checkpoint != upkeep.checkpoint:
+        instructions.append(m.Keep(notes.checkpoint))
+        upkeep = replace(upkeep, checkpoint=notes.checkpoint)
+    return upkeep, tuple(instructions)

@@ -1,0 +1,285 @@
+"""Faults built into the core, one at a time. The laws must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nimbus.attempt import machine, upkeep
+from nimbus.attempt import model as m
+from nimbus.attempt.life import Life
+from nimbus.attempt.machine import Transition
+from nimbus.attempt.model import NEVER_S, Holder, Ordered, Story
+from tests.nimbus.simulation.mutant import replaced
+
+MUTANTS: dict[str, Callable[[], Any]] = {}
+
+
+def mutant(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+    MUTANTS[function.__name__] = made = contextmanager(function)
+    return made
+
+
+def _step(change: Callable[..., Transition | None]) -> Iterator[None]:
+    """With a state machine that asks `change` first."""
+    original = machine.step
+
+    def step(state: Any, event: Any, terms: Any, now_s: float) -> Transition:
+        changed = change(state, event, terms, now_s)
+        return original(state, event, terms, now_s) if changed is None else changed
+
+    with replaced(machine, step=step):
+        yield
+
+
+@mutant
+def success_after_the_order_to_end() -> Iterator[None]:
+    """Exit status 0 counts, though the code had not come to its end."""
+    with replaced(Story, is_success=lambda self, _terms: self.status == 0 and not self.refused):
+        yield
+
+
+@mutant
+def mark_is_read_after_the_end() -> Iterator[None]:
+    """What the driver does after it was told to end counts."""
+    original = machine._exited
+    with replaced(machine, _exited=lambda s, e: original(machine.replace(s, was_done=e.is_done), e)):
+        yield
+
+
+@mutant
+def end_before_the_flush() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Clearing) and isinstance(event, m.Cleared):
+            return Transition(m.Recording(), (m.Record(state.story), m.Commit()))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def flush_before_the_last_process_ended() -> Iterator[None]:
+    def change(state: Any, event: Any, terms: Any, _: float) -> Transition | None:
+        if isinstance(state, m.Running) and isinstance(event, m.Exited) and not event.fault:
+            story = machine._exited(state, event).state.story  # type: ignore[union-attr]
+            if story.is_success(terms):
+                return Transition(m.Committing(story), (m.Commit(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def failed_flush_is_a_success() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Committing) and isinstance(event, m.Committed):
+            return machine._end(state.story)
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def end_before_the_record() -> Iterator[None]:
+    """A crash in between loses how it ended."""
+    with replaced(machine, _end=lambda story: Transition(m.Delivering(), (m.PutEnd(), m.Record(story)))):
+        yield
+
+
+@mutant
+def second_claim() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Claiming) and isinstance(event, m.LeaveAsked):
+            return Transition(state, (m.Claim(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def claim_of_another_is_taken_for_ours() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Claiming) and isinstance(event, m.ClaimAnswered):
+            return Transition(m.Preparing(), (m.Prepare(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def start_with_an_old_claim() -> Iterator[None]:
+    """The process was stopped after its claim; a leader has closed the attempt meanwhile."""
+    with replaced(machine, _claimed=lambda *_: Transition(m.Preparing(), (m.Prepare(),))):
+        yield
+
+
+@mutant
+def start_though_it_is_over() -> Iterator[None]:
+    def change(state: Any, event: Any, terms: Any, now_s: float) -> Transition | None:
+        if isinstance(state, m.Preparing) and isinstance(event, m.Prepared):
+            return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def started_again_when_prepared_again() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Running) and isinstance(event, m.Changed):
+            return Transition(state, (m.Start(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def no_kill_after_the_grace() -> Iterator[None]:
+    original = machine._ordered
+
+    def ordered(*args: Any, **others: Any) -> Transition:
+        told, instructions = original(*args, **others)
+        return Transition(machine.replace(told, kill_at_s=NEVER_S), instructions)
+
+    with replaced(machine, _ordered=ordered):
+        yield
+
+
+@mutant
+def timeout_is_not_watched() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Preparing) and isinstance(event, m.Prepared) and state.ordered is Ordered.NOT:
+            return Transition(m.Running(NEVER_S), (m.Start(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def told_to_end_twice() -> Iterator[None]:
+    original = machine._ordered
+
+    def ordered(state: Any, *args: Any, **others: Any) -> Transition:
+        return original(machine.replace(state, ordered=Ordered.NOT), *args, **others)
+
+    with replaced(machine, _ordered=ordered):
+        yield
+
+
+@mutant
+def stop_is_not_heard() -> Iterator[None]:
+    original = machine._looked
+    with replaced(machine, _looked=lambda s, e, *a: original(s, e._replace(stop_requested=False), *a)):
+        yield
+
+
+@mutant
+def filled_end_is_not_heard() -> Iterator[None]:
+    with replaced(machine, _is_useless=lambda event: event.holder is Holder.OTHER):
+        yield
+
+
+@mutant
+def one_empty_read_ends_it() -> Iterator[None]:
+    with replaced(machine, GONE_AFTER_S=-1.0):
+        yield
+
+
+@mutant
+def reads_that_overlap_prove_that_it_is_gone() -> Iterator[None]:
+    """The answers are far apart, but the same lag of a server caused both."""
+
+    def gone(since_s: Any, event: Any) -> bool:
+        return since_s is not None and event.asked_s - since_s >= 0
+
+    with replaced(machine, _is_gone=gone):
+        yield
+
+
+@mutant
+def empty_reads_are_counted_over_hours() -> Iterator[None]:
+    original = machine._looked
+
+    def looked(state: Any, event: Any, terms: Any, now_s: float) -> Transition:
+        after, instructions = original(state, event, terms, now_s)
+        return Transition(
+            machine.replace(after, gone_since_s=after.gone_since_s or state.gone_since_s), instructions
+        )
+
+    with replaced(machine, _looked=looked):
+        yield
+
+
+@mutant
+def beat_after_end() -> Iterator[None]:
+    from nimbus.attempt import life
+
+    with replaced(life, _KEPT_UP=(*life._KEPT_UP, m.Storing)):
+        yield
+
+
+@mutant
+def no_beat_while_the_end_is_delivered() -> Iterator[None]:
+    """The leader takes it for lost, while its output is being stored."""
+    from nimbus.attempt import life
+
+    with replaced(life, _KEPT_UP=(m.Checking, m.Preparing, m.Running)):
+        yield
+
+
+@mutant
+def heartbeat_is_lost_with_its_session() -> Iterator[None]:
+    original = upkeep.step
+
+    def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
+        return original(
+            kept, event._replace(is_beating=True) if isinstance(event, m.Looked) else event, pace, now_s
+        )
+
+    with replaced(upkeep, step=step):
+        yield
+
+
+@mutant
+def outage_ends_the_reads() -> Iterator[None]:
+    original = upkeep.step
+
+    def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
+        return (kept, ()) if isinstance(event, m.BoardSilent) else original(kept, event, pace, now_s)
+
+    with replaced(upkeep, step=step):
+        yield
+
+
+@mutant
+def record_is_given_up_on_leaving() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Clearing | m.Committing | m.Recording) and isinstance(event, m.LeaveAsked):
+            return Transition(m.Over(), (m.Leave(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def running_driver_is_left() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Running) and isinstance(event, m.LeaveAsked):
+            return Transition(m.Over(), (m.Leave(),))
+        return None
+
+    yield from _step(change)
+
+
+@mutant
+def log_that_is_not_stored_is_forgotten() -> Iterator[None]:
+    def change(state: Any, event: Any, *_: Any) -> Transition | None:
+        if isinstance(state, m.Storing) and isinstance(event, m.LogStored):
+            return Transition(m.Over(), (m.Forget(state.why),))
+        return None
+
+    yield from _step(change)
+
+
+__all__ = ["MUTANTS", "Life"]

@@ -1,0 +1,367 @@
+"""A host, a board and a driver around one attempt's core: random, reproducible from a seed, with laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from nimbus.attempt import model as m
+from nimbus.attempt.life import Life
+from nimbus.attempt.model import Holder, Ordered, Terms
+from nimbus.attempt.upkeep import Pace
+
+TERMS = (
+    Terms(),
+    Terms(timeout_s=20.0, stop_grace_s=5.0),
+    Terms(timeout_s=20.0, stop_grace_s=5.0, claim_valid_s=5.0, stuck_after_s=10.0),
+    Terms(stop_grace_s=0.0, claim_valid_s=5.0, is_program=True),
+)
+LAST_STEP = 3000
+
+
+class BrokenLawError(Exception):
+    """A law does not hold."""
+
+
+def hold(holds: object, *about: object) -> None:
+    """Raises BrokenLawError unless a law holds."""
+    if not holds:
+        raise BrokenLawError(" ".join(map(str, about)))
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = Random(seed)
+        self.terms = rng.choice(TERMS)
+        self.life = Life(self.terms, rng.choice((Pace(), Pace(first_look_s=0.3), Pace(beats_unchanged=True))))
+        self.now_s = 100.0
+        self.answers: list[Callable[[], m.Event]] = []
+        self.calm = False
+        """True: nothing new happens, so the attempt must come to its end."""
+        # The board.
+        self.claim = rng.choices((Holder.OURS, Holder.OTHER), (9, 1))[0]
+        self.is_claimed = self.end_filled = self.stop_requested = self.is_gone = self.is_beating = False
+        # The host.
+        self.asked_s = self.shown_s = float("-inf")
+        self.runs = self.is_done = self.was_told = self.kept = self.recorded = False
+        self.starts = self.records = self.ends = 0
+        self.told_s: float | None = None
+        self.was_done_when_told = False
+        self.remains = False
+        self.success: bool | None = None
+        self.obeys = rng.random() < 0.6
+        self.lags_until_s, self.saw_claim = float("-inf"), True
+        self.knows_end = self.knows_it_is_useless = self.knows_stop = False
+        self.looks = 0
+        """Reads under way."""
+        self.looked_s = self.started_s = float("-inf")
+        self.log_is_stored = True
+
+    def play(self) -> None:
+        """Play the whole history. Raises BrokenLawError."""
+        self._perform(self.life.begin())
+        for number in range(LAST_STEP):
+            if isinstance(self.life.state, m.Over) and not self.answers:
+                self._check_end()
+                return
+            self.calm = number > LAST_STEP // 10
+            self._go_on()
+        raise BrokenLawError(f"it is {self.life.state} for ever")
+
+    def _go_on(self) -> None:
+        choices: list[tuple[int, Callable[[], None]]] = [(2, self._wait)]
+        if self.answers:
+            choices.append((6, self._answer))
+        if self.runs:
+            choices.append((2 if self.calm else 1, self._driver_goes_on))
+        if not self.calm:
+            choices += [(1, self._disturb)]
+        weights, moves = zip(*choices, strict=True)
+        self.rng.choices(moves, weights)[0]()
+        due = self.told_s is not None and self.runs and self.now_s > self.told_s + self.terms.stop_grace_s
+        if due and self.life.due_s <= self.now_s:
+            self._tell(m.Tick())
+            hold(self.told_s is None, "a driver was told to end, and gets no SIGKILL after its grace")
+
+    def _tell(self, event: m.Event) -> None:
+        match event:
+            case m.EndAnswered():
+                self.knows_end = True
+            case m.Withdrawn():
+                self.knows_it_is_useless = True
+            case m.Looked(holder, asked_s, end_filled, stop_requested, _):
+                self.looks -= 1
+                self.knows_it_is_useless |= end_filled or holder is Holder.OTHER
+                self.knows_stop |= stop_requested
+                self.saw_claim |= holder is Holder.OURS and asked_s > self.lags_until_s
+                self.looked_s = self.now_s
+            case m.BoardSilent():
+                self.looks -= 1
+                self.looked_s = self.now_s
+            case _:
+                pass
+        self._perform(self.life.hear(event, self.now_s))
+        self._check(event)
+
+    def _check(self, event: m.Event) -> None:
+        """What must be true after each event."""
+        if self.runs and (self.knows_it_is_useless or self.knows_stop):
+            hold(self.was_told, "a driver is not told to end that should")
+        state = self.life.state
+        if isinstance(state, m.Running) and state.ordered is Ordered.OUTDATED:
+            hold(self.knows_it_is_useless or self.is_gone, "a server that lags behind ended a driver")
+        if isinstance(event, m.Looked) and not event.is_beating and self._needs_beats():
+            hold(self.is_beating, "a heartbeat is missing after a new session")
+        if isinstance(event, m.Tick) and self._needs_beats():
+            last_s = max(self.looked_s, self.shown_s)
+            hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
+        if isinstance(event, m.Tick) and self.runs and self.now_s >= self.started_s + self.terms.timeout_s:
+            hold(self.was_told, "a driver runs beyond its timeout")
+
+    def _needs_beats(self) -> bool:
+        """True while a leader would take the attempt for lost without heartbeats."""
+        is_needed = not self.knows_end and not self.knows_it_is_useless
+        return self.shown_s > 0 and is_needed and not isinstance(self.life.state, m.Over)
+
+    def _wait(self) -> None:
+        due_s = self.life.due_s
+        step_s = self.rng.choice((0.1, 1.0, 1.0, 6.0))
+        self.now_s = min(self.now_s + step_s, max(due_s, self.now_s)) if due_s < 1e9 else self.now_s + step_s
+        if self.life.due_s <= self.now_s:
+            self._tell(m.Tick())
+
+    def _answer(self) -> None:
+        event = self.answers.pop(self.rng.randrange(len(self.answers)))()
+        self._tell(event)
+
+    def _disturb(self) -> None:
+        disturb = self.rng.choice(
+            (
+                self._request_stop,
+                self._fill_end,
+                self._archive,
+                self._renew_session,
+                self._renew_session,
+                self._report_fault_of_driver,
+                self._ask_to_leave,
+                self._end_starter,
+                self._stand_still,
+            )
+        )
+        disturb()
+
+    def _request_stop(self) -> None:
+        self.stop_requested = True
+        self._tell(m.Changed())
+
+    def _fill_end(self) -> None:
+        self.end_filled = self.end_filled or (self.is_claimed and self.rng.random() < 0.3)
+
+    def _archive(self) -> None:
+        self.is_gone = self.is_gone or (self.is_claimed and self.rng.random() < 0.2)
+
+    def _renew_session(self) -> None:
+        self.is_beating = False
+        if self.saw_claim:  # the new server lags behind for less than GONE_AFTER_S
+            self.saw_claim = False
+            self.lags_until_s = self.now_s + 4
+        self._tell(m.Changed())
+
+    def _report_fault_of_driver(self) -> None:
+        if self.runs and self.rng.random() < 0.5:
+            self._tell(self.rng.choice((m.Exceeded("disk"), m.ServerGone())))
+
+    def _ask_to_leave(self) -> None:
+        if self.rng.random() < 0.2:
+            self._tell(m.LeaveAsked())
+
+    def _end_starter(self) -> None:
+        if self.runs and self.rng.random() < 0.2:
+            self.runs, self.remains = False, True
+            self._tell(m.StarterDied())
+
+    def _stand_still(self) -> None:  # the process or the host was stopped
+        self.now_s += self.rng.choice((0.0, 3.0, 7.0, 60.0))
+
+    def _driver_goes_on(self) -> None:
+        rng = self.rng
+        if self.told_s is not None and not self.obeys:
+            return  # only SIGKILL ends it
+        if not self.is_done and rng.random() < 0.5:
+            self.is_done = not self.terms.is_program
+            return
+        self._exit(0 if self.is_done else rng.choice((0, 1, -9, 0)))
+
+    def _exit(self, status: int) -> None:
+        self.runs, self.remains = False, self.rng.random() < 0.3
+        self.told_s = None
+        exited = m.Exited(status, self.is_done)
+        self.success = status == 0 and (
+            self.was_done_when_told if self.was_told else self.is_done or self.terms.is_program
+        )
+        self.answers.append(lambda: exited)
+
+    # --- instructions ---
+
+    def _perform(self, instructions: tuple[m.Instruction, ...]) -> None:
+        for instruction in instructions:
+            getattr(self, f"_{type(instruction).__name__.lower()}")(instruction)
+
+    def _later(self, answer: Callable[[], m.Event]) -> None:
+        self.answers.append(answer)
+
+    def _claim(self, _: m.Claim) -> None:
+        hold(not self.is_claimed, "a second claim")
+        self.asked_s, self.is_claimed = self.now_s, True
+
+        def answered() -> m.Event:
+            if self.is_gone:
+                return m.Withdrawn()
+            self.shown_s = self.asked_s
+            return m.ClaimAnswered(self.claim, self.asked_s)
+
+        self._later(answered)
+
+    def _look(self, _: m.Look) -> None:
+        asked_s = self.looked_s = self.now_s
+        self.looks += 1
+
+        def looked() -> m.Event:
+            if not self.calm and self.rng.random() < 0.1:
+                return m.BoardSilent()
+            if self.is_gone and self.rng.random() < 0.5:
+                self.looks -= 1
+                return m.Withdrawn()
+            lags = self.is_gone or self.now_s < self.lags_until_s
+            holder = Holder.NONE if lags else self.claim
+            if holder is Holder.OURS and not self.end_filled:
+                self.shown_s = max(self.shown_s, asked_s)
+            return m.Looked(holder, asked_s, self.end_filled, self.stop_requested, self.is_beating)
+
+        self._later(looked)
+
+    def _readnotes(self, _: m.ReadNotes) -> None:
+        text = self.rng.choice(("{}", '{"a":1}', '{"a":2}'))
+        self._later(lambda: m.NotesRead(text, self.rng.choice((None, "1", "2"))))
+
+    def _beat(self, _: m.Beat) -> None:
+        hold(self.claim is Holder.OURS, "a heartbeat without the claim")
+        hold(not self.knows_end, "a heartbeat after END")
+        self.is_beating = True
+
+    def _keep(self, _: m.Keep) -> None:
+        hold(self.claim is Holder.OURS, "a checkpoint without the claim")
+
+    def _prepare(self, _: m.Prepare) -> None:
+        hold(self.claim is Holder.OURS, "files are made without the claim")
+        fresh = self.now_s - self.shown_s <= self.terms.claim_valid_s
+        hold(fresh, "a driver is made ready long after the board showed the claim")
+        fit = self.rng.random() < 0.9
+        self._later(lambda: m.Prepared() if fit else m.Unfit("no room"))
+
+    def _start(self, _: m.Start) -> None:
+        hold(self.claim is Holder.OURS, "a driver starts without the claim")
+        hold(not self.starts, "a second driver starts")
+        hold(not self.records, "a driver starts after the exit record")
+        hold(not (self.knows_it_is_useless or self.knows_stop), "a driver starts that nobody needs")
+        self.starts += 1
+        self.started_s = self.now_s
+        self.runs = True
+
+    def _asktoend(self, order: m.AskToEnd) -> None:
+        hold(not self.was_told, "a driver is told to end twice")
+        hold(self.starts, "a driver that did not start is told to end")
+        self.was_told, self.was_done_when_told = True, self.is_done
+        told = m.ToldToEnd(self.is_done)
+        if self.runs:
+            self.told_s = self.now_s
+            if order.kill:
+                self._exit(-9)
+        elif self.terms.is_program:
+            self.success = False  # whether it was told before its exit cannot be seen
+        self._tell(told)
+
+    def _kill(self, _: m.Kill) -> None:
+        hold(self.was_told, "a driver is killed that was not told to end")
+        if self.runs and (self.terms.stuck_after_s == m.NEVER_S or self.rng.random() < 0.7):
+            self._exit(-9)
+        self.told_s = None
+
+    def _killstarter(self, _: m.KillStarter) -> None:
+        hold(self.was_told, "the starter of drivers is killed without need")
+        if self.runs:
+            self.runs, self.remains = False, True
+            self._later(m.StarterDied)
+
+    def _clear(self, _: m.Clear) -> None:
+        hold(not self.runs, "a driver is cleared away that runs")
+        self.remains = False
+        gone = self.rng.random() < 0.05
+        if gone and not self.was_told and self.terms.is_program:
+            self.success = False  # a program leaves no mark, so what it did without its server is unknown
+        self._later(lambda: m.Cleared(server_gone=gone))
+
+    def _commit(self, _: m.Commit) -> None:
+        hold(not self.remains and not self.runs, "an output is stored while processes may write")
+        hold(self.success, "an output of a failure is stored")
+        fault = self.rng.choice(("", "", "no room"))
+        self.kept = not fault
+        self._later(lambda: m.Committed(fault))
+
+    def _record(self, order: m.Record) -> None:
+        hold(not self.records, "a second exit record")
+        hold(not self.runs and not self.remains, "an exit record while processes live")
+        self.records += 1
+        story = order.story
+        hold(not story.lost or self.is_gone or self.starts, "a server that lags behind lost an attempt")
+        self.claims_success = story.is_success(self.terms)
+        if self.claims_success:
+            hold(self.success, "a success is recorded that was none:", story)
+            hold(self.kept, "a success is recorded without its output")
+        if self.success and self.starts and not story.lost:
+            hold(self.claims_success or story.not_kept, "a success is lost:", story)
+
+        def recorded() -> m.Event:
+            self.recorded = True
+            return m.Recorded()
+
+        self._later(recorded)
+
+    def _putend(self, _: m.PutEnd) -> None:
+        hold(self.recorded, "END before the exit record")
+        hold(not self.ends, "END is put twice")
+        self.ends += 1
+
+        def answered() -> m.Event:
+            return m.Withdrawn() if self.is_gone else m.EndAnswered("succeeded")
+
+        self._later(answered)
+
+    def _storelog(self, _: m.StoreLog) -> None:
+        self.log_is_stored = self.rng.random() < 0.8
+        self._later(lambda: m.LogStored(self.log_is_stored))
+
+    def _forget(self, order: m.Forget) -> None:
+        hold(not self.runs, "an attempt is forgotten whose driver runs")
+        over = self.ends or self.is_gone or self.end_filled or self.claim is not Holder.OURS
+        hold(over, "an attempt is forgotten that has no end:", order.why)
+        hold(self.log_is_stored, "an attempt is forgotten whose log is not stored")
+
+    def _leave(self, _: m.Leave) -> None:
+        hold(not self.runs, "an attempt is left whose driver runs")
+
+    def _check_end(self) -> None:
+        hold(not self.runs, "it is over, and its driver runs")
+        if self.starts:
+            hold(self.records, "a driver ran, and there is no exit record")
+
+
+def play(seed: int) -> str:
+    """Play one history; return the broken law, or ""."""
+    try:
+        World(seed).play()
+    except BrokenLawError as exc:
+        return str(exc)
+    return ""
