@@ -14,6 +14,7 @@ from typing import Any
 
 from blobsync import BlobSyncError
 from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport, SignedUrl
+from nimbus.attempt.model import Ordered, Story
 from nimbus.checkpoint import checked
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
@@ -27,7 +28,7 @@ from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application.startup import build_program, data_token_for, release_archive, token_for
 from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
-from nimbus.worker.verdict import Ordered, Verdict, judge
+from nimbus.worker.verdict import Verdict, judge
 
 _RELEASE_WAIT = timedelta(seconds=10)
 """Longest wait for a release. Drivers try again, also at other schedulers."""
@@ -186,16 +187,12 @@ def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
         output: Prefix of references of the attempt's own outputs.
         in_bucket: True: this scheduler keeps outputs in a bucket.
     """
-    if report.refused:
-        return Verdict(Outcome.REFUSED, report.refused[:500], None)
     try:
         ordered = Ordered(report.ordered)
     except ValueError:
         ordered = Ordered.NOT
     verdict = judge(
-        report.status,
-        ordered=ordered,
-        came_to_its_end=report.came_to_its_end,
+        Story(report.status, ordered, report.came_to_its_end, refused=report.refused or ""),
         is_program=report.is_program,
         timeout=None if report.timeout_s is None else timedelta(seconds=report.timeout_s),
         log_tail=report.log_tail,

@@ -38,6 +38,7 @@ from typing import NoReturn
 
 import structlog
 
+from nimbus.attempt.model import Ordered, Story
 from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
@@ -72,7 +73,7 @@ from nimbus.worker.log_upload import LogUploader, log_tail
 from nimbus.worker.process_log import configure_log, end_with_any_thread, leave
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
-from nimbus.worker.verdict import Ordered, Verdict, judge
+from nimbus.worker.verdict import Verdict, judge
 from nimbus.worker.wake import Wake
 
 _LOCK_PATIENCE_S = 1.0
@@ -217,14 +218,11 @@ class Runner:
         link.driver_has_ended()
         limits.close()
         verdict = judge(
-            driver.exit_status,
-            ordered=ordered,
-            came_to_its_end=was_done,
+            Story(driver.exit_status, ordered, was_done, exceeded=limits.exceeded or ""),
             is_program=self._order.task.kind.is_program,
             timeout=self._order.timeout,
             log_tail=log_tail(self._folder),
             oom_killer=procfs.oom_kills() > oom_kills,
-            exceeded=limits.exceeded,
         )
         place = place_of(self._plan, partial(open_data, self._connections.data))
 

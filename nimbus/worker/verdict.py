@@ -7,9 +7,9 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
+from nimbus.attempt.model import Ordered, Story, Terms
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.failure import SERVER_STACK, failure_class, without_other_threads
@@ -25,19 +25,6 @@ _SOME_LINES = 5
 _JVM_ENDED, _TRACEBACK = "[JAVA_GATEWAY_EXITED]", "Traceback (most recent call last):"
 
 
-class Ordered(Enum):
-    """Why the runner ended its driver, if it did."""
-
-    NOT = "not"
-    TIMEOUT = "timeout"
-    STOP = "stop"
-    SERVER_GONE = "server_gone"
-    """Its Spark Connect server has ended, or does not answer."""
-    OUTDATED = "outdated"
-    """Another process filled END, or the attempt is deleted, so the driver's work is useless."""
-    LIMIT = "limit"
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Outcome, reason as text, exit code (128 + n for signal n, as in shells), class of failure."""
@@ -51,34 +38,32 @@ class Verdict:
 
 
 def judge(
-    status: int | None,
+    story: Story,
     *,
-    ordered: Ordered,
-    came_to_its_end: bool,
     is_program: bool = False,
     timeout: timedelta | None,
     log_tail: str,
     oom_killer: bool = False,
-    exceeded: str | None = None,
 ) -> Verdict:
-    """Determine the verdict about a driver that has ended.
+    """Determine the verdict about an attempt that has ended.
 
     Args:
-        status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
-        ordered: Why the runner ended it, if it did.
-        came_to_its_end: The driver wrote its mark after the task's code had ended, and before it was ordered
-            to end, if it was. What code does after an order is no success, also if it exits with 0.
-        is_program: It writes no such mark. It may exit with 0 even if it was asked to end.
+        story: What was observed. A stop or a timeout after the code had ended makes no difference, because
+            the work is done; what code does after an order is no success, also if it exits with 0.
+        is_program: Its driver writes no mark when the code has come to its end.
         timeout: The attempt's timeout.
         log_tail: The end of its log, `failure.TAIL_BYTES` of it.
         oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
-        exceeded: Which limit it exceeded, if any.
     """
+    status = story.status
     code = 128 - status if status is not None and status < 0 else status
-    if status == 0 and (came_to_its_end or (is_program and ordered is Ordered.NOT)):
-        # Also if a stop or the timeout came after the code had ended, because the work is done.
+    if story.refused:
+        return Verdict(Outcome.REFUSED, story.refused[:REASON_LIMIT], None)
+    if story.lost:
+        return Verdict(Outcome.LOST, story.lost, None)
+    if story.is_success(Terms(is_program=is_program)):
         return Verdict(Outcome.SUCCEEDED, "", 0)
-    match ordered:
+    match story.ordered:
         case Ordered.TIMEOUT:
             why = f"it did not end within {timeout}"
             return Verdict(Outcome.TIMED_OUT, why, code, FailureClass.TIMED_OUT)
@@ -87,8 +72,8 @@ def judge(
         case Ordered.OUTDATED:
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
         case Ordered.LIMIT:
-            failure = FailureClass.OUT_OF_MEMORY if is_memory(exceeded or "") else FailureClass.ERROR
-            return Verdict(Outcome.FAILED, exceeded or "ended: it exceeded a limit", code, failure)
+            failure = FailureClass.OUT_OF_MEMORY if is_memory(story.exceeded or "") else FailureClass.ERROR
+            return Verdict(Outcome.FAILED, story.exceeded or "ended: it exceeded a limit", code, failure)
         case Ordered.SERVER_GONE:
             why = "its Spark Connect server has ended or does not answer"
             return Verdict(Outcome.LOST, why, code)

@@ -29,6 +29,7 @@ from typing import Any
 
 import structlog
 
+from nimbus.attempt.model import Ordered, Story
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.domain.task_run import Outcome
@@ -57,7 +58,7 @@ from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import read_connections
 from nimbus.worker.tags import attempt_tag
-from nimbus.worker.verdict import Ordered, Verdict, judge
+from nimbus.worker.verdict import Verdict, judge
 
 _TICK_S = 0.5
 _EMPTY_LOOKS = 3
@@ -285,11 +286,8 @@ class Executor:
             came_to_its_end = held.folder.came_to_its_end() if is_not_ordered else held.was_done
             is_clear = end.status == 0 and (came_to_its_end or is_program)
             verdict = judge(
-                end.status,
-                ordered=held.ordered,
-                came_to_its_end=came_to_its_end,
+                Story(end.status, held.ordered, came_to_its_end, exceeded=held.exceeded or ""),
                 is_program=is_program,
-                exceeded=held.exceeded,
                 timeout=held.order.order.timeout,
                 log_tail="" if is_clear else log_tail(held.folder),
                 oom_killer=end.status != 0 and procfs.oom_kills() > held.oom_kills,

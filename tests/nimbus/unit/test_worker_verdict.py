@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from nimbus.attempt.model import Ordered, Story
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.verdict import REASON_LIMIT, Ordered, error_in, judge
+from nimbus.worker.verdict import REASON_LIMIT, error_in, judge
 
 TRACEBACK = """\
 starting
@@ -54,7 +55,7 @@ NameError: name 'cygrpc' is not defined
 def _judge(
     status: int | None, ordered: Ordered = Ordered.NOT, *, done: bool = False, log: str = ""
 ) -> object:
-    verdict = judge(status, ordered=ordered, came_to_its_end=done, timeout=timedelta(minutes=1), log_tail=log)
+    verdict = judge(Story(status, ordered, done), timeout=timedelta(minutes=1), log_tail=log)
     return verdict.outcome, verdict.exit_code
 
 
@@ -101,7 +102,7 @@ def test_error_is_found_in_the_end_of_the_log(log: str, told: str) -> None:
 
 def test_reason_is_bounded_and_still_says_how_the_process_ended() -> None:
     log = "ValueError: " + "x" * 5000
-    verdict = judge(-9, ordered=Ordered.NOT, came_to_its_end=False, timeout=None, log_tail=log)
+    verdict = judge(Story(-9), timeout=None, log_tail=log)
 
     assert len(verdict.reason) <= REASON_LIMIT
     assert verdict.reason.startswith("ValueError: xxx")
@@ -130,23 +131,21 @@ def test_reason_is_bounded_and_still_says_how_the_process_ended() -> None:
 def test_class_is_told_of_an_attempt_that_failed_or_ran_out_of_time(
     status: int | None, ordered: Ordered, done: bool, log: str, failure: FailureClass | None
 ) -> None:
-    verdict = judge(status, ordered=ordered, came_to_its_end=done, timeout=None, log_tail=log)
+    verdict = judge(Story(status, ordered, done), timeout=None, log_tail=log)
 
     assert verdict.failure is failure
 
 
 def test_driver_that_the_kernel_killed_for_memory_is_told_from_one_that_was_killed_by_hand() -> None:
-    verdict = judge(
-        -9, ordered=Ordered.NOT, came_to_its_end=False, timeout=None, log_tail="", oom_killer=True
-    )
+    verdict = judge(Story(-9), timeout=None, log_tail="", oom_killer=True)
 
     assert verdict.failure is FailureClass.OUT_OF_MEMORY
     assert verdict.reason == "its process was killed by signal 9 (SIGKILL) (the machine was out of memory)"
 
 
 def test_end_of_the_connect_server_is_a_loss_and_no_failure() -> None:
-    gone = judge(1, ordered=Ordered.SERVER_GONE, came_to_its_end=False, timeout=None, log_tail="")
-    done = judge(0, ordered=Ordered.SERVER_GONE, came_to_its_end=True, timeout=None, log_tail="")
+    gone = judge(Story(1, Ordered.SERVER_GONE), timeout=None, log_tail="")
+    done = judge(Story(0, Ordered.SERVER_GONE, True), timeout=None, log_tail="")
 
     assert gone.outcome is Outcome.LOST
     assert "Spark Connect server" in gone.reason
@@ -154,10 +153,8 @@ def test_end_of_the_connect_server_is_a_loss_and_no_failure() -> None:
 
 
 def test_program_that_was_asked_to_end_and_exits_with_0_has_not_done_its_work() -> None:
-    stopped = judge(
-        0, ordered=Ordered.STOP, came_to_its_end=False, is_program=True, timeout=None, log_tail=""
-    )
-    alone = judge(0, ordered=Ordered.NOT, came_to_its_end=False, is_program=True, timeout=None, log_tail="")
+    stopped = judge(Story(0, Ordered.STOP), is_program=True, timeout=None, log_tail="")
+    alone = judge(Story(0), is_program=True, timeout=None, log_tail="")
 
     assert (stopped.outcome, alone.outcome) == (Outcome.STOPPED, Outcome.SUCCEEDED)
 
@@ -165,9 +162,7 @@ def test_program_that_was_asked_to_end_and_exits_with_0_has_not_done_its_work() 
 @pytest.mark.parametrize(("what", "failure"), [("memory", "out_of_memory"), ("disk", "error")])
 def test_attempt_above_a_limit_has_a_class_of_failure(what: str, failure: str) -> None:
     exceeded = f"ended: it used 2.1 GiB of {what}, and its limit is 2.0 GiB"
-    verdict = judge(
-        -9, ordered=Ordered.LIMIT, came_to_its_end=False, timeout=None, log_tail="", exceeded=exceeded
-    )
+    verdict = judge(Story(-9, Ordered.LIMIT, exceeded=exceeded), timeout=None, log_tail="")
 
     assert verdict.failure is not None
     assert verdict.failure.value == failure
