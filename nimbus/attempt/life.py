@@ -25,6 +25,11 @@ class Life:
         """The first instructions."""
         return (m.Claim(),)
 
+    def deliver(self) -> Tuple[Instruction, ...]:
+        """The first instructions if the exit record is on disk: an earlier process has left it."""
+        self.state = m.Delivering()
+        return (m.PutEnd(),)
+
     @property
     def due_s(self) -> float:
         """When a `Tick` must be reported."""

@@ -5,7 +5,8 @@ The invariants; `tests/nimbus/property/test_attempt_laws.py` checks them with ra
 1. The driver starts at most once, after the board showed our claim within `Terms.claim_valid_s`.
 2. A success is recorded only if the code had come to its end before the driver was told to end, and its
    output was stored after the last of its processes had ended.
-3. END is filled only after the exit record was written.
+3. END is filled only after the exit record was written, and that only after the last process was killed, also
+   of a driver that waits for its start.
 4. A driver that was told to end gets SIGKILL when `Terms.stop_grace_s` has passed.
 5. In every state but `Over` an answer to an instruction, the end of the driver, or a tick is due.
 
@@ -92,6 +93,10 @@ def _leave() -> Transition:
     return Transition(m.Over(), (m.Clear(), m.Leave()))
 
 
+def _cleared_of(story: Story) -> Transition:
+    return Transition(m.Clearing(story), (m.Clear(),))
+
+
 def _end(story: Story) -> Transition:
     """The story is complete."""
     return Transition(m.Recording(), (m.Record(story),))
@@ -153,7 +158,7 @@ def _checking(state: m.Checking, event: Event, terms: Terms, now_s: float) -> Tr
             stop = Ordered.STOP if event.stop_requested else Ordered.NOT
             return _claimed(event.asked_s, terms, now_s, stop)
         if _is_gone(state.gone_since_s, event):
-            return _end(Story(lost="its claim is gone"))
+            return _cleared_of(Story(lost="its claim is gone"))
         since_s = now_s if state.gone_since_s is None else state.gone_since_s
         return Transition(m.Checking(now_s + LOOK_AGAIN_S, since_s))
     if isinstance(event, m.Tick):
@@ -173,10 +178,10 @@ def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> 
         if state.ordered is Ordered.OUTDATED:
             return _forget("the attempt is over")
         if state.ordered is not Ordered.NOT:
-            return _end(Story(ordered=state.ordered))
+            return _cleared_of(Story(ordered=state.ordered))
         return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
     if isinstance(event, m.Unfit):
-        return _end(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
+        return _cleared_of(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
     if isinstance(event, m.Looked):
         if _is_useless(event):
             return Transition(m.Preparing(Ordered.OUTDATED))
@@ -233,7 +238,7 @@ def _ordered(state: m.Running, why: Ordered, terms: Terms, now_s: float, exceede
         kill_at_s=NEVER_S if at_once else now_s + terms.stop_grace_s,
         stuck_at_s=now_s + terms.stuck_after_s if at_once else NEVER_S,
     )
-    return Transition(told, (m.AskToEnd(kill=at_once),))
+    return Transition(told, (m.AskToEnd(why, kill=at_once),))
 
 
 def _looked(state: m.Running, event: m.Looked, terms: Terms, now_s: float) -> Transition:
@@ -271,10 +276,6 @@ def _exited(state: m.Running, event: m.Exited) -> Transition:
             exceeded=state.exceeded,
         )
     )
-
-
-def _cleared_of(story: Story) -> Transition:
-    return Transition(m.Clearing(story), (m.Clear(),))
 
 
 _AtItsEnd = Union[

@@ -75,7 +75,10 @@ class Changed(NamedTuple):
 
 
 class BoardSilent(NamedTuple):
-    """`Look`, `Beat` or `Keep` got no answer. The shell waits before it reports that."""
+    """`Look` got no answer. The shell waits before it reports that, or it reads again itself.
+
+    It writes a `Beat` or `Keep` again until the board answers; a newer one replaces it.
+    """
 
 
 class NotesRead(NamedTuple):
@@ -239,6 +242,7 @@ class Start(NamedTuple):
 class AskToEnd(NamedTuple):
     """See if the driver's mark is there, then send SIGTERM, or SIGKILL, and answer `ToldToEnd`."""
 
+    why: Ordered
     kill: bool = False
 
 
@@ -251,7 +255,7 @@ class KillStarter(NamedTuple):
 
 
 class Clear(NamedTuple):
-    """Kill what is left of the attempt's processes, and answer `Cleared`."""
+    """Kill what is left of the attempt's processes, and answer `Cleared`. Its driver may not have started."""
 
 
 class Commit(NamedTuple):

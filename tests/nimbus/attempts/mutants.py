@@ -71,6 +71,20 @@ def flush_before_the_last_process_ended() -> Iterator[None]:
 
 
 @mutant
+def record_while_the_driver_waits() -> Iterator[None]:
+    with replaced(machine, _preparing=_without_clear(machine._preparing)):
+        yield
+
+
+def _without_clear(original: Callable[..., Transition]) -> Callable[..., Transition]:
+    def preparing(*args: Any) -> Transition:
+        after = original(*args)
+        return machine._end(after.state.story) if isinstance(after.state, m.Clearing) else after
+
+    return preparing
+
+
+@mutant
 def failed_flush_is_a_success() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
         if isinstance(state, m.Committing) and isinstance(event, m.Committed):

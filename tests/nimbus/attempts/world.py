@@ -49,7 +49,7 @@ class World:
         self.starts = self.records = self.ends = 0
         self.told_s: float | None = None
         self.was_done_when_told = False
-        self.remains = False
+        self.remains, self.is_cleared = False, False
         self.success: bool | None = None
         self.obeys = rng.random() < 0.6
         self.lags_until_s, self.saw_claim = float("-inf"), True
@@ -61,7 +61,10 @@ class World:
 
     def play(self) -> None:
         """Play the whole history. Raises BrokenLawError."""
-        self._perform(self.life.begin())
+        if self.rng.random() < 0.05:
+            self._begin_after_the_record()
+        else:
+            self._perform(self.life.begin())
         for number in range(LAST_STEP):
             if isinstance(self.life.state, m.Over) and not self.answers:
                 self._check_end()
@@ -69,6 +72,11 @@ class World:
             self.calm = number > LAST_STEP // 10
             self._go_on()
         raise BrokenLawError(f"it is {self.life.state} for ever")
+
+    def _begin_after_the_record(self) -> None:
+        self.claim, self.is_claimed, self.recorded = Holder.OURS, True, True
+        self.starts = self.records = 1
+        self._perform(self.life.deliver())
 
     def _go_on(self) -> None:
         choices: list[tuple[int, Callable[[], None]]] = [(2, self._wait)]
@@ -297,7 +305,7 @@ class World:
 
     def _clear(self, _: m.Clear) -> None:
         hold(not self.runs, "a driver is cleared away that runs")
-        self.remains = False
+        self.remains, self.is_cleared = False, True
         gone = self.rng.random() < 0.05
         if gone and not self.was_told and self.terms.is_program:
             self.success = False  # a program leaves no mark, so what it did without its server is unknown
@@ -313,6 +321,7 @@ class World:
     def _record(self, order: m.Record) -> None:
         hold(not self.records, "a second exit record")
         hold(not self.runs and not self.remains, "an exit record while processes live")
+        hold(self.is_cleared, "an exit record while a driver waits")
         self.records += 1
         story = order.story
         hold(not story.lost or self.is_gone or self.starts, "a server that lags behind lost an attempt")
