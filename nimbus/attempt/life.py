@@ -20,6 +20,7 @@ class Life:
         self.state: State = m.Claiming()
         self._terms, self._pace = terms, pace
         self._upkeep: Optional[Upkeep] = None
+        self._is_needed = True
 
     def begin(self) -> Tuple[Instruction, ...]:
         """The first instructions."""
@@ -44,7 +45,9 @@ class Life:
             now_s: The time, on a clock that does not step.
         """
         self.state, instructions = machine.step(self.state, event, self._terms, now_s)
-        if not isinstance(self.state, _KEPT_UP):
+        if isinstance(event, m.Withdrawn) or (isinstance(event, m.Looked) and event.is_useless):
+            self._is_needed = False  # the board may have it for a later run
+        if not (self._is_needed and isinstance(self.state, _KEPT_UP)):
             self._upkeep = None
             return instructions
         if self._upkeep is None:

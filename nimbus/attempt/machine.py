@@ -108,10 +108,6 @@ def _claimed(asked_s: float, terms: Terms, now_s: float, ordered: Ordered = Orde
     return Transition(m.Checking(), (m.Look(),))
 
 
-def _is_useless(event: m.Looked) -> bool:
-    return event.end_filled or event.holder is Holder.OTHER
-
-
 def _is_gone(since_s: Optional[float], event: m.Looked) -> bool:
     return since_s is not None and event.asked_s - since_s >= GONE_AFTER_S
 
@@ -152,7 +148,7 @@ def _claiming(state: m.Claiming, event: Event, terms: Terms, now_s: float) -> Tr
 
 def _checking(state: m.Checking, event: Event, terms: Terms, now_s: float) -> Transition:
     if isinstance(event, m.Looked):
-        if _is_useless(event):
+        if event.is_useless:
             return _forget("the attempt is over")
         if event.holder is Holder.OURS:
             stop = Ordered.STOP if event.stop_requested else Ordered.NOT
@@ -183,7 +179,7 @@ def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> 
     if isinstance(event, m.Unfit):
         return _cleared_of(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
     if isinstance(event, m.Looked):
-        if _is_useless(event):
+        if event.is_useless:
             return Transition(m.Preparing(Ordered.OUTDATED))
         is_new = event.stop_requested and state.ordered is Ordered.NOT
         return Transition(m.Preparing(Ordered.STOP) if is_new else state)
@@ -242,7 +238,7 @@ def _ordered(state: m.Running, why: Ordered, terms: Terms, now_s: float, exceede
 
 
 def _looked(state: m.Running, event: m.Looked, terms: Terms, now_s: float) -> Transition:
-    if _is_useless(event):
+    if event.is_useless:
         return _ordered(state, Ordered.OUTDATED, terms, now_s)
     if event.holder is Holder.OURS:
         state = replace(state, gone_since_s=None)

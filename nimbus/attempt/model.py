@@ -69,6 +69,11 @@ class Looked(NamedTuple):
     is_beating: bool = True
     """The board has our heartbeat; without it the leader takes the attempt for lost."""
 
+    @property
+    def is_useless(self) -> bool:
+        """True if nobody needs our work any more: the attempt is over, or that of a later run."""
+        return self.end_filled or self.holder is Holder.OTHER
+
 
 class Changed(NamedTuple):
     """The watch of the last read fired: the board has changed, or our session is new."""

@@ -190,7 +190,7 @@ def stop_is_not_heard() -> Iterator[None]:
 
 @mutant
 def filled_end_is_not_heard() -> Iterator[None]:
-    with replaced(machine, _is_useless=lambda event: event.holder is Holder.OTHER):
+    with replaced(m.Looked, is_useless=property(lambda event: event.holder is Holder.OTHER)):
         yield
 
 
@@ -230,6 +230,19 @@ def beat_after_end() -> Iterator[None]:
     from nimbus.attempt import life
 
     with replaced(life, _KEPT_UP=(*life._KEPT_UP, m.Storing)):
+        yield
+
+
+@mutant
+def beat_for_a_later_run() -> Iterator[None]:
+    """The leader would take the attempt of another for alive."""
+
+    def hear(life: Life, event: Any, now_s: float) -> Any:
+        life._is_needed = True
+        return heard(life, event, now_s)
+
+    heard = Life.hear
+    with replaced(Life, hear=hear):
         yield
 
 

@@ -43,6 +43,7 @@ class World:
         # The board.
         self.claim = rng.choices((Holder.OURS, Holder.OTHER), (9, 1))[0]
         self.is_claimed = self.end_filled = self.stop_requested = self.is_gone = self.is_beating = False
+        self.is_of_later_run = False
         # The host.
         self.asked_s = self.shown_s = float("-inf")
         self.runs = self.is_done = self.was_told = self.kept = self.recorded = False
@@ -150,6 +151,7 @@ class World:
                 self._request_stop,
                 self._fill_end,
                 self._archive,
+                self._begin_later_run,
                 self._renew_session,
                 self._renew_session,
                 self._report_fault_of_driver,
@@ -169,6 +171,9 @@ class World:
 
     def _archive(self) -> None:
         self.is_gone = self.is_gone or (self.is_claimed and self.rng.random() < 0.2)
+
+    def _begin_later_run(self) -> None:  # of the same id, claimed by another process
+        self.is_of_later_run = self.is_of_later_run or (self.shown_s > 0 and self.rng.random() < 0.2)
 
     def _renew_session(self) -> None:
         self.is_beating = False
@@ -243,7 +248,8 @@ class World:
                 self.looks -= 1
                 return m.Withdrawn()
             lags = self.is_gone or self.now_s < self.lags_until_s
-            holder = Holder.NONE if lags else self.claim
+            holder = Holder.OTHER if self.is_of_later_run else self.claim
+            holder = Holder.NONE if lags else holder
             if holder is Holder.OURS and not self.end_filled:
                 self.shown_s = max(self.shown_s, asked_s)
             return m.Looked(holder, asked_s, self.end_filled, self.stop_requested, self.is_beating)
@@ -256,6 +262,7 @@ class World:
 
     def _beat(self, _: m.Beat) -> None:
         hold(self.claim is Holder.OURS, "a heartbeat without the claim")
+        hold(not self.knows_it_is_useless, "a heartbeat for an attempt that is over, or of another")
         hold(not self.knows_end, "a heartbeat after END")
         self.is_beating = True
 
@@ -344,7 +351,8 @@ class World:
         self.ends += 1
 
         def answered() -> m.Event:
-            return m.Withdrawn() if self.is_gone else m.EndAnswered("succeeded")
+            is_withdrawn = self.is_gone or self.is_of_later_run
+            return m.Withdrawn() if is_withdrawn else m.EndAnswered("succeeded")
 
         self._later(answered)
 
@@ -354,7 +362,13 @@ class World:
 
     def _forget(self, order: m.Forget) -> None:
         hold(not self.runs, "an attempt is forgotten whose driver runs")
-        over = self.ends or self.is_gone or self.end_filled or self.claim is not Holder.OURS
+        over = (
+            self.ends
+            or self.is_gone
+            or self.end_filled
+            or self.claim is not Holder.OURS
+            or self.is_of_later_run
+        )
         hold(over, "an attempt is forgotten that has no end:", order.why)
         hold(self.log_is_stored, "an attempt is forgotten whose log is not stored")
 
