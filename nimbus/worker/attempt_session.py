@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AttemptSession:
-    """The session of a living runner. Its main thread, after the driver was forked."""
+    """The session of a living runner, after the driver was forked. One thread at a time."""
 
     def __init__(self, folder: AttemptFolder, plan: ConnectPlan, conf: Mapping[str, str]) -> None:
         """Request the session, with the properties `conf`; `opened` waits for the response."""

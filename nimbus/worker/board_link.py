@@ -1,30 +1,36 @@
-"""A runner's connection to the attempt board while its driver runs: beats, progress, stop requests.
+"""A runner's connection to the attempt board: performs the instructions that concern it, and reports answers.
 
 It has its own thread, because ZooKeeper may be unreachable for hours while the runner's loop must continue.
-The thread only records what it read and wakes the runner's loop, which decides. An outage alone changes
-nothing.
 """
 
 from __future__ import annotations
 
+import json
 import threading
-import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import structlog
 
-from nimbus.domain.slots import Claim, Slots
-from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Enqueue, StoreUnavailableError
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.attempt import model as m
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker.clock import boottime_s
+from nimbus.worker.connections import OpenBoard
 from nimbus.worker.retry import pauses
 
-_BEAT_EVERY_S = 2.0
-_LOOK_EVERY_S = 5.0
-"""It also reads without a signal, so that a lost watch costs seconds, not the attempt."""
+BoardInstruction = m.Claim | m.Look | m.Beat | m.Keep | m.PutEnd
 CHECKPOINT_EVERY_S = 1.0
 """The shortest time between two writes of a checkpoint; the last one counts."""
-_TICK_S = 1.0
+_KINDS: dict[type[BoardInstruction], str] = {
+    m.Claim: "claim",
+    m.PutEnd: "end",
+    m.Look: "slots",
+    m.Keep: "checkpoint",
+    m.Beat: "beat",
+}
+"""Most urgent first, with names for the log."""
 
 _log = structlog.get_logger(__name__)
 
@@ -36,113 +42,146 @@ def outdated_by(slots: Slots, claim: Claim) -> str | None:
     return "end_is_filled" if slots.end is not None else None
 
 
+def holder_of(standing: Claim | None, ours: Claim) -> m.Holder:
+    """Whose the claim on the board is."""
+    if standing is None:
+        return m.Holder.NONE
+    return m.Holder.OURS if standing.nonce == ours.nonce else m.Holder.OTHER
+
+
+def looked(slots: Slots, ours: Claim, asked_s: float) -> m.Looked:
+    """The event of a read that began at `asked_s`."""
+    return m.Looked(
+        holder_of(slots.claim, ours), asked_s, slots.end is not None, slots.stop_requested, slots.beating
+    )
+
+
 class BoardLink:
-    """Thread `runner-board`."""
+    """Thread `runner-board`: performs the newest instruction of each kind, again until the board answers."""
+
+    claim: Claim
+    """Ours; set before the first instruction but `PutEnd`."""
+    record: End | None = None
+    """The exit record; set before `PutEnd`."""
+    must_leave = False
+    """Report `LeaveAsked` when the board does not answer."""
 
     def __init__(
-        self, folder: AttemptFolder, board: AttemptBoard, claim: Claim, ring: Callable[[], None]
+        self,
+        attempt: AttemptId,
+        open_board: Callable[[], OpenBoard],
+        tell: Callable[[m.Event], None],
+        fail: Callable[[Exception], None],
     ) -> None:
-        """`claim` is the runner's own, and was in ZooKeeper when this object was made."""
-        self._folder, self._board, self._claim, self._ring = folder, board, claim, ring
-        self.stop_requested = False
-        self.outdated = False
-        """END is filled, or the attempt is deleted, or it belongs to a later run of the same id."""
-        self._signal, self._leaving = threading.Event(), threading.Event()
-        self._driver_ended = False
-        self._last_beat = self._last_look = float("-inf")
-        self._sent: dict[str, Any] | None = None
-        self._kept: str | None = None
-        self._last_kept = float("-inf")
-        self._gone_since: float | None = None
+        """Create it without starting.
+
+        Args:
+            attempt: The attempt.
+            open_board: Connects.
+            tell: Reports an event; called on this thread, and on those of the ZooKeeper client.
+            fail: Called with an error that ends this thread.
+        """
+        self._attempt, self._open_board, self._tell, self._fail = attempt, open_board, tell, fail
+        self._opened: OpenBoard | None = None
+        self._claimed_s: float | None = None
+        self._waiting: dict[type[BoardInstruction], BoardInstruction] = {}
+        self._changed = threading.Condition()
+        self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="runner-board", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._signal.set()
+        """Start the thread, which connects."""
         self._thread.start()
 
-    def close(self, deadline_s: float = 5.0) -> None:
-        """End the thread; a call that hangs in ZooKeeper is abandoned."""
-        self._leaving.set()
-        self._signal.set()
-        self._thread.join(deadline_s)
+    def put(self, instruction: BoardInstruction) -> None:
+        """Perform it soon, instead of an earlier one of its kind that still waits. Any thread."""
+        with self._changed:
+            waiting = self._waiting.get(type(instruction))
+            if not (isinstance(waiting, m.Look) and waiting.watch):  # that one answers, too
+                self._waiting[type(instruction)] = instruction
+            self._changed.notify()
 
-    def driver_has_ended(self) -> None:
-        """Keep beating while END is delivered, so that the leader does not reap the attempt; read no more."""
-        self._driver_ended = True
+    def close(self, deadline_s: float = 5.0) -> None:
+        """End the thread and the connection; a call that hangs in ZooKeeper is abandoned."""
+        with self._changed:
+            self._leaving.set()
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join(deadline_s)
 
     def _run(self) -> None:
-        for pause in pauses():
-            try:
-                self._follow()
-            except Exception:  # noqa: BLE001 - top of the thread: a defect must not cost the attempt its runner
-                _log.exception("board_link_failed", attempt=str(self._folder.attempt))
-            if self._leaving.wait(pause):
-                return
-
-    def _follow(self) -> None:
         waits = pauses()
+        wanted: BoardInstruction | None = None
         while not self._leaving.is_set():
-            self._signal.wait(_TICK_S)
-            signalled = self._signal.is_set()
-            self._signal.clear()
             try:
-                self._step(signalled)
-                waits = pauses()
+                if self._opened is None:
+                    self._opened = self._open_board()
+                wanted = self._next()
+                if wanted is not None:
+                    self._answer(self._opened.board, wanted)
+                    waits = pauses()
+                continue
             except StoreUnavailableError as exc:
-                _log.warning("board_unreachable", attempt=str(self._folder.attempt), error=str(exc)[:300])
-                self._leaving.wait(next(waits))
-                self._signal.set()  # read as soon as ZooKeeper answers, and arm the watch
-            except AttemptWithdrawnError:
-                self._note_outdated("attempt_withdrawn")
+                what = "connection" if wanted is None else _KINDS[type(wanted)]
+                _log.warning(
+                    "board_unreachable", attempt=str(self._attempt), wanted=what, error=str(exc)[:300]
+                )
+                if self.must_leave:
+                    self._tell(m.LeaveAsked())
+            except Exception as exc:  # noqa: BLE001 - top of the thread
+                if not isinstance(wanted, m.Look | m.Beat | m.Keep):
+                    self._fail(exc)
+                    break
+                # A defect must not cost a running attempt its runner.
+                _log.exception("board_link_failed", attempt=str(self._attempt))
+            self._leaving.wait(next(waits))
+        if self._opened is not None:
+            self._opened.close()
 
-    def _step(self, signalled: bool) -> None:
-        now = time.monotonic()
-        if signalled:
-            self._look(now, self._signal.set)
-        elif now - self._last_look >= _LOOK_EVERY_S:
-            self._look(now, None)  # the watch is armed already; another each time would pile up
-        if now - self._last_beat >= _BEAT_EVERY_S:
-            progress = self._folder.progress()
-            if progress != self._sent:
-                self._beat(progress, now)
-        if now - self._last_kept >= CHECKPOINT_EVERY_S:
-            self._keep_checkpoint(now)
+    def _next(self) -> BoardInstruction | None:
+        """Wait for the most urgent instruction; None: the thread must end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._leaving.is_set())
+            urgent = (self._waiting[kind] for kind in _KINDS if kind in self._waiting)
+            return None if self._leaving.is_set() else next(urgent)
 
-    def _keep_checkpoint(self, now: float) -> None:
-        checkpoint = self._folder.checkpoint()
-        if checkpoint not in (None, self._kept) and self._claim.nonce is not None:
-            self._board.keep_checkpoint(self._folder.attempt, self._claim.nonce, checkpoint)
-            self._kept, self._last_kept = checkpoint, now
+    def _answer(self, board: AttemptBoard, wanted: BoardInstruction) -> None:
+        try:
+            event = self._perform(board, wanted)
+        except AttemptWithdrawnError:
+            event = m.Withdrawn()
+        with self._changed:
+            if self._waiting.get(type(wanted)) is wanted:
+                del self._waiting[type(wanted)]
+            if isinstance(wanted, m.PutEnd):
+                self._waiting.clear()  # a later heartbeat or checkpoint would belong to nothing
+        if event is not None:
+            self._tell(event)
 
-    def _look(self, now: float, changed: Enqueue | None) -> None:
-        slots = self._board.read(self._folder.attempt, changed)
-        if why := outdated_by(slots, self._claim):
-            self._note_outdated(why)
-            self._last_look = now
-            return
-        if not slots.beating and not self._leaving.is_set():
-            self._beat(self._folder.progress(), now)
-        if slots.stop_requested and not self.stop_requested:
-            self.stop_requested = True
-            self._ring()
-        if slots.claim is None:
-            # Our claim was there. A server that lags behind may not show it for a moment; two reads, some
-            # seconds apart, prove that the attempt was archived while we were cut off.
-            if self._gone_since is None:
-                self._gone_since = now
-            elif now - self._gone_since >= _LOOK_EVERY_S:
-                self._note_outdated("attempt_gone")
-        else:
-            self._gone_since = None
-        self._last_look = now
+    def _perform(self, board: AttemptBoard, wanted: BoardInstruction) -> m.Event | None:
+        match wanted:
+            case m.Claim():
+                return self._put_claim(board)
+            case m.Look(watch):
+                asked_s = boottime_s()
+                changed = partial(self._tell, m.Changed()) if watch else None
+                return looked(board.read(self._attempt, changed), self.claim, asked_s)
+            case m.Beat(progress):
+                board.beat(self._attempt, json.loads(progress))
+            case m.Keep(checkpoint):
+                assert self.claim.nonce is not None  # noqa: S101 - a runner's claim has one
+                board.keep_checkpoint(self._attempt, self.claim.nonce, checkpoint)
+            case m.PutEnd():
+                assert self.record is not None  # noqa: S101 - see `record`
+                end = board.end(self.record)
+                return m.EndAnswered(f"END says {end.outcome} by {end.written_by}")
+        return None
 
-    def _beat(self, progress: dict[str, Any], now: float) -> None:
-        self._board.beat(self._folder.attempt, progress)
-        self._sent, self._last_beat = progress, now
-
-    def _note_outdated(self, why: str) -> None:
-        if not (self.outdated or self._driver_ended):
-            _log.warning(why, attempt=str(self._folder.attempt))
-            self.outdated = True
-            self._ring()
+    def _put_claim(self, board: AttemptBoard) -> m.Event:
+        if self._claimed_s is None:
+            self._claimed_s = boottime_s()
+        standing = board.claim(self.claim)
+        holder = holder_of(standing, self.claim)
+        if holder is not m.Holder.OURS:
+            _log.warning("claim_refused", attempt=str(self._attempt), standing=str(standing))
+        return m.ClaimAnswered(holder, self._claimed_s)

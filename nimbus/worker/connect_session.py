@@ -1,6 +1,6 @@
 """One session on a Spark Connect server: opened before its attempt is claimed, released before END.
 
-Runner, main thread, after its driver was forked, because gRPC starts threads. Processes that must not have
+In a runner, after its driver was forked, because gRPC starts threads. Processes that must not have
 threads run it as a program: `python -I -m nimbus.worker.connect_session`, with a `ConnectPlan` on standard
 input, opens and releases the session, and exits with 0 if the server answered.
 """

@@ -1,4 +1,7 @@
-"""A runner's handle of its driver: start, "go", SIGTERM, kill with all descendants. Main thread."""
+"""A runner's handle of its driver: start, "go", SIGTERM, kill with all descendants.
+
+The main thread starts it. One thread at a time.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stores the output of a successful attempt before its END, which is the commit of the attempt.
 
-Called when the driver and all its descendants are dead, so the output does not change any more: on a runner's
-main thread, and on a thread of an executor that is not its loop. The task's timeout does not apply.
+Called when the driver and all its descendants are dead, so the output does not change any more: on a thread
+of the runner or executor that is not its loop. The task's timeout does not apply.
 """
 
 from __future__ import annotations

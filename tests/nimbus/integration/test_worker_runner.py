@@ -73,6 +73,17 @@ import shared, packed, subprocess, sys
 print(shared.WORD, packed.WORD)
 subprocess.run([sys.executable, '-c', 'import shared, packed'], check=True)
 """
+HANGS_AND_FAILS = """
+import functools, sys, time
+from nimbus.worker import forked, runner
+
+def fail(_):
+    raise RuntimeError("a defect")
+
+runner.Runner._check_limits = lambda _: time.sleep(600)
+runner.Runner._exited = fail
+forked.run_program(functools.partial(runner.main, sys.argv[1:]))
+"""
 
 
 both_ways = pytest.mark.parametrize("how", ["forked", "started"])
@@ -284,6 +295,26 @@ def test_killed_driver_is_a_failure_that_names_the_signal(bench: Bench, tmp_path
     record = _await_delivered(folder)
     assert (record.outcome, record.exit_code) == (Outcome.FAILED, 137)
     assert "SIGKILL" in record.reason
+    assert bench.driver_tree() == []
+
+
+def test_defect_ends_the_runner_with_its_error_though_another_of_its_threads_hangs(
+    bench: Bench,
+) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", "import time\ntime.sleep(1)\n")))
+
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS_AND_FAILS, str(folder.path)],
+        input=bench.startup().encode(),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(b"RuntimeError: a defect")
+    assert not folder.is_locked()
     assert bench.driver_tree() == []
 
 
