@@ -57,11 +57,12 @@ def step(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upkeep
     if isinstance(event, m.NotesRead):
         return _told(upkeep, event, pace, now_s)
     if isinstance(event, m.Looked):
-        looked = replace(upkeep, is_looking=False, look_at_s=now_s + pace.look_s)
+        wait_s = pace.look_s if upkeep.is_watched else 0.0  # it changed while it was read
+        looked = replace(upkeep, is_looking=False, look_at_s=now_s + wait_s)
         return looked, () if event.is_beating else (m.Beat(upkeep.progress),)
     if isinstance(event, m.Changed):
         if upkeep.is_looking:  # its answer may be older than the change
-            return replace(upkeep, is_watched=False, look_at_s=now_s), ()
+            return replace(upkeep, is_watched=False), ()
         return replace(upkeep, is_watched=True, is_looking=True), (m.Look(watch=True),)
     if isinstance(event, m.BoardSilent):  # the watch may be lost with the session
         return replace(upkeep, is_watched=False, is_looking=False, look_at_s=now_s), ()

@@ -269,6 +269,19 @@ def heartbeat_is_lost_with_its_session() -> Iterator[None]:
 
 
 @mutant
+def change_during_a_read_is_read_late() -> Iterator[None]:
+    original = upkeep.step
+
+    def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
+        if isinstance(event, m.Looked):
+            kept = upkeep.replace(kept, is_watched=True)
+        return original(kept, event, pace, now_s)
+
+    with replaced(upkeep, step=step):
+        yield
+
+
+@mutant
 def outage_ends_the_reads() -> Iterator[None]:
     original = upkeep.step
 

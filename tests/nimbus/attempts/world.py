@@ -57,6 +57,7 @@ class World:
         self.knows_end = self.knows_it_is_useless = self.knows_stop = False
         self.looks = 0
         """Reads under way."""
+        self.has_unread_change = False
         self.looked_s = self.started_s = float("-inf")
         self.log_is_stored = True
 
@@ -109,6 +110,8 @@ class World:
             case m.BoardSilent():
                 self.looks -= 1
                 self.looked_s = self.now_s
+            case m.Changed():
+                self.has_unread_change = self._needs_beats()
             case _:
                 pass
         self._perform(self.life.hear(event, self.now_s))
@@ -126,6 +129,7 @@ class World:
         if isinstance(event, m.Tick) and self._needs_beats():
             last_s = max(self.looked_s, self.shown_s)
             hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
+            hold(self.looks > 0 or not self.has_unread_change, "a change is not read at once")
         if isinstance(event, m.Tick) and self.runs and self.now_s >= self.started_s + self.terms.timeout_s:
             hold(self.was_told, "a driver runs beyond its timeout")
 
@@ -240,6 +244,7 @@ class World:
     def _look(self, _: m.Look) -> None:
         asked_s = self.looked_s = self.now_s
         self.looks += 1
+        self.has_unread_change = False
 
         def looked() -> m.Event:
             if not self.calm and self.rng.random() < 0.1:
