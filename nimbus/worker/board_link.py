@@ -21,8 +21,6 @@ from nimbus.worker.connections import OpenBoard
 from nimbus.worker.retry import pauses
 
 BoardInstruction = m.Claim | m.Look | m.Beat | m.Keep | m.PutEnd
-CHECKPOINT_EVERY_S = 1.0
-"""The shortest time between two writes of a checkpoint; the last one counts."""
 _KINDS: dict[type[BoardInstruction], str] = {
     m.Claim: "claim",
     m.PutEnd: "end",
@@ -33,13 +31,6 @@ _KINDS: dict[type[BoardInstruction], str] = {
 """Most urgent first, with names for the log."""
 
 _log = structlog.get_logger(__name__)
-
-
-def outdated_by(slots: Slots, claim: Claim) -> str | None:
-    """Why the END of an attempt claimed by `claim` is no longer needed; None: it is needed."""
-    if slots.claim is not None and slots.claim.nonce != claim.nonce:
-        return "attempt_of_a_later_run"
-    return "end_is_filled" if slots.end is not None else None
 
 
 def holder_of(standing: Claim | None, ours: Claim) -> m.Holder:

@@ -1,4 +1,4 @@
-"""Measures a runner's attempt against its limits, and keeps its log within its limit."""
+"""Measures an attempt against its limits, and keeps its log within its limit."""
 
 from __future__ import annotations
 
