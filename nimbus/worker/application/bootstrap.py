@@ -15,6 +15,9 @@ Guarantees:
   * The task dies with this process, and this process with its JVM (PDEATHSIG). Processes that the task has
     started are killed at its end, but not if this process is killed.
 
+`nimbus.attempt` decides if the task starts, when it must end, and if it was a success. The claim, and what
+follows the task's end, are one step after the other here, without a decision.
+
 Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log; `runner-flush_<n>`
 while an output in a folder is flushed.
 Exit codes: those of the task; 75 if another driver has the claim and user code did not run.
@@ -37,13 +40,15 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nimbus.attempt import model as m
+from nimbus.attempt.life import Life
+from nimbus.attempt.upkeep import Pace
 from nimbus.checkpoint import FILE as CHECKPOINT
-from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker import procfs
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError
 from nimbus.worker.application.reports import (
@@ -67,6 +72,10 @@ VARIABLE = "NIMBUS_APPLICATION"
 PACKED = "token:"
 """Prefix of a compressed document in base64. Spark masks values with this word on its pages."""
 EXIT_NOT_STARTED = 75
+_ACCESS = "NIMBUS_DATA_ACCESS"
+"""`nimbus.task.ACCESS_VARIABLE`. That module needs a later Python than this one."""
+_NO_UPKEEP = Pace(first_look_s=m.NEVER_S, read_s=m.NEVER_S)
+"""`BeatThread` sends what a task writes, and its answers say what a read of the board would."""
 _CLAIM_PATIENCE_S = 600.0
 _TICK_S = 0.2
 _KILL_PATIENCE_S = 10.0
@@ -105,23 +114,17 @@ The cluster may have PySpark in PYTHONPATH, which `-I` ignores; packages of the 
 class Task:
     """The task's process and its descendants."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        uses_spark: bool,
-        access: Mapping[str, Any] | None,
-        variables: Mapping[str, str],
-    ) -> None:
+    def __init__(self, folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> None:
         self._work = folder / "work"
         self._short = _short_path(self._work)
         kit = folder / "kit.zip"
+        uses_spark = startup["driver"]["kind"] in ("pyspark", "sql")
         archives = f"{folder / 'release.tar'}#{ARCHIVE},{kit}#{KIT}" if uses_spark else ""
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        environment |= {
-            **variables,
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != VARIABLE},
+            **startup.get("environment", {}),
             "NIMBUS_CONTEXT": str(folder / "context.json"),
-            **({} if access is None else {ACCESS_VARIABLE: json.dumps({"door": access})}),
+            **({} if access is None else {_ACCESS: json.dumps({"door": access})}),
             "TMPDIR": str(self._short / "tmp"),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
@@ -133,8 +136,7 @@ class Task:
                 stderr=subprocess.STDOUT,
                 cwd=folder / "work" / "tmp",
                 env=environment,
-                process_group=0,
-                preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - only calls prctl
+                preexec_fn=partial(_lead_group, os.getpid()),  # noqa: PLW1509 - only makes system calls
             )
 
     def poll(self) -> int | None:
@@ -146,9 +148,8 @@ class Task:
         drop(self._short, self._work)
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and its process group."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        """Send a signal to it and its process group, before `poll` has returned its status."""
+        procfs.signal_child(self._process.pid, number)
 
 
 def _short_path(folder: Path) -> Path:
@@ -165,6 +166,11 @@ def _die_with(parent: int) -> None:
     with suppress(OSError):  # a sandbox may forbid it
         if not die_with(parent):
             os._exit(EXIT_NOT_STARTED)
+
+
+def _lead_group(parent: int) -> None:
+    os.setpgid(0, 0)
+    _die_with(parent)
 
 
 def _kill_descendants() -> None:
@@ -209,7 +215,7 @@ def unpacked(text: str) -> str:
     """Decode a startup document, packed or plain."""
     if not text.startswith(PACKED):
         return text
-    return zlib.decompress(base64.b64decode(text.removeprefix(PACKED))).decode()
+    return zlib.decompress(base64.b64decode(text[len(PACKED) :])).decode()
 
 
 def driver_id(told_by: str) -> str:
@@ -224,49 +230,76 @@ def driver_id(told_by: str) -> str:
 
 def run_claimed(startup: Mapping[str, Any], program: Path, door: Door, nonce: str, beats: BeatThread) -> int:
     """Run the task, and report how it ended."""
-    report: dict[str, Any] = {
-        "nonce": nonce,
-        "timeout_s": startup["timeout_s"],
-        "is_program": startup["driver"]["kind"] in ("shell", "spark_submit"),
-    }
+    terms = m.Terms(
+        timeout_s=m.NEVER_S if startup["timeout_s"] is None else startup["timeout_s"],
+        stop_grace_s=startup["stop_grace_s"],
+        is_program=startup["driver"]["kind"] in ("shell", "spark_submit"),
+    )
+    report = {"nonce": nonce, "timeout_s": startup["timeout_s"], "is_program": terms.is_program}
+    life = Life(terms, _NO_UPKEEP)
+    life.hear(m.ClaimAnswered(m.Holder.OURS, time.monotonic()), time.monotonic())
     try:
         folder = make_folder(startup, door, program)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
         return deliver(door, {**report, "status": None, "refused": why[:_TEXT]})
-    if beats.ordered == "outdated":
+    while not beats.answers.empty():
+        life.hear(beats.answers.get(), time.monotonic())
+    life.hear(m.Prepared(), time.monotonic())
+    started_at = None
+    if isinstance(life.state, m.Running):
+        started_at = datetime.now(timezone.utc).isoformat()
+        task = Task(folder, startup, data_access(startup, nonce, door.endpoints))
+        log = LogThread(door, nonce, folder / "log")
+        watch(task, life, beats, folder / "work" / "done")
+        _kill_descendants()
+        task.forget()
+        log.finish()
+    if not isinstance(life.state, m.Clearing):  # another process filled END
         return EXIT_NOT_STARTED
-    started_at = datetime.now(UTC)
-    access = data_access(startup, nonce, door.endpoints)
-    uses_spark, variables = startup["driver"]["kind"] in ("pyspark", "sql"), startup.get("environment", {})
-    task = Task(folder, uses_spark=uses_spark, access=access, variables=variables)
-    log = LogThread(door, nonce, folder / "log")
-    done = folder / "work" / "done"
-    ordered, came_to_its_end = watch(task, startup, beats, done)
-    status = task.poll()
-    _kill_descendants()
-    task.forget()
-    log.finish()
-    access = data_access(startup, nonce, door.endpoints)
-    kept = keep_output(folder, startup, access) if status == 0 else {}
+    story, kept = life.state.story, {}
+    if story.is_success(terms):
+        kept = keep_output(folder, startup, data_access(startup, nonce, door.endpoints))
     send_event_log(door, nonce, folder / "work")
     application = progress_in(folder / "work" / "progress.json").get("application")
-    report |= {
-        "status": status,
-        "ordered": ordered,
-        "came_to_its_end": came_to_its_end,
-        "started_at": started_at.isoformat(),
-        "log_tail": tail_of(folder / "log"),
-        "not_flushed": kept.get("fault", "")[:_TEXT],
-        "output": kept.get("output"),
-        "application": application if isinstance(application, str) else None,
-        "result": text_in(folder / "work" / "result.json") if status == 0 else None,
-        "checkpoint": text_in(folder / "work" / CHECKPOINT),
-    }
-    code = deliver(door, report)
+    code = deliver(
+        door,
+        {
+            **report,
+            "status": story.status,
+            "ordered": story.ordered.value,
+            "came_to_its_end": story.came_to_its_end,
+            "started_at": started_at,
+            "log_tail": tail_of(folder / "log"),
+            "not_flushed": kept.get("fault", "")[:_TEXT],
+            "output": kept.get("output"),
+            "application": application if isinstance(application, str) else None,
+            "result": text_in(folder / "work" / "result.json") if story.status == 0 else None,
+            "checkpoint": text_in(folder / "work" / CHECKPOINT),
+        },
+    )
     for name in ("inputs", "output"):  # in a bucket
         shutil.rmtree(folder / name, ignore_errors=True)
     return code
+
+
+def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:
+    """Wait for the task's end. End it when `nimbus.attempt` says so."""
+    while isinstance(life.state, m.Running):
+        event: m.Event = m.Tick()
+        if not beats.answers.empty():
+            event = beats.answers.get()
+        elif (status := task.poll()) is not None:
+            event = m.Exited(status, done.exists())
+        else:
+            time.sleep(_TICK_S)
+        for instruction in life.hear(event, time.monotonic()):
+            if isinstance(instruction, m.AskToEnd):
+                was_done = done.exists()
+                task.signal(signal.SIGTERM)
+                life.hear(m.ToldToEnd(was_done), time.monotonic())
+            elif isinstance(instruction, m.Kill):
+                task.signal(signal.SIGKILL)
 
 
 def data_access(startup: Mapping[str, Any], nonce: str, endpoints: Sequence[str]) -> dict[str, Any] | None:
@@ -317,30 +350,6 @@ def _flushed(output: Path) -> str:
     except (OSError, RuntimeError) as exc:  # RuntimeError: no thread can be started here
         return f"its output could not be brought to disk: {exc}"
     return ""
-
-
-def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread, done: Path) -> tuple[str, bool]:
-    """Wait for the task's end; end it on request, at its timeout, or if another process filled END.
-
-    Returns:
-        Why it was ended: a value of `nimbus.worker.verdict.Ordered`; and whether its code had come to its end
-        before.
-    """
-    was_done = False
-    timeout_s = startup["timeout_s"] if startup["timeout_s"] is not None else float("inf")
-    deadline_s, kill_at_s, ordered = time.monotonic() + timeout_s, float("inf"), "not"
-    while task.poll() is None:
-        now_s = time.monotonic()
-        if now_s >= kill_at_s:
-            task.signal(signal.SIGKILL)
-        if ordered == "not":
-            ordered = "timeout" if now_s >= deadline_s else beats.ordered
-            if ordered != "not":
-                was_done = done.exists()
-                task.signal(signal.SIGTERM)
-                kill_at_s = now_s + startup["stop_grace_s"]
-        time.sleep(_TICK_S)
-    return ordered, was_done if ordered != "not" else done.exists()
 
 
 def _end_process(args: threading.ExceptHookArgs) -> None:

@@ -14,8 +14,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, BinaryIO
 
+from nimbus.attempt import model as m
 from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.checkpoint import LARGEST_BYTES
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError, as_object
@@ -103,8 +105,7 @@ class BeatThread:
         self._door, self._nonce, self._work, self._schedulers = door, nonce, work, schedulers
         self._kept: str | None = None
         self._ended = threading.Event()
-        self.ordered = "not"
-        """Why the task must end: a value of `nimbus.worker.verdict.Ordered`."""
+        self.answers: SimpleQueue[m.Looked] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="bootstrap-beats", daemon=True)
         self._thread.start()
 
@@ -121,11 +122,11 @@ class BeatThread:
                 new = None if checkpoint == self._kept else checkpoint
                 progress = progress_in(self._work / "progress.json")
                 said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
-                answer = self._door.post("beat", said, 0.0)
+                asked_s, answer = time.monotonic(), self._door.post("beat", said, 0.0)
                 self._kept = checkpoint
                 self._note_schedulers()
-                if self.ordered == "not" and (answer.get("stop") or answer.get("outdated")):
-                    self.ordered = "stop" if answer.get("stop") else "outdated"
+                is_over, is_stopped = bool(answer.get("outdated")), bool(answer.get("stop"))
+                self.answers.put(m.Looked(m.Holder.OURS, asked_s, is_over, is_stopped))
 
     def _note_schedulers(self) -> None:
         with suppress(OSError):  # the folder is created after the first beat

@@ -32,6 +32,7 @@ _MODULES = (
     "nimbus/checkpoint.py",
     "nimbus/result.py",
     "nimbus/task.py",
+    *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model", "upkeep")),
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
     *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates", "shebang")),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),

@@ -5,15 +5,22 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import json
 import os
 import signal
 import subprocess
 import tarfile
+import threading
+import time
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nimbus.attempt import model as m
+from nimbus.attempt.life import Life
 from nimbus.worker import procfs
 from nimbus.worker.application import bootstrap, reports
 from nimbus.worker.application.door import RefusedError
@@ -50,6 +57,107 @@ class FakeDoor:
         data = self.files.get(what, b"")
         place.write_bytes(data)
         return hashlib.sha256(data).hexdigest()
+
+
+class FetchingDoor(FakeDoor):
+    """Grants the claim. Its release comes after the answer to a heartbeat, which is `says`."""
+
+    def __init__(self, says: dict[str, Any]) -> None:
+        super().__init__()
+        self.says = says
+        self.beats, self.told, self.ends = 0, threading.Event(), list[dict[str, Any]]()
+
+    def post(self, what: str, said: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        if what == "claim":
+            return {"granted": True}
+        if what == "beat":
+            self.beats += 1
+            if self.beats > 1:  # the first answer has arrived
+                self.told.set()
+            return self.says
+        self.ends.append(said)
+        return {}
+
+    def fetch(self, what: str, place: Path) -> str:
+        assert self.told.wait(10)
+        return super().fetch(what, place)
+
+
+def _run(door: FakeDoor, archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run the bootstrap, which may not start its task; return the exit code."""
+    startup = _startup(archive, where, monkeypatch) | {
+        "driver": {"kind": "python"},
+        "driver_id": "folder",
+        **dict.fromkeys(("target", "worker", "host"), "x"),
+        "timeout_s": None,
+        "stop_grace_s": 1.0,
+    }
+    door.files["release.tar"] = archive
+    monkeypatch.setenv(bootstrap.VARIABLE, json.dumps(startup))
+    monkeypatch.setattr(bootstrap, "Door", lambda _: door)
+    monkeypatch.setattr(bootstrap, "die_with", lambda _: True)
+    monkeypatch.setattr(bootstrap, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(bootstrap, "Task", None)
+    monkeypatch.setattr(reports, "_BEAT_S", 0.01)
+    return bootstrap.main(where / "program")
+
+
+def test_task_that_is_stopped_before_its_start_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = FetchingDoor({"stop": True})
+
+    code = _run(door, b"".join(release_archive(tmp_path / "none")), tmp_path, monkeypatch)
+
+    (end,) = door.ends
+    assert (end["status"], end["ordered"], end["started_at"], code) == (None, "stop", None, 1)
+
+
+def test_attempt_that_is_over_before_the_start_of_its_task_gets_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = FetchingDoor({"outdated": True})
+
+    code = _run(door, b"".join(release_archive(tmp_path / "none")), tmp_path, monkeypatch)
+
+    assert (door.ends, code) == ([], bootstrap.EXIT_NOT_STARTED)
+
+
+def test_attempt_without_its_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    door = FetchingDoor({})
+
+    code = _run(door, b"no archive", tmp_path, monkeypatch)
+
+    (end,) = door.ends
+    assert (end["status"], code) == (None, 1)
+    assert end["refused"].startswith("the attempt cannot be set up in the cluster: ")
+
+
+class StubbornTask:
+    """Ends only by SIGKILL."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def poll(self) -> int | None:
+        return -signal.SIGKILL if signal.SIGKILL in self.signals else None
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+def test_task_that_ignores_a_stop_is_killed_after_its_grace(tmp_path: Path) -> None:
+    life, task = Life(m.Terms(stop_grace_s=0.1)), StubbornTask()
+    for event in (m.ClaimAnswered(m.Holder.OURS, 0.0), m.Prepared()):
+        life.hear(event, time.monotonic())
+    beats: Any = SimpleNamespace(answers=SimpleQueue())
+    beats.answers.put(m.Looked(m.Holder.OURS, 0.0, stop_requested=True))
+    stubborn: Any = task
+
+    bootstrap.watch(stubborn, life, beats, tmp_path / "done")
+
+    assert task.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert life.state == m.Clearing(m.Story(-signal.SIGKILL, m.Ordered.STOP))
 
 
 def test_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
@@ -174,20 +282,23 @@ def test_startup_document_without_a_token_for_data_means_a_folder() -> None:
     assert bootstrap.data_access({"attempt": "run1.task.1", "data_token": None}, "nonce", ()) is None
 
 
-def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _startup(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A startup document, for the working folder `where`."""
     monkeypatch.chdir(where)
-    door: Any = FakeDoor()
-    door.files["release.tar"] = archive
     (where / MARK).touch()
-    context = {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}}
-    startup = {
+    (where / "program").touch()
+    return {
         "release_sha256": hashlib.sha256(archive).hexdigest(),
         "driver": {},
-        "context": context,
+        "context": {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}},
         "data_token": None,
     }
-    (where / "program").touch()
-    return make_folder(startup, door, where / "program") / "release"
+
+
+def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    door: Any = FakeDoor()
+    door.files["release.tar"] = archive
+    return make_folder(_startup(archive, where, monkeypatch), door, where / "program") / "release"
 
 
 def test_release_is_unpacked_with_its_folders_and_modes(
