@@ -60,7 +60,7 @@ def _bounded(data: bytes) -> bytes:
 
 def check_levels(value: object, left: int = DEEPEST) -> None:
     """Raise ResultError if a value has more than `left` levels of objects and lists."""
-    if not isinstance(value, dict | list | tuple):
+    if not isinstance(value, (dict, list, tuple)):
         return
     if left == 0:
         raise ResultError(f"the value has more than {DEEPEST} levels; put it into the task's output")

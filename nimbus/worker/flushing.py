@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Callable
 
 Fsync = Callable[[int], None]
 

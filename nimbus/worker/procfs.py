@@ -19,7 +19,7 @@ _CHILDREN = Path("/proc/thread-self/children")
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessId:
     """One process of this boot, not a later one with the same pid."""
 
@@ -28,7 +28,7 @@ class ProcessId:
     """Start time in clock ticks since boot: field 22 of /proc/<pid>/stat."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessStat:
     """The fields of /proc/<pid>/stat that are used."""
 

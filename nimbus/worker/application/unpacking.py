@@ -6,8 +6,10 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import stat
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +24,8 @@ ARCHIVE = "nimbus_release"
 """The release's folder in the working folder of each executor."""
 KIT = "nimbus_kit"
 """The folder of our modules there, which the data source `nimbus` needs."""
+OLDEST_PYTHON = (3, 11)
+"""For a task. This module, like the bootstrap, needs only Python 3.8."""
 FOLDERS_ABOVE = 4
 """Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""
 
@@ -36,8 +40,15 @@ def make_folder(startup: Mapping[str, Any], door: Door, program: Path) -> Path:
 
     Raises:
         RefusedError, UnreachableError: as `Door.fetch`.
-        OSError, ValueError, tarfile.TarError, zipfile.BadZipFile: a file cannot be made, or is damaged.
+        OSError, ValueError, tarfile.TarError, zipfile.BadZipFile: a file cannot be made, or is damaged, or
+            this Python is too old for the task.
     """
+    if sys.version_info < OLDEST_PYTHON:
+        needed = ".".join(map(str, OLDEST_PYTHON))
+        raise ValueError(
+            f"{sys.executable} is Python {platform.python_version()}, and a task needs {needed} or newer: "
+            "install it there, and name it by `spark.pyspark.python` in the `conf` of the target"
+        )
     folder = Path.cwd() / "nimbus"
     for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
         place.mkdir(mode=0o700, exist_ok=True)

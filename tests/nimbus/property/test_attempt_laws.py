@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 
-import nimbus.attempt
 from tests.nimbus.attempts.mutants import MUTANTS
 from tests.nimbus.attempts.world import play
 
@@ -25,8 +21,3 @@ def test_no_history_breaks_a_law() -> None:
 def test_each_fault_is_found(name: str) -> None:
     with MUTANTS[name]():
         assert any(play(seed) for seed in range(MUTANT_HISTORIES))
-
-
-def test_core_has_the_syntax_of_python_3_8() -> None:
-    for file in Path(nimbus.attempt.__file__).parent.glob("*.py"):
-        ast.parse(file.read_text(), str(file), feature_version=(3, 8))

@@ -22,7 +22,7 @@ import pytest
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.worker import procfs
-from nimbus.worker.application import bootstrap, reports
+from nimbus.worker.application import bootstrap, reports, unpacking
 from nimbus.worker.application.door import RefusedError
 from nimbus.worker.application.startup import release_archive
 from nimbus.worker.application.unpacking import make_folder
@@ -131,6 +131,17 @@ def test_attempt_without_its_release_is_refused(tmp_path: Path, monkeypatch: pyt
     (end,) = door.ends
     assert (end["status"], code) == (None, 1)
     assert end["refused"].startswith("the attempt cannot be set up in the cluster: ")
+
+
+def test_python_that_is_too_old_for_a_task_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "OLDEST_PYTHON", (3, 99))
+    door = FetchingDoor({})
+
+    code = _run(door, b"", tmp_path, monkeypatch)
+
+    (end,) = door.ends
+    assert (end["status"], code) == (None, 1)
+    assert "and a task needs 3.99 or newer" in end["refused"]
 
 
 class StubbornTask:

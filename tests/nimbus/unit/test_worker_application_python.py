@@ -1,0 +1,159 @@
+"""The bootstrap runs on old versions of Python, so that it can tell a user that a task needs a newer one."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from collections.abc import Iterator
+from zipfile import ZipFile
+
+import pytest
+
+from nimbus.worker.application.startup import build_program
+
+KEYWORDS = {
+    *("slots", "kw_only", "match_args", "weakref_slot", "strict", "usedforsecurity", "cancel_futures"),
+    *("process_group", "extra_groups", "pipesize"),
+}
+"""Keyword arguments of the standard library that came after Python 3.8."""
+NAMES = {
+    *("removeprefix", "removesuffix", "is_relative_to", "hardlink_to", "with_stem", "randbytes"),
+    *("cache", "pairwise", "batched", "file_digest", "bit_count", "UTC", "to_thread", "add_note", "chdir"),
+    *("TypeAlias", "ParamSpec", "Concatenate", "Self", "Unpack", "assert_never", "override", "StrEnum"),
+    *("zoneinfo", "tomllib", "graphlib", "anext", "aiter", "ExceptionGroup", "BaseExceptionGroup", "eventfd"),
+}
+"""Its names that did."""
+GENERIC = {"dict", "frozenset", "list", "set", "tuple", "type"}
+
+
+class Program:
+    """The modules of the archive that the bootstrap imports, directly or not."""
+
+    def __init__(self) -> None:
+        self._archive = ZipFile(io.BytesIO(build_program()))
+        self._names = set(self._archive.namelist())
+        self.modules: dict[str, ast.Module] = {}
+        self.others: set[str] = set()
+        """Names of other modules."""
+        self._add("nimbus.worker.application.bootstrap")
+
+    def _add(self, module: str) -> None:
+        """Add a module, the packages that it is in, and what these import."""
+        name = self._name_of(module)
+        if name is None:
+            self.others.add(module.partition(".")[0])
+        elif name not in self.modules:
+            self.modules[name] = tree = ast.parse(self._archive.read(name), name, feature_version=(3, 8))
+            for imported in self._imported(tree):
+                self._add(imported)
+            if parent := module.rpartition(".")[0]:
+                self._add(parent)
+
+    def _name_of(self, module: str) -> str | None:
+        place = module.replace(".", "/")
+        return next((name for name in (f"{place}.py", f"{place}/__init__.py") if name in self._names), None)
+
+    def _imported(self, tree: ast.Module) -> Iterator[str]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                yield from (name if self._name_of(name) else node.module for name in names)
+
+
+def later_than_python_3_8(tree: ast.Module) -> list[str]:
+    """What `tree` evaluates, outside of annotations, that Python 3.8 does not have."""
+    generic = GENERIC | {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "collections.abc"
+        for alias in node.names
+    }
+    return [f"line {node.lineno}: {what}" for node in _evaluated(tree) if (what := _later(node, generic))]
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.expr | ast.keyword | ast.stmt | ast.alias]:
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.expr | ast.keyword | ast.stmt | ast.alias):
+                yield child
+            if isinstance(child, ast.AST):
+                yield from _evaluated(child)
+
+
+def _later(node: ast.AST, generic: set[str]) -> str:
+    match node:
+        case ast.keyword(arg=str(name)) if name in KEYWORDS:
+            return f"{name}="
+        case ast.Attribute(attr=name) | ast.alias(name=name) | ast.Name(id=name) if name in NAMES:
+            return name
+        case ast.Subscript(value=ast.Name(id=name)) if name in generic:
+            return f"{name}[...]"
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return "|" if _is_no_number(left) or _is_no_number(right) else ""
+        case ast.AugAssign(op=ast.BitOr(), value=value):
+            return "|=" if _is_no_number(value) else ""
+        case _:
+            return ""
+
+
+def _is_no_number(node: ast.expr) -> bool:
+    """True of a dictionary, and of a type by its name: `|` of these is new."""
+    match node:
+        case ast.Dict() | ast.DictComp() | ast.Constant(value=None):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            is_type = name in GENERIC or (name[:1].isupper() and not name.isupper())
+            return is_type or name in ("int", "str", "bytes", "float", "bool")
+        case _:
+            return False
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return Program()
+
+
+def test_bootstrap_imports_only_the_standard_library_and_its_archive(program: Program) -> None:
+    assert program.others <= sys.stdlib_module_names
+    assert "nimbus/attempt/machine.py" in program.modules
+
+
+def test_bootstrap_needs_nothing_that_came_after_python_3_8(program: Program) -> None:
+    later = {name: found for name, tree in program.modules.items() if (found := later_than_python_3_8(tree))}
+
+    assert not later
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@dataclass(frozen=True, slots=True)\nclass A: ...",
+        "'ab'.removeprefix('a')",
+        "from datetime import UTC",
+        "x = {**a} | b",
+        "x |= {'a': 1}",
+        "Name = Path | None",
+        "x: list[int] = list[int]()",
+        "from collections.abc import Callable\nWork = Callable[[], int]",
+        "def f(x: int = dict[int, int]()) -> None: ...",
+    ],
+)
+def test_what_came_after_python_3_8_is_found(text: str) -> None:
+    assert later_than_python_3_8(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: dict[str, int] | None = None",
+        "def f(x: list[int] | None) -> tuple[int, ...]: return os.O_RDONLY | os.O_CREAT",
+        "flags = _READ | 1\nflags |= os.O_CLOEXEC",
+    ],
+)
+def test_annotations_and_flags_are_no_newer_than_python_3_8(text: str) -> None:
+    assert not later_than_python_3_8(ast.parse(text))
