@@ -1,7 +1,7 @@
 """Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
 
 The cluster downloads it from a scheduler, or Spark's client uploads it: a zip archive of our modules that is
-named `bootstrap.py`, see `startup.build_program`. The task's process, for Python 3.11 or newer, imports from
+named `bootstrap.py`, see `startup.build_bundle`. The task's process, for Python 3.11 or newer, imports from
 the same archive. This module and those that it imports use only the standard library, of Python 3.8 or newer.
 With a token for this attempt it can reach only the slots of its attempt, through any scheduler's door. It has
 no credentials of ZooKeeper or storage.
@@ -62,7 +62,7 @@ from nimbus.worker.application.reports import (
     tail_of,
     text_in,
 )
-from nimbus.worker.application.unpacking import ARCHIVE, FOLDERS_ABOVE, KIT, make_folder
+from nimbus.worker.application.unpacking import ARCHIVE, BUNDLE, FOLDERS_ABOVE, make_folder
 from nimbus.worker.flushing import flush_above, flush_tree
 from nimbus.worker.forked import adopt_orphans, die_with
 from nimbus.worker.short_path import drop, new_name
@@ -94,14 +94,14 @@ main()
 """The process that uploads an output."""
 _START = """
 import os, sys
-kit, archives, folder = sys.argv[1:]
+bundle, archives, folder = sys.argv[1:]
 sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 if archives and "PYSPARK_GATEWAY_PORT" in os.environ:
     from pyspark.java_gateway import launch_gateway
     system = launch_gateway().jvm.java.lang.System
     others = system.getProperty("spark.archives")
     system.setProperty("spark.archives", ",".join(filter(None, [others, archives])))
-sys.path.insert(0, kit)
+sys.path.insert(0, bundle)
 from nimbus.worker.driver import main
 main([folder])
 """
@@ -117,9 +117,9 @@ class Task:
     def __init__(self, folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> None:
         self._work = folder / "work"
         self._short = _short_path(self._work)
-        kit = folder / "kit.zip"
+        bundle = folder / "bundle.zip"
         uses_spark = startup["driver"]["kind"] in ("pyspark", "sql")
-        archives = f"{folder / 'release.tar'}#{ARCHIVE},{kit}#{KIT}" if uses_spark else ""
+        archives = f"{folder / 'release.tar'}#{ARCHIVE},{bundle}#{BUNDLE}" if uses_spark else ""
         environment = {
             **{name: value for name, value in os.environ.items() if name != VARIABLE},
             **startup.get("environment", {}),
@@ -130,7 +130,7 @@ class Task:
         }
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-u", "-c", _START, str(kit), archives, str(folder)],
+                [sys.executable, "-I", "-u", "-c", _START, str(bundle), archives, str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -184,8 +184,8 @@ def run() -> NoReturn:
     sys.exit(main(Path(sys.argv[0])))
 
 
-def main(program: Path) -> int:
-    """Run the attempt that the environment names. `program`: the archive of our modules."""
+def main(bundle: Path) -> int:
+    """Run the attempt that the environment names. `bundle`: the archive of our modules."""
     _die_with(os.getppid())
     with suppress(OSError):  # as in `_die_with`
         adopt_orphans()
@@ -206,7 +206,7 @@ def main(program: Path) -> int:
         return EXIT_NOT_STARTED
     beats = BeatThread(door, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
     try:
-        return run_claimed(startup, program, door, nonce, beats)
+        return run_claimed(startup, bundle, door, nonce, beats)
     finally:
         beats.finish()
 
@@ -228,7 +228,7 @@ def driver_id(told_by: str) -> str:
     return found
 
 
-def run_claimed(startup: Mapping[str, Any], program: Path, door: Door, nonce: str, beats: BeatThread) -> int:
+def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str, beats: BeatThread) -> int:
     """Run the task, and report how it ended."""
     terms = m.Terms(
         timeout_s=m.NEVER_S if startup["timeout_s"] is None else startup["timeout_s"],
@@ -239,7 +239,7 @@ def run_claimed(startup: Mapping[str, Any], program: Path, door: Door, nonce: st
     life = Life(terms, _NO_UPKEEP)
     life.hear(m.ClaimAnswered(m.Holder.OURS, time.monotonic()), time.monotonic())
     try:
-        folder = make_folder(startup, door, program)
+        folder = make_folder(startup, door, bundle)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
         return deliver(door, {**report, "status": None, "refused": why[:_TEXT]})
@@ -323,7 +323,7 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
     told = {"access": access, "output": str(folder / "output"), "noted": str(folder / "work" / "parts")}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _COMMIT, str(folder / "kit.zip")],
+            [sys.executable, "-I", "-c", _COMMIT, str(folder / "bundle.zip")],
             input=json.dumps(told).encode(),
             capture_output=True,
             check=False,

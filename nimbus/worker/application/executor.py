@@ -41,7 +41,7 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
-from nimbus.worker.application.unpacking import ARCHIVE, KIT
+from nimbus.worker.application.unpacking import ARCHIVE, BUNDLE
 from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.driver_plan import worker_conf
 from nimbus.worker.environment import event_log_settings, scaled_conf
@@ -452,11 +452,11 @@ def _kill(manager: ClusterManager, driver: str) -> None:
 
 
 def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
-    """Spark's properties. Executors import the release from its archive, our modules from the kit."""
+    """Spark's properties. Executors import the release from its archive, our modules from the bundle."""
     own = scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
     conf = {**worker_conf(plan, order), **own}
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
     beside = PurePosixPath(order.task.script).parent.as_posix()
     places = [f"{ARCHIVE}/{place}" for place in (beside, *order.python_path, *wheels)]
-    conf[_PYTHONPATH] = ":".join(filter(None, [*places, KIT, conf.get(_PYTHONPATH)]))
+    conf[_PYTHONPATH] = ":".join(filter(None, [*places, BUNDLE, conf.get(_PYTHONPATH)]))
     return event_log_settings(conf, WORK)

@@ -53,13 +53,13 @@ class SparkClient:
     """Environment of the client, in addition to that of this worker's drivers."""
     timeout: timedelta = timedelta(seconds=120)
 
-    def submit(self, submission: Submission, conf: Mapping[str, str], program: str | bytes) -> ClientResult:
+    def submit(self, submission: Submission, conf: Mapping[str, str], bundle: str | bytes) -> ClientResult:
         """Run the client until the cluster has accepted the driver, or the timeout.
 
         Args:
             submission: The driver.
             conf: Properties of this kind of cluster, which override those of the submission.
-            program: The URL of the bootstrap, or its content, which the client uploads.
+            bundle: The URL of the bundle, or its content, which the client uploads.
 
         Raises:
             NimbusError: there is no Java; nothing was started.
@@ -74,10 +74,10 @@ class SparkClient:
         try:
             file = self.folder / "spark.properties"
             write_new(file, _spelled(self._properties(submission, conf)))
-            if isinstance(program, bytes):
-                write_new(uploaded := self.folder / "bootstrap.py", program)
-                program = str(uploaded)
-            return self._run(self._command(environment, file, program), environment)
+            if isinstance(bundle, bytes):
+                write_new(uploaded := self.folder / "bootstrap.py", bundle)
+                bundle = str(uploaded)
+            return self._run(self._command(environment, file, bundle), environment)
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -92,10 +92,10 @@ class SparkClient:
             "spark.submit.deployMode": "cluster",
         }
 
-    def _command(self, environment: Mapping[str, str], file: Path, program: str) -> list[str]:
+    def _command(self, environment: Mapping[str, str], file: Path, bundle: str) -> list[str]:
         client = Path(environment.get("SPARK_HOME") or installed_spark(), "bin", "spark-submit")
         # Without the second option, Spark ignores spark-defaults.conf if there is a properties file.
-        return [str(client), "--properties-file", str(file), "--load-spark-defaults", program]
+        return [str(client), "--properties-file", str(file), "--load-spark-defaults", bundle]
 
     def _run(self, command: list[str], environment: Mapping[str, str]) -> ClientResult:
         """Run a command that dies with this thread. Its output is a file, because a pipe could stay open."""

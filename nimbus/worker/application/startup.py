@@ -132,16 +132,16 @@ def packed(document: str) -> str:
 
 
 @cache
-def build_program() -> bytes:
-    """The program of a driver in a cluster: a zip archive that Python runs, of modules of this release.
+def build_bundle() -> bytes:
+    """The bundle of a driver in a cluster: a zip archive that Python runs, of modules of this release.
 
     Equal modules give equal bytes. Its name must end with `.py`, by which `spark-submit` knows Python.
     """
     buffer, root = io.BytesIO(), Path(__file__).parents[3]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as program:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
 
         def add(name: str, data: bytes) -> None:
-            program.writestr(zipfile.ZipInfo(name, _NO_TIME), data, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name, _NO_TIME), data, zipfile.ZIP_DEFLATED)
 
         add("__main__.py", _MAIN.encode())
         for name in _MODULES:

@@ -22,7 +22,7 @@ from nimbus.worker.data.mark import MARK
 
 ARCHIVE = "nimbus_release"
 """The release's folder in the working folder of each executor."""
-KIT = "nimbus_kit"
+BUNDLE = "nimbus_bundle"
 """The folder of our modules there, which the data source `nimbus` needs."""
 OLDEST_PYTHON = (3, 11)
 """For a task. This module, like the bootstrap, needs only Python 3.8."""
@@ -30,13 +30,13 @@ FOLDERS_ABOVE = 4
 """Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""
 
 
-def make_folder(startup: Mapping[str, Any], door: Door, program: Path) -> Path:
+def make_folder(startup: Mapping[str, Any], door: Door, bundle: Path) -> Path:
     """Download the task's files.
 
     Args:
         startup: The startup document.
         door: Connection to schedulers.
-        program: The archive of our modules, from which the task's process imports, too.
+        bundle: The archive of our modules, from which the task's process imports, too.
 
     Raises:
         RefusedError, UnreachableError: as `Door.fetch`.
@@ -52,14 +52,14 @@ def make_folder(startup: Mapping[str, Any], door: Door, program: Path) -> Path:
     folder = Path.cwd() / "nimbus"
     for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
         place.mkdir(mode=0o700, exist_ok=True)
-    shutil.copyfile(program, folder / "kit.zip")  # Spark unpacks what ends with .zip
+    shutil.copyfile(bundle, folder / "bundle.zip")  # Spark unpacks what ends with .zip
     found = door.fetch("release.tar", folder / "release.tar")
     if found != startup["release_sha256"]:
         raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
     release = folder / "release"
     with tarfile.open(folder / "release.tar") as archive:
         unpack(archive, release)
-    for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
+    for link, place in ((BUNDLE, folder / "bundle.zip"), (ARCHIVE, release)):
         with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
             Path(link).symlink_to(place)
     wheels = list(unpacked_wheels(release, folder / "wheels"))

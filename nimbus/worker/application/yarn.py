@@ -30,7 +30,7 @@ from nimbus.worker.application.manager import (
     SubmissionUnknownError,
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
-from nimbus.worker.application.startup import build_program, packed
+from nimbus.worker.application.startup import build_bundle, packed
 
 VARIABLES = "spark.yarn.appMasterEnv"
 """See `SparkClient.variables`."""
@@ -58,7 +58,7 @@ class YarnManager:
             user: The client's user in the cluster, also for kill requests.
         """
         self._rest, self._client, self._user = tuple(rest), client, user
-        self._program = build_program()  # now, because an upgrade replaces its files under a running worker
+        self._bundle = build_bundle()  # now, because an upgrade replaces its files under a running worker
         self._queues = Kept(self._read_queues)
 
     def submit(self, submission: Submission) -> str:
@@ -75,7 +75,7 @@ class YarnManager:
             "spark.yarn.am.waitTime": submission.conf.get("spark.yarn.am.waitTime", "600s"),
         }
         try:
-            ended = self._client.submit(replace(submission, startup=startup), conf, self._program)
+            ended = self._client.submit(replace(submission, startup=startup), conf, self._bundle)
         except (NimbusError, OSError) as exc:
             raise ClusterUnreachableError(f"Spark's client cannot be started: {exc}") from exc
         return self._outcome(submission.name, ended)

@@ -41,8 +41,8 @@ while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
 numbers = spark.sparkContext.parallelize(range(1000), 4).map(lambda number: (plus_one(number),))
 place = ctx.output_uri + "/data"
 spark.createDataFrame(numbers, "number long").write.format("nimbus").mode("append").save(place)
-kit = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("nimbus").__file__).first()
-(ctx.output / "told").write_text(f"{{spark.read.format('nimbus').load(place).count()}} {{kit}}")
+ours = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("nimbus").__file__).first()
+(ctx.output / "told").write_text(f"{{spark.read.format('nimbus').load(place).count()}} {{ours}}")
 """
 
 
@@ -82,8 +82,8 @@ class DataCluster(Cluster):
         """Check that every start of user code left a file, and that the outputs are complete."""
         assert [attempt for attempt, _ in self.runs(run["id"])] == attempts
         outputs = {task["name"]: task["attempts"][-1]["output"] for task in run["tasks"]}
-        count, _, kit = self.content(outputs["sum"], "told")[0].read_text().partition(" ")
-        assert (count, "nimbus_kit" in kit) == ("1000", True), "executors take ours from the kit"
+        count, _, ours = self.content(outputs["sum"], "told")[0].read_text().partition(" ")
+        assert (count, "nimbus_bundle" in ours) == ("1000", True), "executors take ours from the bundle"
         numbers = pq.read_table(self.content(outputs["sum"], "data/"))["number"].to_pylist()
         assert sorted(numbers) == list(range(1, 1001))
         assert pq.read_table(self.content(outputs["told"], "data/")).to_pylist() == [

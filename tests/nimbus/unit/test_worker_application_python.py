@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from nimbus.worker.application.startup import build_program
+from nimbus.worker.application.startup import build_bundle
 
 KEYWORDS = {
     *("slots", "kw_only", "match_args", "weakref_slot", "strict", "usedforsecurity", "cancel_futures"),
@@ -27,11 +27,11 @@ NAMES = {
 GENERIC = {"dict", "frozenset", "list", "set", "tuple", "type"}
 
 
-class Program:
+class Bundle:
     """The modules of the archive that the bootstrap imports, directly or not."""
 
     def __init__(self) -> None:
-        self._archive = ZipFile(io.BytesIO(build_program()))
+        self._archive = ZipFile(io.BytesIO(build_bundle()))
         self._names = set(self._archive.namelist())
         self.modules: dict[str, ast.Module] = {}
         self.others: set[str] = set()
@@ -114,17 +114,17 @@ def _is_no_number(node: ast.expr) -> bool:
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
-    return Program()
+def bundle() -> Bundle:
+    return Bundle()
 
 
-def test_bootstrap_imports_only_the_standard_library_and_its_archive(program: Program) -> None:
-    assert program.others <= sys.stdlib_module_names
-    assert "nimbus/attempt/machine.py" in program.modules
+def test_bootstrap_imports_only_the_standard_library_and_its_archive(bundle: Bundle) -> None:
+    assert bundle.others <= sys.stdlib_module_names
+    assert "nimbus/attempt/machine.py" in bundle.modules
 
 
-def test_bootstrap_needs_nothing_that_came_after_python_3_8(program: Program) -> None:
-    later = {name: found for name, tree in program.modules.items() if (found := later_than_python_3_8(tree))}
+def test_bootstrap_needs_nothing_that_came_after_python_3_8(bundle: Bundle) -> None:
+    later = {name: found for name, tree in bundle.modules.items() if (found := later_than_python_3_8(tree))}
 
     assert not later
 

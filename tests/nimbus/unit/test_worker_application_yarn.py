@@ -18,7 +18,7 @@ from nimbus.worker.application.manager import (
     SubmissionUnknownError,
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
-from nimbus.worker.application.startup import build_program, packed
+from nimbus.worker.application.startup import build_bundle, packed
 from nimbus.worker.application.yarn import VARIABLES, YarnManager, tag_of
 from tests.nimbus.worker_bench import eventually
 from tests.nimbus.yarn.manager import QUEUE, Application, RefusedError, ResourceManager, Size
@@ -50,8 +50,8 @@ class Client:
     startup: str = ""
     after: Callable[[], None] = lambda: None
 
-    def submit(self, submission: Submission, conf: Mapping[str, str], program: str | bytes) -> ClientResult:
-        assert program == build_program()
+    def submit(self, submission: Submission, conf: Mapping[str, str], bundle: str | bytes) -> ClientResult:
+        assert bundle == build_bundle()
         self.conf, self.startup = conf, submission.startup
         if self.submits:
             try:

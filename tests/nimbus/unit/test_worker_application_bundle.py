@@ -1,4 +1,4 @@
-"""The program for hosts of a cluster, on which neither Nimbus nor its dependencies are installed."""
+"""The bundle for hosts of a cluster, on which neither Nimbus nor its dependencies are installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.worker.application.bootstrap import VARIABLE
-from nimbus.worker.application.startup import build_program
+from nimbus.worker.application.startup import build_bundle
 
 IMPORTS = """
 import sys
@@ -43,18 +43,18 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def bundle(tmp_path: Path) -> Path:
     place = tmp_path / "bootstrap.py"
-    place.write_bytes(build_program())
+    place.write_bytes(build_bundle())
     return place
 
 
-def test_program_is_an_archive_that_runs_by_itself_and_is_always_the_same(program: Path) -> None:
-    assert python(str(program)).stderr.endswith(f"KeyError: '{VARIABLE}'\n")
-    assert program.read_bytes() == build_program()
+def test_bundle_is_an_archive_that_runs_by_itself_and_is_always_the_same(bundle: Path) -> None:
+    assert python(str(bundle)).stderr.endswith(f"KeyError: '{VARIABLE}'\n")
+    assert bundle.read_bytes() == build_bundle()
 
 
-def test_program_has_all_that_a_task_and_its_upload_import(program: Path) -> None:
-    done = python("-c", IMPORTS, str(program))
+def test_bundle_has_all_that_a_task_and_its_upload_import(bundle: Path) -> None:
+    done = python("-c", IMPORTS, str(bundle))
 
     assert (done.stdout, done.returncode) == ("kept\n", 0), done.stderr
