@@ -16,7 +16,8 @@ _KEPT_UP = (m.Checking, m.Preparing, m.Running, m.Clearing, m.Committing, m.Reco
 class Life:
     """Takes events, and returns the instructions that the shell must perform, in this order. One thread."""
 
-    def __init__(self, terms: Terms, pace: Pace = Pace()) -> None:  # noqa: B008 - immutable
+    def __init__(self, terms: Terms, pace: Optional[Pace] = Pace()) -> None:  # noqa: B008 - immutable
+        """`pace`: None: the shell sends heartbeats by itself, and reports their answers as `Looked`."""
         self.state: State = m.Claiming()
         self._terms, self._pace = terms, pace
         self._upkeep: Optional[Upkeep] = None
@@ -47,7 +48,7 @@ class Life:
         self.state, instructions = machine.step(self.state, event, self._terms, now_s)
         if isinstance(event, m.Withdrawn) or (isinstance(event, m.Looked) and event.is_useless):
             self._is_needed = False  # the board may have it for a later run
-        if not (self._is_needed and isinstance(self.state, _KEPT_UP)):
+        if self._pace is None or not (self._is_needed and isinstance(self.state, _KEPT_UP)):
             self._upkeep = None
             return instructions
         if self._upkeep is None:

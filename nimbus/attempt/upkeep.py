@@ -23,8 +23,6 @@ class Pace(NamedTuple):
     """Between two looks at the task's notes; the shortest time between two checkpoints."""
     beat_s: float = 2.0
     """The shortest time between two heartbeats with new progress."""
-    beats_unchanged: bool = False
-    """A heartbeat is sent each time, since its answer says what a read would."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,7 @@ def _told(
     upkeep: Upkeep, notes: m.NotesRead, pace: Pace, now_s: float
 ) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
     instructions: List[Instruction] = []
-    is_new = pace.beats_unchanged or notes.progress != upkeep.progress
-    if is_new and now_s >= upkeep.beat_at_s:
+    if notes.progress != upkeep.progress and now_s >= upkeep.beat_at_s:
         instructions.append(m.Beat(notes.progress))
         upkeep = replace(upkeep, progress=notes.progress, beat_at_s=now_s + pace.beat_s)
     if notes.checkpoint is not None and notes.checkpoint != upkeep.checkpoint:

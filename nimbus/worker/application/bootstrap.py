@@ -47,7 +47,6 @@ from typing import Any, NoReturn
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
-from nimbus.attempt.upkeep import Pace
 from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.worker import procfs
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError
@@ -74,8 +73,6 @@ PACKED = "token:"
 EXIT_NOT_STARTED = 75
 _ACCESS = "NIMBUS_DATA_ACCESS"
 """`nimbus.task.ACCESS_VARIABLE`. That module needs a later Python than this one."""
-_NO_UPKEEP = Pace(first_look_s=m.NEVER_S, read_s=m.NEVER_S)
-"""`BeatThread` sends what a task writes, and its answers say what a read of the board would."""
 _CLAIM_PATIENCE_S = 600.0
 _TICK_S = 0.2
 _KILL_PATIENCE_S = 10.0
@@ -236,7 +233,7 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
         is_program=startup["driver"]["kind"] in ("shell", "spark_submit"),
     )
     report = {"nonce": nonce, "timeout_s": startup["timeout_s"], "is_program": terms.is_program}
-    life = Life(terms, _NO_UPKEEP)
+    life = Life(terms, pace=None)
     life.hear(m.ClaimAnswered(m.Holder.OURS, time.monotonic()), time.monotonic())
     try:
         folder = make_folder(startup, door, bundle)

@@ -11,6 +11,7 @@ from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.attempt.machine import Transition
 from nimbus.attempt.model import NEVER_S, Holder, Ordered, Story
+from nimbus.attempt.upkeep import Pace
 from tests.nimbus.simulation.mutant import replaced
 
 MUTANTS: dict[str, Callable[[], Any]] = {}
@@ -289,6 +290,13 @@ def outage_ends_the_reads() -> Iterator[None]:
         return (kept, ()) if isinstance(event, m.BoardSilent) else original(kept, event, pace, now_s)
 
     with replaced(upkeep, step=step):
+        yield
+
+
+@mutant
+def board_is_read_beside_the_heartbeats_of_the_shell() -> Iterator[None]:
+    original = Life.__init__
+    with replaced(Life, __init__=lambda self, terms, pace: original(self, terms, pace or Pace())):
         yield
 
 

@@ -35,7 +35,11 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
         self.terms = rng.choice(TERMS)
-        self.life = Life(self.terms, rng.choice((Pace(), Pace(first_look_s=0.3), Pace(beats_unchanged=True))))
+        pace = rng.choice((Pace(), Pace(first_look_s=0.3), None))
+        self.beats_by_itself = pace is None
+        if self.beats_by_itself:
+            self.terms = self.terms._replace(claim_valid_s=m.NEVER_S)
+        self.life = Life(self.terms, pace)
         self.now_s = 100.0
         self.answers: list[Callable[[], m.Event]] = []
         self.calm = False
@@ -88,6 +92,8 @@ class World:
             choices.append((2 if self.calm else 1, self._driver_goes_on))
         if not self.calm:
             choices += [(1, self._disturb)]
+        if self.beats_by_itself and self.shown_s > 0 and not self.looks:
+            choices.append((1, self._send_heartbeat))
         weights, moves = zip(*choices, strict=True)
         self.rng.choices(moves, weights)[0]()
         due = self.told_s is not None and self.runs and self.now_s > self.told_s + self.terms.stop_grace_s
@@ -126,7 +132,7 @@ class World:
             hold(self.knows_it_is_useless or self.is_gone, "a server that lags behind ended a driver")
         if isinstance(event, m.Looked) and not event.is_beating and self._needs_beats():
             hold(self.is_beating, "a heartbeat is missing after a new session")
-        if isinstance(event, m.Tick) and self._needs_beats():
+        if isinstance(event, m.Tick) and self._needs_beats() and not self.beats_by_itself:
             last_s = max(self.looked_s, self.shown_s)
             hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
             hold(self.looks > 0 or not self.has_unread_change, "a change is not read at once")
@@ -168,7 +174,7 @@ class World:
 
     def _request_stop(self) -> None:
         self.stop_requested = True
-        self._tell(m.Changed())
+        self._report_change()
 
     def _fill_end(self) -> None:
         self.end_filled = self.end_filled or (self.is_claimed and self.rng.random() < 0.3)
@@ -184,7 +190,11 @@ class World:
         if self.saw_claim:  # the new server lags behind for less than GONE_AFTER_S
             self.saw_claim = False
             self.lags_until_s = self.now_s + 4
-        self._tell(m.Changed())
+        self._report_change()
+
+    def _report_change(self) -> None:
+        if not self.beats_by_itself:  # else nothing is watched
+            self._tell(m.Changed())
 
     def _report_fault_of_driver(self) -> None:
         if self.runs and self.rng.random() < 0.5:
@@ -242,6 +252,7 @@ class World:
         self._later(answered)
 
     def _look(self, _: m.Look) -> None:
+        hold(not self.beats_by_itself, "the board is read, though heartbeats say it all")
         asked_s = self.looked_s = self.now_s
         self.looks += 1
         self.has_unread_change = False
@@ -270,6 +281,16 @@ class World:
         hold(not self.knows_it_is_useless, "a heartbeat for an attempt that is over, or of another")
         hold(not self.knows_end, "a heartbeat after END")
         self.is_beating = True
+
+    def _send_heartbeat(self) -> None:
+        asked_s = self.now_s
+        self.looks += 1
+
+        def answered() -> m.Event:
+            is_over = self.end_filled or self.is_gone or self.is_of_later_run
+            return m.Looked(Holder.OURS, asked_s, is_over, self.stop_requested)
+
+        self._later(answered)
 
     def _keep(self, _: m.Keep) -> None:
         hold(self.claim is Holder.OURS, "a checkpoint without the claim")
