@@ -72,8 +72,8 @@ def router(door: AttemptDoor) -> APIRouter:
     @routes.post("/{attempt}/beat")
     def beat(body: BeatBody, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
         said = {"number": body.number, **body.progress}
-        stop, outdated = door.beat(attempt, body.nonce, said, body.checkpoint)
-        return {"stop": stop, "outdated": outdated, "schedulers": door.schedulers()}
+        answer = door.beat(attempt, body.nonce, said, body.checkpoint)
+        return {**answer._asdict(), "schedulers": door.schedulers()}
 
     @routes.post("/{attempt}/log")
     def log(

@@ -144,6 +144,17 @@ class DriverReport(BaseModel):
     """Its last checkpoint as text; see `nimbus.checkpoint`."""
 
 
+class BeatAnswer(NamedTuple):
+    """The answer to a driver's heartbeat."""
+
+    stop: bool = False
+    """The driver must stop."""
+    outdated: bool = False
+    """The attempt is over for this driver."""
+    claimed: bool = True
+    """False: the claim is not there. If that lasts, the attempt was archived; else a server lags behind."""
+
+
 class DataRequest(BaseModel):
     """A driver's request for the signed URL of an object in the bucket of outputs."""
 
@@ -223,8 +234,8 @@ class AttemptDoor(Protocol):
 
     def beat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
-    ) -> tuple[bool, bool]:
-        """Record a heartbeat. Return whether the driver must stop, and whether the attempt is over for it.
+    ) -> BeatAnswer:
+        """Record a heartbeat, unless the claim is not there or the attempt is over.
 
         `checkpoint`: a new checkpoint of its task, as text; None: there is none.
         """

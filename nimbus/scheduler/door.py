@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from blobsync import BlobSyncError
-from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport, SignedUrl
+from nimbus.api.services import BeatAnswer, ClusterAttempt, DataRequest, DriverReport, SignedUrl
 from nimbus.attempt.model import Ordered, Story
 from nimbus.checkpoint import checked
 from nimbus.domain.failures import FailureClass
@@ -109,18 +109,20 @@ class ClusterDoor:
 
     def beat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
-    ) -> tuple[bool, bool]:
+    ) -> BeatAnswer:
         """See `AttemptDoor.beat`."""
         slots = self._board.read(attempt.id)
+        if slots.end is None and slots.claim is None:
+            return BeatAnswer(claimed=False)
         if not _is_open(nonce, slots):
-            return False, True
+            return BeatAnswer(outdated=True)
         try:
             if (kept := _checkpoint(checkpoint)) is not None:
                 self._board.keep_checkpoint(attempt.id, nonce, kept)
         except AttemptWithdrawnError:
-            return False, True
+            return BeatAnswer(outdated=True)
         self._board.report(attempt.id, progress)
-        return slots.stop_requested, False
+        return BeatAnswer(stop=slots.stop_requested)
 
     def log(
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG

@@ -125,8 +125,9 @@ class BeatThread:
                 asked_s, answer = time.monotonic(), self._door.post("beat", said, 0.0)
                 self._kept = checkpoint
                 self._note_schedulers()
+                holder = m.Holder.OURS if answer.get("claimed", True) else m.Holder.NONE
                 is_over, is_stopped = bool(answer.get("outdated")), bool(answer.get("stop"))
-                self.answers.put(m.Looked(m.Holder.OURS, asked_s, is_over, is_stopped))
+                self.answers.put(m.Looked(holder, asked_s, is_over, is_stopped))
 
     def _note_schedulers(self) -> None:
         with suppress(OSError):  # the folder is created after the first beat

@@ -287,8 +287,9 @@ class World:
         self.looks += 1
 
         def answered() -> m.Event:
-            is_over = self.end_filled or self.is_gone or self.is_of_later_run
-            return m.Looked(Holder.OURS, asked_s, is_over, self.stop_requested)
+            lags = self.is_gone or self.now_s < self.lags_until_s
+            is_over = self.end_filled or self.is_of_later_run
+            return m.Looked(Holder.NONE if lags else Holder.OURS, asked_s, is_over, self.stop_requested)
 
         self._later(answered)
 

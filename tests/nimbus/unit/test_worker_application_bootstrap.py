@@ -144,6 +144,27 @@ def test_python_that_is_too_old_for_a_task_is_named(tmp_path: Path, monkeypatch:
     assert "and a task needs 3.99 or newer" in end["refused"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "looked"),
+    [
+        ({}, m.Looked(m.Holder.OURS, 0.0)),
+        ({"stop": True}, m.Looked(m.Holder.OURS, 0.0, stop_requested=True)),
+        ({"outdated": True}, m.Looked(m.Holder.OURS, 0.0, end_filled=True)),
+        ({"claimed": False}, m.Looked(m.Holder.NONE, 0.0)),
+    ],
+)
+def test_answer_to_a_heartbeat_is_a_look_at_the_board(
+    answer: dict[str, Any], looked: m.Looked, tmp_path: Path
+) -> None:
+    door: Any = FetchingDoor(answer)
+    beats = reports.BeatThread(door, "nonce", tmp_path, tmp_path / "schedulers.json")
+
+    found = beats.answers.get(timeout=10)
+
+    beats.finish()
+    assert found._replace(asked_s=0.0) == looked
+
+
 class StubbornTask:
     """Ends only by SIGKILL."""
 

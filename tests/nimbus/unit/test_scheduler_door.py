@@ -1,0 +1,45 @@
+"""What a scheduler tells a driver in a cluster about its attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nimbus.api.services import BeatAnswer, ClusterAttempt
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.scheduler.door import ClusterDoor
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ATTEMPT = ClusterAttempt(
+    id=AttemptId.parse("run1.task.1"), pipeline=PipelineName("p"), release=ReleaseDigest("0" * 64)
+)
+OURS = Claim(attempt=str(ATTEMPT.id), claimed_at=NOW, nonce="ours")
+END = End(attempt=str(ATTEMPT.id), outcome=Outcome.LOST, written_by="leader", ended_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("slots", "answer", "is_reported"),
+    [
+        (Slots(claim=OURS), BeatAnswer(), True),
+        (Slots(claim=OURS, stop_requested=True), BeatAnswer(stop=True), True),
+        (Slots(claim=OURS, end=END), BeatAnswer(outdated=True), False),
+        (Slots(end=END), BeatAnswer(outdated=True), False),
+        (Slots(claim=replace(OURS, nonce="theirs")), BeatAnswer(outdated=True), False),
+        (Slots(), BeatAnswer(claimed=False), False),
+    ],
+    ids=["ours", "stopped", "ended", "fenced", "of another", "not there, or not yet on this server"],
+)
+def test_answer_to_a_heartbeat(slots: Slots, answer: BeatAnswer, is_reported: bool) -> None:
+    reported: list[object] = []
+    board: Any = SimpleNamespace(read=lambda _: slots, report=lambda *said: reported.append(said))
+    none: Any = None
+    door = ClusterDoor(board=board, logs=none, releases=none, clock=none, schedulers=tuple)
+
+    assert door.beat(ATTEMPT, "ours", {"stages": 1}, None) == answer
+    assert bool(reported) is is_reported
