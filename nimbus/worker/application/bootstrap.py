@@ -284,10 +284,10 @@ def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:
     """Wait for the task's end. End it when `nimbus.attempt` says so."""
     while isinstance(life.state, m.Running):
         event: m.Event = m.Tick()
-        if not beats.answers.empty():
-            event = beats.answers.get()
-        elif (status := task.poll()) is not None:
+        if (status := task.poll()) is not None:  # first, because a program that has ended was not told to
             event = m.Exited(status, done.exists())
+        elif not beats.answers.empty():
+            event = beats.answers.get()
         else:
             time.sleep(_TICK_S)
         for instruction in life.hear(event, time.monotonic()):

@@ -178,18 +178,33 @@ class StubbornTask:
         self.signals.append(number)
 
 
-def test_task_that_ignores_a_stop_is_killed_after_its_grace(tmp_path: Path) -> None:
-    life, task = Life(m.Terms(stop_grace_s=0.1)), StubbornTask()
+def _watched(task: Any, terms: m.Terms, done: Path) -> m.State:
+    """The state after the end of a task that is asked to stop."""
+    life = Life(terms, pace=None)
     for event in (m.ClaimAnswered(m.Holder.OURS, 0.0), m.Prepared()):
         life.hear(event, time.monotonic())
     beats: Any = SimpleNamespace(answers=SimpleQueue())
     beats.answers.put(m.Looked(m.Holder.OURS, 0.0, stop_requested=True))
-    stubborn: Any = task
+    bootstrap.watch(task, life, beats, done)
+    return life.state
 
-    bootstrap.watch(stubborn, life, beats, tmp_path / "done")
+
+def test_task_that_ignores_a_stop_is_killed_after_its_grace(tmp_path: Path) -> None:
+    task = StubbornTask()
+
+    state = _watched(task, m.Terms(stop_grace_s=0.1), tmp_path / "done")
 
     assert task.signals == [signal.SIGTERM, signal.SIGKILL]
-    assert life.state == m.Clearing(m.Story(-signal.SIGKILL, m.Ordered.STOP))
+    assert state == m.Clearing(m.Story(-signal.SIGKILL, m.Ordered.STOP))
+
+
+def test_program_that_ended_before_a_stop_is_a_success(tmp_path: Path) -> None:
+    terms = m.Terms(is_program=True)
+
+    state = _watched(SimpleNamespace(poll=lambda: 0), terms, tmp_path / "done")
+
+    assert isinstance(state, m.Clearing)
+    assert state.story.is_success(terms)
 
 
 def test_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
