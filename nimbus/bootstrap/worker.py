@@ -43,11 +43,11 @@ from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data, storage_environment
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.free_room import MinFree
-from nimbus.worker.secret_plug_in import PlugIn
 from nimbus.worker.secrets import (
     CommandProvider,
     EnvironmentProvider,
     FolderProvider,
+    PlugIn,
     Provider,
     SecretError,
     plugged_in,

@@ -124,8 +124,8 @@ def class_archive(settings: Settings) -> Finding:
 
 def warm_drivers(settings: Settings) -> Finding:
     """Would a worker keep Spark drivers ready now?"""
+    from nimbus.worker.free_room import available_memory
     from nimbus.worker.warm.demand import why_not_now
-    from nimbus.worker.warm.memory import available_memory
     from nimbus.worker.warm.plan import WarmPlan
 
     name, worker = "warm drivers", settings.worker

@@ -67,7 +67,7 @@ def missing_interpreters(folder: Path, spec: PipelineSpec) -> Iterator[str]:
 
 
 def _check_wheels(place: Path, wheels: list[PurePosixPath]) -> None:
-    from nimbus.worker.wheel_tags import same_package
+    from nimbus.worker.wheels import same_package
 
     if same := same_package(wheels):
         raise CliError(

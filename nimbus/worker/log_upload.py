@@ -1,28 +1,37 @@
 """Uploads an attempt's log to the store that all schedulers read, while it grows and afterwards.
 
 An unavailable store does not delay the attempt: the log stays in the folder, with a record of how many bytes
-are stored, so that any process can continue the upload.
+are stored, so that any process can continue the upload. Spark's event log, in the driver's own folder and so
+not trusted, is stored beside it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import structlog
 
-from nimbus.ports import LogArchive
+from nimbus.domain.ids import AttemptId
+from nimbus.ports import Kept, LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.event_log import store_event_log
 from nimbus.worker.failure import TAIL_BYTES
+from nimbus.worker.files import read_untrusted
 from nimbus.worker.limited_log import LimitedLog
+from nimbus.worker.loop import Action, Loop
 from nimbus.worker.retry import pauses
 
 CHUNK_BYTES = 1 << 20
 ENOUGH_BYTES = 64 << 10
 """This much new text is sent immediately."""
 _POLL_S = 0.5
+LARGEST_EVENT_LOG_BYTES = 64 << 20
+"""Compressed size of Spark's event log; about a tenth of the text. A larger one stays in its folder."""
+_EVENT_LOGS = "*.zstd*"
+"""`<application>.zstd`, with the suffix `.inprogress` if Spark could not finish it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -122,3 +131,70 @@ class LogUploader:
                 return
             else:
                 self._complete.wait(_POLL_S)
+
+
+def store_event_log(folder: AttemptFolder, archive: LogArchive) -> None:
+    """Store the event log, if there is one; with several applications, the last one's. Safe to repeat.
+
+    Raises the archive's errors.
+    """
+    found = sorted(folder.work.glob(_EVENT_LOGS), key=lambda file: file.lstat().st_mtime_ns)
+    if not found:
+        return
+    data = read_untrusted(found[-1], LARGEST_EVENT_LOG_BYTES)
+    if data is None:
+        _log.warning("event_log_not_stored", attempt=str(folder.attempt), most_bytes=LARGEST_EVENT_LOG_BYTES)
+        return
+    for offset in range(0, len(data), CHUNK_BYTES):
+        archive.append(folder.attempt, offset, data[offset : offset + CHUNK_BYTES], Kept.EVENTS)
+
+
+class LeftoverLogs:
+    """Stores the logs of attempts whose runner or executor is dead, one after the other on `worker-logs`.
+
+    It retries each until storage accepts it. Worker thread.
+    """
+
+    def __init__(self, logs: LogArchive | None, loop: Loop) -> None:
+        """If `logs` is None, no log is stored."""
+        self._logs, self._loop = logs, loop
+        self._unstored: set[AttemptId] = set()
+        self.error = ""
+        """Why storage did not accept the last log; empty: it did."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
+
+    @property
+    def count(self) -> int:
+        """The number of logs that are not stored yet. Any thread."""
+        return len(self._unstored)
+
+    def store(self, folder: AttemptFolder, then: Action) -> None:
+        """Store the rest of an attempt's log, then run `then` on the worker's thread."""
+        self._store(folder, then, pauses(1.0, 30.0))
+
+    def _store(self, folder: AttemptFolder, then: Action, waits: Iterator[float]) -> None:
+        if self._logs is None or not folder.log_size():
+            self._unstored.discard(folder.attempt)
+            then()
+            return
+        self._unstored.add(folder.attempt)
+        storing = self._pool.submit(store_rest, folder, self._logs)
+        storing.add_done_callback(
+            lambda done: self._loop.post(partial(self._stored, folder, then, done, waits))
+        )
+
+    def _stored(
+        self, folder: AttemptFolder, then: Action, done: Future[None], waits: Iterator[float]
+    ) -> None:
+        error = None if done.cancelled() else done.exception()
+        self.error = "" if error is None else str(error)
+        if error is not None:
+            _log.warning("log_not_stored", attempt=str(folder.attempt), error=str(error)[:300])
+            self._loop.after(next(waits), partial(self._store, folder, then, waits))
+        elif not done.cancelled():
+            self._unstored.discard(folder.attempt)
+            then()
+
+    def close(self) -> None:
+        """End the thread after its current log; the other logs are stored after the next start."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

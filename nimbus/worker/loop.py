@@ -6,15 +6,16 @@ Other threads (a watch, a pool) may only `post`; all other calls are made on the
 from __future__ import annotations
 
 import heapq
+import io
 import itertools
 import os
 import select
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-
-from nimbus.worker.wake import Wake
+from contextlib import suppress
 
 Action = Callable[[], None]
 _LONGEST_WAIT_S = 60.0
@@ -101,3 +102,39 @@ class Loop:
             return int(_LONGEST_WAIT_S * 1000)
         due_s = self._timers[0][0] - time.monotonic()
         return max(0, min(int(due_s * 1000) + 1, int(_LONGEST_WAIT_S * 1000)))
+
+
+_ONE = (1).to_bytes(8, sys.byteorder)
+
+
+class Wake:
+    """Wakes a poll loop. `ring` never blocks: kazoo's threads and signal handlers may call it."""
+
+    def __init__(self) -> None:
+        # A file object instead of a descriptor: a late `ring` after `close` must not write into another file.
+        self._file = io.FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
+
+    def fileno(self) -> int:
+        """For poll."""
+        return self._file.fileno()
+
+    def ring(self) -> None:
+        """Wake the loop, now or at its next wait."""
+        with suppress(ValueError, OSError):  # closed, or being closed
+            self._file.write(_ONE)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until it rings, at most `timeout_s`; return True if it rang."""
+        poll = select.poll()
+        poll.register(self._file, select.POLLIN)
+        rang = bool(poll.poll(None if timeout_s is None else max(0, int(timeout_s * 1000))))
+        self.clear()
+        return rang
+
+    def clear(self) -> None:
+        """Forget earlier rings."""
+        self._file.read(8)
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()

@@ -23,8 +23,8 @@ from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.class_archive import find_archive
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
-from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.mark import MARK, is_marked
+from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.free_room import MIN_FREE_BYTES

@@ -17,7 +17,7 @@ from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.executor import Sight
 from nimbus.worker.identity import host_id
 from nimbus.worker.launcher import Launcher, LaunchFailedError
-from nimbus.worker.leftover_logs import LeftoverLogs
+from nimbus.worker.log_upload import LeftoverLogs
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan, RunnerStartup
 from nimbus.worker.short_path import drop_dangling

@@ -10,11 +10,13 @@ import os
 import re
 import stat
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from nimbus.domain.errors import NimbusError
 
@@ -24,6 +26,8 @@ PREFIX = "NIMBUS_SECRET_"
 
 Provider = Callable[[str], str]
 """Returns the value of a secret. SecretError; KeyError if there is no such secret."""
+MOST_AT_ONCE = 8
+"""Most calls of a plug-in that have not returned. One that hangs is abandoned, and counts until then."""
 
 
 class SecretError(NimbusError):
@@ -167,3 +171,35 @@ def _text(name: str, data: bytes) -> str:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise SecretError(f"secret {name} is not UTF-8") from None
+
+
+class PlugIn:
+    """A provider from outside, with a deadline. Any thread; each call has a thread `worker-secret`."""
+
+    def __init__(self, provider: Provider, timeout: timedelta) -> None:
+        self._provider, self._timeout_s = provider, timeout.total_seconds()
+        self._free = threading.Semaphore(MOST_AT_ONCE)
+
+    def __call__(self, name: str) -> str:
+        """Call the provider. Raises its own errors, and SecretError if it does not return in time."""
+        if not self._free.acquire(timeout=self._timeout_s):
+            raise SecretError(f"secret {name} cannot be had: {MOST_AT_ONCE} calls of its provider hang")
+        answer: SimpleQueue[str | Exception] = SimpleQueue()
+        asks = threading.Thread(target=self._ask, args=(name, answer), name="worker-secret", daemon=True)
+        asks.start()
+        try:
+            found = answer.get(timeout=self._timeout_s)
+        except Empty:
+            why = f"its provider takes longer than {self._timeout_s:g} s"
+            raise SecretError(f"secret {name} cannot be had: {why}") from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _ask(self, name: str, answer: SimpleQueue[str | Exception]) -> None:
+        try:
+            answer.put(self._provider(name))
+        except Exception as exc:  # noqa: BLE001 - top of the thread; the caller raises it
+            answer.put(exc)
+        finally:
+            self._free.release()

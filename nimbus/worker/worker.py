@@ -52,7 +52,7 @@ from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.data.ports import InputRefusedError
 from nimbus.worker.executor import Executor
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.leftover_logs import LeftoverLogs
+from nimbus.worker.log_upload import LeftoverLogs
 from nimbus.worker.pool.pooled_executor import PooledExecutor
 from nimbus.worker.preparation import (
     CannotRunHereError,

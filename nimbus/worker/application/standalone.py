@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 from nimbus.domain.errors import NimbusError
 from nimbus.worker.application.asking import NoAnswerError, NotSentError, ask
 from nimbus.worker.application.bootstrap import VARIABLE
+from nimbus.worker.application.kept import Kept
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
     DriverReport,
@@ -23,7 +25,6 @@ from nimbus.worker.application.manager import (
     SubmissionRefusedError,
     SubmissionUnknownError,
 )
-from nimbus.worker.application.standalone_queue import StandaloneQueue
 
 _STATES = {
     "SUBMITTED": DriverState.WAITING,
@@ -175,3 +176,42 @@ def _log_of(driver: str, answer: Mapping[str, Any]) -> str:
     worker = answer.get("workerHostPort")
     where = f"{driver}/stderr in the work folder of worker {worker}"
     return f"; its log is {where}, whose web pages show it" if worker else ""
+
+
+class StandaloneQueue:
+    """The figures of one cluster. Any thread."""
+
+    def __init__(self, pages: Sequence[str], ask: Callable[[str], Mapping[str, Any] | None]) -> None:
+        """Create the reader.
+
+        Args:
+            pages: Base URLs of the web UIs of all masters.
+            ask: Fetches a URL; returns None without an answer.
+        """
+        self._pages, self._ask = tuple(pages), ask
+        self._kept = Kept(lambda: next(self._read(), ""))
+
+    def words(self) -> str:
+        """The cached figures as text; empty if the leading master does not report them."""
+        return self._kept.value()
+
+    def _read(self) -> Iterator[str]:
+        for page in self._pages:
+            said = self._ask(f"{page}/json/")
+            if said is not None and said.get("status") == "ALIVE":
+                with suppress(KeyError, TypeError, ValueError, AttributeError):
+                    yield _figures(said)
+
+
+def _figures(said: Mapping[str, Any]) -> str:
+    used, memory = int(said["memoryused"]) / 1024, int(said["memory"]) / 1024
+    drivers = sum(driver["state"] == "SUBMITTED" for driver in said["activedrivers"])
+    applications = sum(application["state"] == "WAITING" for application in said["activeapps"])
+    return (
+        f"{int(said['coresused'])} of {int(said['cores'])} cores and {used:.1f} of {memory:.1f} GiB "
+        f"are in use, {_counted(drivers, 'driver')} and {_counted(applications, 'application')} wait"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,14 +1,17 @@
-"""Creates the storage of outputs for a runner or executor."""
+"""The storage of outputs: a folder that all workers share under the same path, or a bucket."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from blobsync import ObjectStore
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.folder import FolderPlace
-from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.data.manifest import is_manifest
+from nimbus.worker.data.ports import DataPlace, InputRefusedError
+from nimbus.worker.flushing import Fsync, flush_above, flush_tree
 from nimbus.worker.settings import RunnerPlan
 
 
@@ -26,3 +29,50 @@ def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store
     if plan.data_uri is None:
         return FolderPlace(plan.data_dir)
     return BucketPlace(plan.data_uri, plan.data_dir, open_store)
+
+
+class FolderPlace:
+    """A shared folder, see `DataPlace`. An attempt writes to the final place, its order's `output`."""
+
+    def __init__(self, root: Path, fsync: Fsync = os.fsync) -> None:
+        """`fsync` is replaced in tests."""
+        self._root, self._fsync = root, fsync
+        self.uri = f"file://{root}"  # not quoted, because Hadoop does not unquote
+
+    def prefix(self, output: str) -> str:
+        """See `DataPlace.prefix`."""
+        return output
+
+    def output(self, output: str, own: Path) -> Path:
+        """See `DataPlace.output`."""
+        del own
+        return self._root / output
+
+    def begin(self, output: Path) -> None:
+        """Flush its parent folders."""
+        flush_above(output, self._root, fsync=self._fsync)
+
+    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+        """Flush it: END must not name files that a power loss can destroy."""
+        del noted
+        flush_tree(output, fsync=self._fsync)
+        return prefix
+
+    def input(self, reference: str) -> Path:
+        """See `DataPlace.input`."""
+        if is_manifest(reference):
+            raise InputRefusedError(
+                f"input {reference} was committed to a bucket, and this worker keeps outputs in "
+                f"{self._root}: give all workers the same `worker.data`"
+            )
+        return self._root / reference
+
+    def is_here(self, reference: str) -> bool:
+        """Always True: the folder is shared."""
+        self.input(reference)
+        return True
+
+    def fetch(self, reference: str, group: int | None = None) -> None:
+        """Does nothing: the folder is shared."""
+        del group
+        self.input(reference)

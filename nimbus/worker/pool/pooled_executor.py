@@ -17,7 +17,7 @@ from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.executor import Sight
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.identity import host_id, own_process
-from nimbus.worker.leftover_logs import LeftoverLogs
+from nimbus.worker.log_upload import LeftoverLogs
 from nimbus.worker.loop import Action
 from nimbus.worker.pool.exits import exit_of, read_exits
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder

@@ -11,10 +11,10 @@ import structlog
 
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.free_room import available_memory
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerStartup
 from nimbus.worker.warm.demand import GIVE_BACK_BYTES, Demand, why_not_now
-from nimbus.worker.warm.memory import available_memory
 from nimbus.worker.warm.pair import FOLDER, WarmPair
 from nimbus.worker.warm.plan import WarmPlan, warm_plan
 

@@ -15,7 +15,7 @@ from blobsync import ObjectStore, S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace, InputRefusedError
 
 OUTPUT = "sums/run1/load/1"

@@ -59,7 +59,7 @@ def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.M
 def test_warm_drivers(
     worker: dict[str, object], free_gib: int, told: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nimbus.worker.warm.memory.available_memory", lambda: free_gib << 30)
+    monkeypatch.setattr("nimbus.worker.free_room.available_memory", lambda: free_gib << 30)
     section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
 
     found = checks.warm_drivers(SimpleNamespace(worker=section))  # type: ignore[arg-type]

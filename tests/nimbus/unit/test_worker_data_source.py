@@ -12,7 +12,7 @@ import pytest
 from blobsync import ObjectStore, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.data.source import NimbusDataError, NimbusSource, SourcePlace, source_of
 

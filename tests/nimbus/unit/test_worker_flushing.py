@@ -13,7 +13,7 @@ import pytest
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.commit import committed
-from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.flushing import flush_above, flush_tree
 from nimbus.worker.verdict import Verdict
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.worker import free_room
-from nimbus.worker.free_room import MinFree, lacking
-from nimbus.worker.warm.memory import available_memory
+from nimbus.worker.free_room import MinFree, available_memory, lacking
 
 GIB = 1 << 30
 

@@ -17,12 +17,13 @@ from nimbus.bootstrap.worker import secret_provider
 from nimbus.config.sections import Secrets
 from nimbus.worker.preparation import is_of_pipeline
 from nimbus.worker.secret_mask import Mask
-from nimbus.worker.secret_plug_in import MOST_AT_ONCE, PlugIn
 from nimbus.worker.secrets import (
     LARGEST_BYTES,
+    MOST_AT_ONCE,
     CommandProvider,
     EnvironmentProvider,
     FolderProvider,
+    PlugIn,
     SecretError,
     UnknownSecretError,
     plugged_in,

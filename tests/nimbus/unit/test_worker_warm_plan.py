@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nimbus.worker.warm import memory
+from nimbus.worker import free_room
 from nimbus.worker.warm.demand import COLD_START_S, EXPECTED_S, Demand, why_not_now
 from nimbus.worker.warm.plan import WarmPlan, may_change
 
@@ -129,7 +129,7 @@ def test_driver_is_warmed_with_a_free_slot_and_enough_memory(
 def test_available_memory_heeds_the_limit_of_the_control_group(
     limit: str | None, used: str | None, available_gib: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GIB))
+    monkeypatch.setattr(free_room.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GIB))
     (tmp_path / "cgroup").write_text("0::/of/worker\n")
     group = tmp_path / "of" / "worker"
     group.mkdir(parents=True)
@@ -137,4 +137,4 @@ def test_available_memory_heeds_the_limit_of_the_control_group(
         (group / "memory.max").write_text(f"{limit}\n")
         (group / "memory.current").write_text(f"{used}\n")
 
-    assert memory.available_memory(tmp_path, tmp_path / "cgroup") == available_gib * GIB
+    assert free_room.available_memory(tmp_path, tmp_path / "cgroup") == available_gib * GIB

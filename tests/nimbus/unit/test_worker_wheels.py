@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.tags import compatible_tags, cpython_tags
 
-from nimbus.worker.wheel_tags import why_not_here
-from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
+from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel, why_not_here
 
 GOOD = "lib-1.0-py3-none-any.whl"
 
