@@ -26,6 +26,7 @@ T = TypeVar("T")
 Filled = Callable[[Claim | End | None, float], None]
 """Called with the content of a slot (None: the attempt does not exist any more), and with the time of the
 first try, since boot."""
+_Request = tuple[Claim | End, Filled, Action | None]
 
 MOST_TOGETHER = 64
 """Slots in one transaction: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
@@ -40,9 +41,9 @@ class BoardThread:
         self, open_board: Callable[[], OpenBoard], exits: Exits, post: Callable[[Action], None]
     ) -> None:
         self._open_board, self._exits, self._post = open_board, exits, post
-        self._asked: deque[tuple[Claim | End, Filled]] = deque()
+        self._asked: deque[_Request] = deque()
         self._calls: deque[Callable[[AttemptBoard], None]] = deque()
-        self._fills: list[tuple[Claim | End, Filled]] = []
+        self._fills: list[_Request] = []
         """Requests taken from `_asked`; their ENDs are on disk."""
         self._first_tried_s: dict[int, float] = {}
         """When each record was first sent, by its identity. That first try may have succeeded."""
@@ -55,9 +56,9 @@ class BoardThread:
         """Connect, and wait for work."""
         self._thread.start()
 
-    def fill(self, record: Claim | End, then: Filled) -> None:
-        """Put a record into its slot."""
-        self._asked.append((record, then))
+    def fill(self, record: Claim | End, then: Filled, noted: Action | None = None) -> None:
+        """Put a record into its slot; `noted` is called before that, when an END's record is on disk."""
+        self._asked.append((record, then, noted))
         self._wake.set()
 
     def call(self, ask: Callable[[AttemptBoard], T], then: Callable[[T], None]) -> None:
@@ -104,7 +105,10 @@ class BoardThread:
     def _take(self) -> None:
         """Take requests, also while the board is unreachable, because exit records must get to the disk."""
         taken = [self._asked.popleft() for _ in range(len(self._asked))]
-        self._exits.note(record for record, _ in taken if isinstance(record, End))
+        self._exits.note(record for record, _, _ in taken if isinstance(record, End))
+        for _, _, noted in taken:
+            if noted is not None:
+                self._post(noted)
         self._fills += taken
 
     def _step(self) -> None:
@@ -113,11 +117,11 @@ class BoardThread:
         board = self._opened.board
         while self._fills:
             some = self._fills[:MOST_TOGETHER]
-            for record, _ in some:
+            for record, _, _ in some:
                 self._first_tried_s.setdefault(id(record), boottime_s())
-            standing = board.fill([record for record, _ in some])
+            standing = board.fill([record for record, _, _ in some])
             del self._fills[: len(some)]
-            for (record, then), stands in zip(some, standing, strict=True):
+            for (record, then, _), stands in zip(some, standing, strict=True):
                 self._post(partial(then, stands, self._first_tried_s.pop(id(record))))
         self._exits.all_delivered()
         if self._calls:  # one at a time, because claims and ENDs have priority

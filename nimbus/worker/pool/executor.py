@@ -152,7 +152,7 @@ class Executor:
         self._loop.post(partial(self._loop.after, _LEAVE_S, self._give_up))
 
     def _give_up(self) -> None:
-        still = (m.Running, m.Clearing, m.Committing)
+        still = (m.Running, m.Clearing, m.Committing, m.Recording)
         if any(isinstance(held.life.state, still) for held in self._held.values()):
             self._loop.after(_LEAVE_S, self._give_up)
         else:
@@ -295,12 +295,12 @@ class Executor:
                 self._tell(held, m.Cleared())
             case m.Commit():
                 self._commit(held)
-            case m.Record(story):  # the board's thread writes it, with others, before it fills END
+            case m.Record(story):
                 held.record = self._end(held, story)
-                self._tell(held, m.Recorded())
-            case m.PutEnd():
-                assert held.record is not None  # noqa: S101 - `Record` comes before
-                self._board.fill(held.record, partial(self._end_filled, held))
+                noted = partial(self._tell, held, m.Recorded())
+                self._board.fill(held.record, partial(self._end_filled, held), noted)
+            case m.PutEnd():  # the board's thread goes on to that by itself, because it takes many together
+                pass
             case m.StoreLog():  # in the background
                 self._logs.ended(held.folder)
                 self._tell(held, m.LogStored(is_complete=True))

@@ -1,0 +1,152 @@
+"""An executor's loop, with drivers and a board that do what a test says."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.pipeline import Isolation
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.ports import AttemptBoard, Enqueue, StoreUnavailableError
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.connections import OpenBoard
+from nimbus.worker.pool import executor
+from nimbus.worker.pool.drivers import DriverEnd, Drivers
+from nimbus.worker.pool.executor import Executor
+from nimbus.worker.pool.exits import read_exits
+from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.pool.messages import PooledOrder, connected, send_order
+from tests.nimbus.worker_bench import Bench, eventually
+
+ATTEMPT = "run1.task.1"
+
+
+class _Board:
+    """Slots in memory."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Claim | End] = {}
+        self.away = False
+        self.hangs: threading.Event | None = None
+        """Set: reads wait for it."""
+        self.reads = 0
+
+    def fill(self, records: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
+        if self.away:
+            raise StoreUnavailableError("away")
+        return [self.slots.setdefault(type(record).__name__, record) for record in records]
+
+    def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
+        self.reads += 1
+        if self.hangs is not None:
+            self.hangs.wait(30)
+        if self.away:
+            raise StoreUnavailableError("away")
+        claim = self.slots.get("Claim")
+        return dict.fromkeys(attempts, Slots(claim=cast(Claim, claim), beating=True))
+
+
+class _Drivers:
+    """Drivers that run until a test ends them."""
+
+    def __init__(self, ended: Callable[[DriverEnd], None]) -> None:
+        self._ended = ended
+        self.started: list[AttemptFolder] = []
+        self.signals: list[signal.Signals] = []
+
+    def start(self, folder: AttemptFolder, *_: object, **__: object) -> None:
+        self.started.append(folder)
+
+    def signal(self, _: str, number: signal.Signals) -> None:
+        self.signals.append(number)
+
+    def processes(self, _: str) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        """The driver ends after its code. Loop thread."""
+        self.started[-1].done_file.touch()
+        self._ended(DriverEnd(ATTEMPT, 0, ""))
+
+
+class _Pool:
+    """An executor on a thread."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bench, self.board = bench, _Board()
+        monkeypatch.setattr(executor, "open_board", lambda _: self._opened())
+        monkeypatch.setattr(executor, "Drivers", self._drivers)
+        self.folder = ExecutorFolder.new(bench.root / "w1")
+        self.worker, theirs = connected()
+        self.executor = Executor(self.folder, theirs, bench.connections)
+        self.left: Mapping[str, End] | None = None
+        """The exit records on disk when the executor ended."""
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _opened(self) -> OpenBoard:
+        return OpenBoard(cast(AttemptBoard, self.board), lambda: None)
+
+    def _drivers(self, _: object, *, ended: Callable[[DriverEnd], None], **__: object) -> Drivers:
+        self.drivers = _Drivers(ended)
+        return cast(Drivers, self.drivers)
+
+    def _run(self) -> None:
+        self.executor.run()
+        self.left = read_exits(self.folder.exits)
+
+    def order(self) -> None:
+        order = self.bench.order("task.py", isolation=Isolation.POOLED)
+        send_order(self.worker, PooledOrder(order=order, plan=self.bench.startup().plan))
+
+    def do(self, action: Callable[[], None]) -> None:
+        self.executor._loop.post(action)
+
+    def close(self) -> None:
+        self.worker.close()
+        self.executor._loop.stop()
+        self._thread.join(30)
+        self.executor._board.close()
+        self.executor._flush.shutdown()
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Pool]:
+    bench = Bench(tmp_path)
+    made = _Pool(bench, monkeypatch)
+    yield made
+    made.close()
+    bench.close()
+
+
+def test_executor_that_must_end_in_an_outage_leaves_the_record_of_a_success(
+    pool: _Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_LEAVE_S", 0.05)
+    pool.board.hangs = threading.Event()
+    pool.order()
+    eventually(lambda: pool.board.reads, "the board is asked, and does not answer")
+    asked = list[object]()
+    give_up = pool.executor._give_up
+    monkeypatch.setattr(pool.executor, "_give_up", lambda: (asked.append(None), give_up()))
+
+    pool.do(pool.drivers.end)
+    eventually(lambda: pool.executor._held[ATTEMPT].record, "the record is made")
+    pool.executor.leave()
+    eventually(lambda: len(asked) > 1 or pool.left is not None, "it would end, but for the record")
+    pool.board.away = True
+    pool.board.hangs.set()
+
+    eventually(lambda: pool.left is not None, "it ends")
+    assert pool.left is not None
+    assert pool.left[ATTEMPT].outcome is Outcome.SUCCEEDED
