@@ -216,7 +216,7 @@ class Runner:
                 self._driver.kill()
             case m.KillStarter():  # a runner starts its driver itself
                 pass
-            case _:
+            case m.Clear() | m.Commit() | m.Record() | m.StoreLog() | m.Forget() | m.Leave():
                 self._do(self._later(instruction))
 
     def _later(

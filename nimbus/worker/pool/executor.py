@@ -267,7 +267,7 @@ class Executor:
                 self._tell(held, m.Prepared())
             case m.Start() | m.AskToEnd() | m.Kill() | m.KillStarter():
                 self._drive(held, instruction)
-            case _:
+            case m.Clear() | m.Commit() | m.Record() | m.PutEnd() | m.StoreLog() | m.Forget() | m.Leave():
                 self._finish(held, instruction)
 
     def _drive(self, held: _Held, instruction: m.Start | m.AskToEnd | m.Kill | m.KillStarter) -> None:
