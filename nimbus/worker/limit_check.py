@@ -13,15 +13,20 @@ _log = structlog.get_logger(__name__)
 
 
 class LimitCheck:
-    """One thread at a time. A check may take long, because it walks folders."""
+    """`measure` may hang, because it walks folders: another thread may call it than the other methods."""
 
     def __init__(self, watch: LimitWatch, log: LimitedLog) -> None:
         self._watch, self._attempt_log = watch, log
+        self.measures = watch.is_needed
         self._frees_log = True
 
     def check(self) -> str | None:
-        """Free the log's middle, measure what is due; return why the attempt must be ended, or None."""
+        """Free the log's middle, and `measure`."""
         self.free_log()
+        return self.measure()
+
+    def measure(self) -> str | None:
+        """Measure what is due; return why the attempt must be ended, or None."""
         try:
             return self._watch.check(time.monotonic())
         except Exception:  # noqa: BLE001 - a defect must not cost the attempt its log's limit

@@ -79,6 +79,11 @@ class LimitWatch:
         self._limits, self._processes, self._folders, self._clock = limits, processes, folders, clock
         self._next_memory_s = self._next_disk_s = float("-inf")
 
+    @property
+    def is_needed(self) -> bool:
+        """False if the attempt has no limit that is measured."""
+        return self._limits.memory_bytes is not None or self._limits.disk_bytes is not None
+
     def check(self, now_s: float) -> str | None:
         """Measure what is due; return why the attempt must be ended, or None.
 

@@ -15,9 +15,9 @@ Guarantees, whichever process dies at whichever time:
   * An exception in any thread ends the process.
 
 `nimbus.attempt` decides; this module performs its instructions, and reports what happens.
-Threads: main (the loop below), `runner-board`, `runner-work_0`, `runner-log-uploader`, `runner-mask` of a
-task with secrets, `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the
-ZooKeeper client.
+Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-limits_0` of a task with a limit
+of memory or disk, `runner-work_0` after the driver's end, `runner-mask` of a task with secrets,
+`runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the ZooKeeper client.
 Exit codes: 0 if it is done, a worker must deliver the record, or another runner has the attempt; 75 if
 another driver has the claim and user code did not run.
 """
@@ -83,7 +83,8 @@ _log = structlog.get_logger("nimbus.worker.runner")
 class Runner:
     """Performs the instructions for one attempt, until it is over. Main thread.
 
-    What may take long is done on the thread `runner-work`, in order, so that heartbeats go on.
+    What may take long is done on the thread `runner-work`, in order, so that heartbeats go on. The thread
+    `runner-limits` may hang in a file system, so nothing waits for it.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Runner:
         """When the next `Tick` is reported."""
         self._board = BoardLink(folder.attempt, partial(open_board, connections), self._post, self._fail)
         self._work = ThreadPoolExecutor(1, thread_name_prefix="runner-work")
+        self._measuring = ThreadPoolExecutor(1, thread_name_prefix="runner-limits")
         self._uploader = LogUploader(folder, lambda: open_logs(connections))
         self._session: AttemptSession | None = None
         self._unfit = ""
@@ -112,7 +114,7 @@ class Runner:
         self._output: Path
         self._before: FolderState
         self._limits: LimitCheck
-        self._checked: Future[m.Event | None] | None = None
+        self._measured: Future[m.Event | None] | None = None
         self._started_at: datetime | None = None
         self._oom_kills = 0
         self._kept: tuple[Verdict, str | None] | None = None
@@ -217,7 +219,7 @@ class Runner:
             case m.KillStarter():  # a runner starts its driver itself
                 pass
             case m.Clear() | m.Commit() | m.Record() | m.StoreLog() | m.Forget() | m.Leave():
-                self._do(self._later(instruction))
+                self._do(self._work, self._later(instruction))
 
     def _later(
         self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.Forget | m.Leave
@@ -237,8 +239,8 @@ class Runner:
             case m.Leave():
                 return self._loop.stop
 
-    def _do(self, work: Callable[[], m.Event | None]) -> Future[m.Event | None]:
-        done = self._work.submit(work)
+    def _do(self, thread: ThreadPoolExecutor, work: Callable[[], m.Event | None]) -> Future[m.Event | None]:
+        done = thread.submit(work)
         done.add_done_callback(lambda _: self._loop.post(partial(self._answered, done)))
         return done
 
@@ -282,12 +284,13 @@ class Runner:
         self._driver.reap()
         if self._session is not None and self._session.is_gone:
             self._tell(m.ServerGone())
-        if self._checked is None or self._checked.done():
-            self._checked = self._do(self._check_limits)
+        self._limits.free_log()
+        if self._limits.measures and (self._measured is None or self._measured.done()):
+            self._measured = self._do(self._measuring, self._measure)
         self._loop.after(_TICK_S, self._watch)
 
-    def _check_limits(self) -> m.Event | None:
-        why = self._limits.check()
+    def _measure(self) -> m.Event | None:
+        why = self._limits.measure()
         return None if why is None else m.Exceeded(why)
 
     def _ask_to_end(self, why: Ordered, *, kill: bool) -> None:

@@ -1,0 +1,152 @@
+"""A runner's loop, with a driver and a board that do what a test says."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.pipeline import Limits
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.ports import AttemptBoard, Enqueue
+from nimbus.worker import runner
+from nimbus.worker.connections import OpenBoard
+from nimbus.worker.driver_plan import write_plan
+from nimbus.worker.driver_process import DriverProcess
+from nimbus.worker.identity import own_process
+from nimbus.worker.limits import LimitWatch
+from nimbus.worker.runner import Runner
+from tests.nimbus.worker_bench import Bench, eventually
+
+
+class _Board:
+    """Slots in memory."""
+
+    def __init__(self) -> None:
+        self.standing: Claim | None = None
+        self.filled: End | None = None
+
+    def claim(self, claim: Claim) -> Claim:
+        self.standing = self.standing or claim
+        return self.standing
+
+    def end(self, end: End) -> End:
+        self.filled = self.filled or end
+        return self.filled
+
+    def read(self, _: AttemptId, changed: Enqueue | None) -> Slots:
+        del changed
+        return Slots(claim=self.standing, end=self.filled, beating=True)
+
+    def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
+        pass
+
+
+class _Driver:
+    """Runs until a test ends it."""
+
+    def __init__(self) -> None:
+        self.id = own_process()
+        self.handle, self._alive = os.pipe2(os.O_CLOEXEC)
+        self.exit_status: int | None = None
+        self.went = threading.Event()
+        self.status: int | None = None
+
+    def fault(self) -> str:
+        return ""
+
+    def go(self) -> None:
+        self.went.set()
+
+    def end(self, status: int | None = 0) -> None:
+        self.status = status
+        os.close(self._alive)
+
+    def reap(self) -> bool:
+        self.exit_status = self.status
+        return False
+
+    def end_all(self) -> bool:
+        return True
+
+
+class _Attempt:
+    """A runner on a thread."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.board, self.driver, self.folder = _Board(), _Driver(), bench.folder()
+        monkeypatch.setattr(runner, "open_board", lambda _: self._opened())
+        order = bench.order("task.py", limits=Limits(memory_bytes=1 << 40, log_bytes=64 << 10))
+        self.folder.create(order)
+        plan = bench.startup().plan
+        write_plan(self.folder, plan, order)
+        self.runner = Runner(self.folder, plan, order, bench.connections)
+        self._thread = threading.Thread(target=self._run)
+
+    def _opened(self) -> OpenBoard:
+        return OpenBoard(cast(AttemptBoard, self.board), lambda: None)
+
+    def _run(self) -> None:
+        self.runner.run(cast(DriverProcess, self.driver))
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self.driver.went.wait(30)
+
+    def end(self, status: int | None = 0) -> None:
+        self.folder.done_file.touch()
+        self.driver.end(status)
+
+    def close(self) -> None:
+        self.runner._loop.stop()
+        self._thread.join(30)
+        for threads in (self.runner._work, self.runner._measuring):
+            threads.shutdown()
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Attempt]:
+    bench = Bench(tmp_path)
+    made = _Attempt(bench, monkeypatch)
+    yield made
+    made.close()
+    bench.close()
+
+
+def test_measurement_that_hangs_does_not_delay_the_end(
+    attempt: _Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def check(*_: object) -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(LimitWatch, "check", check)
+    attempt.start()
+    assert begun.wait(30)
+
+    attempt.end()
+
+    try:
+        eventually(lambda: attempt.board.filled, "END is filled")
+    finally:
+        goes_on.set()
+    assert attempt.board.filled is not None
+    assert attempt.board.filled.outcome is Outcome.SUCCEEDED
+
+
+def test_log_of_a_short_attempt_is_within_its_limit_before_it_ends(attempt: _Attempt) -> None:
+    attempt.start()
+    attempt.folder.log.write_bytes(b"x" * (1 << 20))
+
+    attempt.end()
+
+    eventually(lambda: attempt.board.filled, "END is filled")
+    assert attempt.folder.log.stat().st_blocks * 512 <= 128 << 10
