@@ -57,7 +57,8 @@ def step(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upkeep
     if isinstance(event, m.Looked):
         wait_s = pace.look_s if upkeep.is_watched else 0.0  # it changed while it was read
         looked = replace(upkeep, is_looking=False, look_at_s=now_s + wait_s)
-        return looked, () if event.is_beating else (m.Beat(upkeep.progress),)
+        is_seen = event.is_beating or event.holder is not m.Holder.OURS  # its place may be a later run's
+        return looked, () if is_seen else (m.Beat(upkeep.progress),)
     if isinstance(event, m.Changed):
         if upkeep.is_looking:  # its answer may be older than the change
             return replace(upkeep, is_watched=False), ()

@@ -248,6 +248,19 @@ def beat_for_a_later_run() -> Iterator[None]:
 
 
 @mutant
+def beat_where_no_claim_is() -> Iterator[None]:
+    """The attempt was archived, and its place may be that of a later run."""
+    original = upkeep.step
+
+    def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
+        claimed = event._replace(holder=Holder.OURS) if isinstance(event, m.Looked) else event
+        return original(kept, claimed, pace, now_s)
+
+    with replaced(upkeep, step=step):
+        yield
+
+
+@mutant
 def no_beat_while_the_end_is_delivered() -> Iterator[None]:
     """The leader takes it for lost, while its output is being stored."""
     from nimbus.attempt import life

@@ -61,7 +61,7 @@ class World:
         self.knows_end = self.knows_it_is_useless = self.knows_stop = False
         self.looks = 0
         """Reads under way."""
-        self.has_unread_change = False
+        self.has_unread_change = self.sees_no_claim = False
         self.looked_s = self.started_s = float("-inf")
         self.log_is_stored = True
 
@@ -120,6 +120,7 @@ class World:
                 self.has_unread_change = self._needs_beats()
             case _:
                 pass
+        self.sees_no_claim = isinstance(event, m.Looked) and event.holder is Holder.NONE
         self._perform(self.life.hear(event, self.now_s))
         self._check(event)
 
@@ -131,7 +132,8 @@ class World:
         if isinstance(state, m.Running) and state.ordered is Ordered.OUTDATED:
             hold(self.knows_it_is_useless or self.is_gone, "a server that lags behind ended a driver")
         if isinstance(event, m.Looked) and not event.is_beating and self._needs_beats():
-            hold(self.is_beating, "a heartbeat is missing after a new session")
+            is_ours = event.holder is Holder.OURS
+            hold(self.is_beating or not is_ours, "a heartbeat is missing after a new session")
         if isinstance(event, m.Tick) and self._needs_beats() and not self.beats_by_itself:
             last_s = max(self.looked_s, self.shown_s)
             hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
@@ -280,6 +282,7 @@ class World:
         hold(self.claim is Holder.OURS, "a heartbeat without the claim")
         hold(not self.knows_it_is_useless, "a heartbeat for an attempt that is over, or of another")
         hold(not self.knows_end, "a heartbeat after END")
+        hold(not self.sees_no_claim, "a heartbeat where another run may be")
         self.is_beating = True
 
     def _send_heartbeat(self) -> None:
