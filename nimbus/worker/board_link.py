@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 
@@ -76,6 +75,8 @@ class BoardLink:
         self._opened: OpenBoard | None = None
         self._claimed_s: float | None = None
         self._waiting: dict[type[BoardInstruction], BoardInstruction] = {}
+        self._failed: set[type[BoardInstruction]] = set()
+        """Kinds that a defect concerns: the others go first, until one of them is performed."""
         self._changed = threading.Condition()
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="runner-board", daemon=True)
@@ -110,6 +111,7 @@ class BoardLink:
                 wanted = self._next()
                 if wanted is not None:
                     self._answer(self._opened.board, wanted)
+                    self._failed.clear()
                     waits = pauses()
                 continue
             except StoreUnavailableError as exc:
@@ -118,6 +120,8 @@ class BoardLink:
                     "board_unreachable", attempt=str(self._attempt), wanted=what, error=str(exc)[:300]
                 )
                 if self.must_leave:
+                    with self._changed:
+                        self._waiting.pop(m.Claim, None)  # nobody would run what it claims
                     self._tell(m.LeaveAsked())
             except Exception as exc:  # noqa: BLE001 - top of the thread
                 if not isinstance(wanted, m.Look | m.Beat | m.Keep):
@@ -125,6 +129,7 @@ class BoardLink:
                     break
                 # A defect must not cost a running attempt its runner.
                 _log.exception("board_link_failed", attempt=str(self._attempt))
+                self._failed.add(type(wanted))
             self._leaving.wait(next(waits))
         if self._opened is not None:
             self._opened.close()
@@ -133,8 +138,8 @@ class BoardLink:
         """Wait for the most urgent instruction; None: the thread must end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._leaving.is_set())
-            urgent = (self._waiting[kind] for kind in _KINDS if kind in self._waiting)
-            return None if self._leaving.is_set() else next(urgent)
+            urgent = [self._waiting[kind] for kind in _KINDS if kind in self._waiting]
+            return None if self._leaving.is_set() else min(urgent, key=lambda one: type(one) in self._failed)
 
     def _answer(self, board: AttemptBoard, wanted: BoardInstruction) -> None:
         try:
@@ -155,8 +160,8 @@ class BoardLink:
                 return self._put_claim(board)
             case m.Look(watch):
                 asked_s = boottime_s()
-                changed = partial(self._tell, m.Changed()) if watch else None
-                return looked(board.read(self._attempt, changed), self.claim, asked_s)
+                slots = board.read(self._attempt, self._tell_changed if watch else None)
+                return looked(slots, self.claim, asked_s)
             case m.Beat(progress):
                 board.beat(self._attempt, json.loads(progress))
             case m.Keep(checkpoint):
@@ -167,6 +172,9 @@ class BoardLink:
                 end = board.end(self.record)
                 return m.EndAnswered(f"END says {end.outcome} by {end.written_by}")
         return None
+
+    def _tell_changed(self) -> None:  # the same for each read, so that the client keeps one watch
+        self._tell(m.Changed())
 
     def _put_claim(self, board: AttemptBoard) -> m.Event:
         if self._claimed_s is None:

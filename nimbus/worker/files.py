@@ -90,16 +90,15 @@ def make_passage(folder: Path) -> None:
 
 
 def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
-    """Read a file that user code may have written; None: there is no regular file of at most that size.
+    """Read a file that user code may have written; None: no regular file of at most that size can be read.
 
     A link is not followed, and a pipe does not block. The parent folders must be our own.
     """
     try:
-        file = open_untrusted(path)
+        with open_untrusted(path) as file:
+            data = file.read(limit_bytes + 1)
     except (OSError, ValueError):  # ValueError: an invalid name, such as one with a zero byte
         return None
-    with file:
-        data = file.read(limit_bytes + 1)
     return data if len(data) <= limit_bytes else None
 
 

@@ -15,8 +15,8 @@ Guarantees, whichever process dies at whichever time:
   * An exception in any thread ends the process.
 
 `nimbus.attempt` decides; this module performs its instructions, and reports what happens.
-Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-limits_0` of a task with a limit
-of memory or disk, `runner-work_0` after the driver's end, `runner-mask` of a task with secrets,
+Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-limits_0` of a task with a
+limit of memory or disk, `runner-work_0` after the driver's end, `runner-mask` of a task with secrets,
 `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the ZooKeeper client.
 Exit codes: 0 if it is done, a worker must deliver the record, or another runner has the attempt; 75 if
 another driver has the claim and user code did not run.
@@ -304,6 +304,9 @@ class Runner:
 
     def _exited(self) -> None:
         self._driver.reap()
+        if self._driver.exit_status is None:  # a tracer, such as a debugger, gets its status first
+            self._loop.after(_TICK_S, self._exited)
+            return
         self._tell(m.Exited(self._driver.exit_status, self._folder.came_to_its_end()))
 
     # --- from the end of the driver on: thread `runner-work` ---

@@ -32,11 +32,16 @@ class _Board:
         self.calls: list[object] = []
         self.away = False
         self.trouble: list[Exception] = []
+        self.defects: set[str] = set()
+        """Calls that always fail."""
+        self.watches: list[object] = []
         self.standing = CLAIM
 
     def _call(self, what: object) -> None:
         if self.away:
             raise StoreUnavailableError("away")
+        if str(what) in self.defects:
+            raise KeyError(what)
         if self.trouble:
             raise self.trouble.pop(0)
         self.calls.append(what)
@@ -51,6 +56,7 @@ class _Board:
 
     def read(self, _: AttemptId, changed: Callable[[], None] | None) -> Slots:
         self._call("watch" if changed is not None else "read")
+        self.watches.append(changed)
         return Slots(claim=self.standing)
 
     def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
@@ -147,6 +153,40 @@ def test_defect_while_the_driver_runs_is_reported_and_tried_again(link: _Link) -
         assert isinstance(link.hears(), m.Looked)
 
     assert [entry["event"] for entry in said] == ["board_link_failed"]
+
+
+def test_defects_of_some_calls_leave_the_heartbeats(link: _Link) -> None:
+    link.board.defects = {"read", "('ours', '1')"}
+    for instruction in (m.Look(), m.Keep("1"), m.Beat('{"done": 1}')):
+        link.put(instruction)
+    link.start()
+    eventually(lambda: {"done": 1} in link.board.calls, "the first heartbeat")
+
+    link.put(m.Beat('{"done": 2}'))
+
+    eventually(lambda: {"done": 2} in link.board.calls, "the next heartbeat")
+
+
+def test_watch_of_each_read_is_the_same(link: _Link) -> None:
+    link.start()
+    for _ in range(2):
+        link.put(m.Look(watch=True))
+        assert isinstance(link.hears(), m.Looked)
+
+    assert len(set(link.board.watches)) == 1
+
+
+def test_claim_is_not_sent_any_more_after_an_order_to_leave(link: _Link) -> None:
+    link.board.away, link.link.must_leave = True, True
+    link.put(m.Claim())
+    link.start()
+    assert link.hears() == m.LeaveAsked()
+
+    link.board.away = False
+    link.put(m.Beat("{}"))
+
+    eventually(lambda: link.board.calls, "the board answers")
+    assert link.board.calls == [{}]
 
 
 def test_claim_that_was_sent_again_counts_from_the_first_time(

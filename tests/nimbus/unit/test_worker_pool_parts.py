@@ -230,6 +230,13 @@ def test_what_is_no_small_file_of_user_code_reads_as_nothing(tmp_path: Path, mad
     assert read_untrusted(place, 100) is None
 
 
+def test_file_that_cannot_be_read_reads_as_nothing() -> None:
+    unreadable = Path("/proc/self/mem")  # EIO at its beginning
+    assert unreadable.is_file()
+
+    assert read_untrusted(unreadable, 100) is None
+
+
 def test_variables_that_count_at_a_start_are_known() -> None:
     assert counts_at_start("LD_LIBRARY_PATH")
     assert not counts_at_start("TZ")

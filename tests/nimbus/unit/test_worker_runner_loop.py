@@ -57,6 +57,7 @@ class _Driver:
         self.exit_status: int | None = None
         self.went = threading.Event()
         self.status: int | None = None
+        self.reaps = 0
 
     def fault(self) -> str:
         return ""
@@ -70,6 +71,7 @@ class _Driver:
 
     def reap(self) -> bool:
         self.exit_status = self.status
+        self.reaps += 1
         return False
 
     def end_all(self) -> bool:
@@ -150,3 +152,16 @@ def test_log_of_a_short_attempt_is_within_its_limit_before_it_ends(attempt: _Att
 
     eventually(lambda: attempt.board.filled, "END is filled")
     assert attempt.folder.log.stat().st_blocks * 512 <= 128 << 10
+
+
+def test_status_of_a_driver_that_a_tracer_holds_is_awaited(attempt: _Attempt) -> None:
+    attempt.start()
+    attempt.end(status=None)
+    reaps = attempt.driver.reaps
+    eventually(lambda: attempt.driver.reaps > reaps, "its status is asked for")
+    assert attempt.folder.exit_record() is None
+
+    attempt.driver.status = 0
+
+    end = eventually(lambda: attempt.board.filled, "END is filled")
+    assert end.outcome is Outcome.SUCCEEDED
