@@ -16,8 +16,10 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue, StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
-from nimbus.worker.pool import executor
+from nimbus.worker.data.places import FolderPlace
+from nimbus.worker.pool import board_thread, executor
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.executor import Executor
 from nimbus.worker.pool.exits import read_exits
@@ -36,7 +38,14 @@ class _Board:
         self.away = False
         self.hangs: threading.Event | None = None
         """Set: reads wait for it."""
-        self.reads = 0
+        self.reads = self.beats = 0
+        self.beating, self.stop_requested = True, False
+        self.took_s = 0.0
+        """How long a claim takes, on the clock `now_s`."""
+        self.changed: Enqueue | None = None
+
+    def now_s(self) -> float:
+        return boottime_s() + (self.took_s if self.slots else 0.0)
 
     def fill(self, records: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
         if self.away:
@@ -49,8 +58,14 @@ class _Board:
             self.hangs.wait(30)
         if self.away:
             raise StoreUnavailableError("away")
-        claim = self.slots.get("Claim")
-        return dict.fromkeys(attempts, Slots(claim=cast(Claim, claim), beating=True))
+        self.changed = next(iter(attempts.values())) or self.changed
+        claim = cast(Claim, self.slots.get("Claim"))
+        slots = Slots(claim=claim, beating=self.beating, stop_requested=self.stop_requested)
+        return dict.fromkeys(attempts, slots)
+
+    def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
+        del progress
+        self.beats += 1
 
 
 class _Drivers:
@@ -86,6 +101,8 @@ class _Pool:
         self.bench, self.board = bench, _Board()
         monkeypatch.setattr(executor, "open_board", lambda _: self._opened())
         monkeypatch.setattr(executor, "Drivers", self._drivers)
+        for module in (executor, board_thread):
+            monkeypatch.setattr(module, "boottime_s", self.board.now_s)
         self.folder = ExecutorFolder.new(bench.root / "w1")
         self.worker, theirs = connected()
         self.executor = Executor(self.folder, theirs, bench.connections)
@@ -111,6 +128,9 @@ class _Pool:
 
     def do(self, action: Callable[[], None]) -> None:
         self.executor._loop.post(action)
+
+    def end(self) -> End:
+        return cast(End, eventually(lambda: self.board.slots.get("End"), "END"))
 
     def close(self) -> None:
         self.worker.close()
@@ -150,3 +170,37 @@ def test_executor_that_must_end_in_an_outage_leaves_the_record_of_a_success(
     eventually(lambda: pool.left is not None, "it ends")
     assert pool.left is not None
     assert pool.left[ATTEMPT].outcome is Outcome.SUCCEEDED
+
+
+def test_attempt_has_heartbeats_while_its_output_is_stored(
+    pool: _Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storing, goes_on = threading.Event(), threading.Event()
+
+    def commit(*_: object) -> None:
+        storing.set()
+        goes_on.wait(30)
+
+    monkeypatch.setattr(FolderPlace, "commit", commit)
+    pool.order()
+    changed = eventually(lambda: pool.board.changed, "the board is watched")
+    pool.do(pool.drivers.end)
+    assert storing.wait(30)
+
+    pool.board.beating = False
+    changed()
+
+    try:
+        eventually(lambda: pool.board.beats, "a heartbeat")
+    finally:
+        goes_on.set()
+    assert pool.end().outcome is Outcome.SUCCEEDED
+
+
+def test_late_claim_is_read_again_and_a_stop_seen_there_is_kept(pool: _Pool) -> None:
+    pool.board.took_s, pool.board.stop_requested = 60.0, True
+
+    pool.order()
+
+    assert pool.end().outcome is Outcome.STOPPED
+    assert pool.drivers.started == []

@@ -15,7 +15,8 @@ from nimbus.domain.pipeline import Limits
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue
-from nimbus.worker import runner
+from nimbus.worker import board_link, runner
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.driver_plan import write_plan
 from nimbus.worker.driver_process import DriverProcess
@@ -31,6 +32,12 @@ class _Board:
     def __init__(self) -> None:
         self.standing: Claim | None = None
         self.filled: End | None = None
+        self.stop_requested = False
+        self.took_s = 0.0
+        """How long a claim takes, on the clock `now_s`."""
+
+    def now_s(self) -> float:
+        return boottime_s() + (self.took_s if self.standing else 0.0)
 
     def claim(self, claim: Claim) -> Claim:
         self.standing = self.standing or claim
@@ -42,7 +49,7 @@ class _Board:
 
     def read(self, _: AttemptId, changed: Enqueue | None) -> Slots:
         del changed
-        return Slots(claim=self.standing, end=self.filled, beating=True)
+        return Slots(claim=self.standing, end=self.filled, beating=True, stop_requested=self.stop_requested)
 
     def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         pass
@@ -84,6 +91,8 @@ class _Attempt:
     def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.board, self.driver, self.folder = _Board(), _Driver(), bench.folder()
         monkeypatch.setattr(runner, "open_board", lambda _: self._opened())
+        for module in (runner, board_link):
+            monkeypatch.setattr(module, "boottime_s", self.board.now_s)
         order = bench.order("task.py", limits=Limits(memory_bytes=1 << 40, log_bytes=64 << 10))
         self.folder.create(order)
         plan = bench.startup().plan
@@ -97,8 +106,11 @@ class _Attempt:
     def _run(self) -> None:
         self.runner.run(cast(DriverProcess, self.driver))
 
-    def start(self) -> None:
+    def launch(self) -> None:
         self._thread.start()
+
+    def start(self) -> None:
+        self.launch()
         assert self.driver.went.wait(30)
 
     def end(self, status: int | None = 0) -> None:
@@ -165,3 +177,13 @@ def test_status_of_a_driver_that_a_tracer_holds_is_awaited(attempt: _Attempt) ->
 
     end = eventually(lambda: attempt.board.filled, "END is filled")
     assert end.outcome is Outcome.SUCCEEDED
+
+
+def test_late_claim_is_read_again_and_a_stop_seen_there_is_kept(attempt: _Attempt) -> None:
+    attempt.board.took_s, attempt.board.stop_requested = 60.0, True
+
+    attempt.launch()
+
+    end = eventually(lambda: attempt.board.filled, "END is filled")
+    assert end.outcome is Outcome.STOPPED
+    assert not attempt.driver.went.is_set()
