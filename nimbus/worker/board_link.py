@@ -5,18 +5,16 @@ It has its own thread, because ZooKeeper may be unreachable for hours while the 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 
 import structlog
 
 from nimbus.attempt import model as m
-from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, End, Slots
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
+from nimbus.worker.held_attempt import HeldAttempt, end_answered
 from nimbus.worker.retry import pauses
 
 BoardInstruction = m.Claim | m.Look | m.Beat | m.Keep | m.PutEnd
@@ -32,33 +30,15 @@ _KINDS: dict[type[BoardInstruction], str] = {
 _log = structlog.get_logger(__name__)
 
 
-def holder_of(standing: Claim | None, ours: Claim) -> m.Holder:
-    """Whose the claim on the board is."""
-    if standing is None:
-        return m.Holder.NONE
-    return m.Holder.OURS if standing.nonce == ours.nonce else m.Holder.OTHER
-
-
-def looked(slots: Slots, ours: Claim, asked_s: float) -> m.Looked:
-    """The event of a read that began at `asked_s`."""
-    return m.Looked(
-        holder_of(slots.claim, ours), asked_s, slots.end is not None, slots.stop_requested, slots.beating
-    )
-
-
 class BoardLink:
     """Thread `runner-board`: performs the newest instruction of each kind, again until the board answers."""
 
-    claim: Claim
-    """Ours; set before the first instruction but `PutEnd`."""
-    record: End | None = None
-    """The exit record; set before `PutEnd`."""
     must_leave = False
     """Report `LeaveAsked` when the board does not answer."""
 
     def __init__(
         self,
-        attempt: AttemptId,
+        attempt: HeldAttempt,
         open_board: Callable[[], OpenBoard],
         tell: Callable[[m.Event], None],
         fail: Callable[[Exception], None],
@@ -66,7 +46,7 @@ class BoardLink:
         """Create it without starting.
 
         Args:
-            attempt: The attempt.
+            attempt: The attempt; has its claim before `Claim` is put, and its record before `PutEnd`.
             open_board: Connects.
             tell: Reports an event; called on this thread, and on those of the ZooKeeper client.
             fail: Called with an error that ends this thread.
@@ -117,7 +97,7 @@ class BoardLink:
             except StoreUnavailableError as exc:
                 what = "connection" if wanted is None else _KINDS[type(wanted)]
                 _log.warning(
-                    "board_unreachable", attempt=str(self._attempt), wanted=what, error=str(exc)[:300]
+                    "board_unreachable", attempt=str(self._attempt.id), wanted=what, error=str(exc)[:300]
                 )
                 if self.must_leave:
                     with self._changed:
@@ -128,7 +108,7 @@ class BoardLink:
                     self._fail(exc)
                     break
                 # A defect must not cost a running attempt its runner.
-                _log.exception("board_link_failed", attempt=str(self._attempt))
+                _log.exception("board_link_failed", attempt=str(self._attempt.id))
                 self._failed.add(type(wanted))
             self._leaving.wait(next(waits))
         if self._opened is not None:
@@ -155,32 +135,21 @@ class BoardLink:
             self._tell(event)
 
     def _perform(self, board: AttemptBoard, wanted: BoardInstruction) -> m.Event | None:
+        attempt = self._attempt
         match wanted:
             case m.Claim():
-                return self._put_claim(board)
+                if self._claimed_s is None:
+                    self._claimed_s = boottime_s()
+                return attempt.claim_answered(board.claim(attempt.claim), self._claimed_s)
             case m.Look(watch):
                 asked_s = boottime_s()
-                slots = board.read(self._attempt, self._tell_changed if watch else None)
-                return looked(slots, self.claim, asked_s)
-            case m.Beat(progress):
-                board.beat(self._attempt, json.loads(progress))
-            case m.Keep(checkpoint):
-                assert self.claim.nonce is not None  # noqa: S101 - a runner's claim has one
-                board.keep_checkpoint(self._attempt, self.claim.nonce, checkpoint)
+                return attempt.looked(board.read(attempt.id, self._tell_changed if watch else None), asked_s)
+            case m.Beat() | m.Keep():
+                attempt.write(board, wanted)
+                return None
             case m.PutEnd():
-                assert self.record is not None  # noqa: S101 - see `record`
-                end = board.end(self.record)
-                return m.EndAnswered(f"END says {end.outcome} by {end.written_by}")
-        return None
+                assert attempt.record is not None  # noqa: S101 - see `__init__`
+                return end_answered(board.end(attempt.record))
 
     def _tell_changed(self) -> None:  # the same for each read, so that the client keeps one watch
         self._tell(m.Changed())
-
-    def _put_claim(self, board: AttemptBoard) -> m.Event:
-        if self._claimed_s is None:
-            self._claimed_s = boottime_s()
-        standing = board.claim(self.claim)
-        holder = holder_of(standing, self.claim)
-        if holder is not m.Holder.OURS:
-            _log.warning("claim_refused", attempt=str(self._attempt), standing=str(standing))
-        return m.ClaimAnswered(holder, self._claimed_s)

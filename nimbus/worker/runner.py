@@ -24,15 +24,14 @@ another driver has the claim and user code did not run.
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -43,8 +42,7 @@ import structlog
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.attempt.model import Ordered, Story
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
@@ -53,23 +51,20 @@ from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connect_session import ConnectSessionError, PropertyRefusedError
 from nimbus.worker.connections import Connections, enter_environment, open_board, open_data, open_logs
-from nimbus.worker.data.commit import committed
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import OutputRefusedError
 from nimbus.worker.data.spark_writes import FolderState, spark_write_in, state_of
 from nimbus.worker.driver import EXIT_NOT_STARTED
-from nimbus.worker.driver_plan import make_output, measured
+from nimbus.worker.driver_plan import make_output
 from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
+from nimbus.worker.held_attempt import HeldAttempt
 from nimbus.worker.identity import own_process
 from nimbus.worker.limit_check import LimitCheck
-from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.limits import LimitWatch, limits_of
-from nimbus.worker.log_upload import LogUploader, log_tail
+from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.loop import Loop
 from nimbus.worker.process_log import configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
-from nimbus.worker.verdict import Verdict, judge
 
 _LOCK_PATIENCE_S = 1.0
 """How long to retry the lock: a worker that checks whether we live holds it for microseconds."""
@@ -90,20 +85,13 @@ class Runner:
     def __init__(
         self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment, connections: Connections
     ) -> None:
-        self._folder, self._plan, self._order, self._connections = folder, plan, order, connections
-        self._attempt = str(folder.attempt)
-        self._life = Life(
-            m.Terms(
-                timeout_s=order.timeout.total_seconds() if order.timeout is not None else m.NEVER_S,
-                stop_grace_s=plan.stop_grace_s,
-                claim_valid_s=connections.session_timeout_s / 2,
-                is_program=order.task.kind.is_program,
-            )
-        )
+        self._folder, self._plan, self._connections = folder, plan, connections
+        self._attempt = HeldAttempt(order=order, plan=plan, folder=folder)
+        self._life = Life(self._attempt.terms(claim_valid_s=connections.session_timeout_s / 2))
         self._loop = Loop()
         self._tick_s = m.NEVER_S
         """When the next `Tick` is reported."""
-        self._board = BoardLink(folder.attempt, partial(open_board, connections), self._post, self._fail)
+        self._board = BoardLink(self._attempt, partial(open_board, connections), self._post, self._fail)
         self._work = ThreadPoolExecutor(1, thread_name_prefix="runner-work")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="runner-limits")
         self._uploader = LogUploader(folder, lambda: open_logs(connections))
@@ -111,14 +99,9 @@ class Runner:
         self._unfit = ""
         """Why the task's code cannot start with the properties of its pipeline."""
         self._driver: DriverProcess
-        self._output: Path
         self._before: FolderState
         self._limits: LimitCheck
         self._measured: Future[m.Event | None] | None = None
-        self._started_at: datetime | None = None
-        self._oom_kills = 0
-        self._kept: tuple[Verdict, str | None] | None = None
-        """The verdict about a success after its output was stored, or was not; and the output's reference."""
 
     def leave(self, *_signal: object) -> None:
         """Handle SIGTERM: a running driver continues; a worker does what still waits for ZooKeeper."""
@@ -137,13 +120,14 @@ class Runner:
             if self._session is not None:
                 self._session.release()
             self._board.close()
-        return EXIT_NOT_STARTED if self._folder.is_delivered and self._board.record is None else 0
+        return EXIT_NOT_STARTED if self._folder.is_delivered and self._attempt.record is None else 0
 
     def _begin(self, driver: DriverProcess) -> tuple[m.Instruction, ...]:
         self._driver, session = driver, None
         try:
             if self._plan.connect is not None:
-                self._session = AttemptSession(self._folder, self._plan.connect, self._order.task.spark_conf)
+                conf = self._attempt.order.task.spark_conf
+                self._session = AttemptSession(self._folder, self._plan.connect, conf)
             self._board.start()
             if fault := driver.fault():
                 raise SystemExit(f"the driver cannot begin: {fault}")  # unclaimed, so it counts as refused
@@ -153,21 +137,16 @@ class Runner:
             self._unfit = str(exc)
         except ConnectSessionError as exc:
             raise SystemExit(str(exc)) from exc  # as above
-        self._board.claim = Claim(
-            attempt=self._attempt,
-            worker=self._plan.worker,
-            host=self._plan.host,
+        self._attempt.claim = replace(
+            self._attempt.new_claim(Holder.PROCESS),
             pid=driver.id.pid,
             start_ticks=driver.id.start_ticks,
-            claimed_at=datetime.now(UTC),
-            nonce=secrets.token_hex(8),
-            folder=str(self._folder.path),
             session=session,
         )
         return self._life.begin()
 
     def _deliver(self) -> tuple[m.Instruction, ...]:
-        self._board.record = self._folder.exit_record()
+        self._attempt.record = self._folder.exit_record()
         self._board.start()
         return self._life.deliver()
 
@@ -206,8 +185,7 @@ class Runner:
             case m.Claim() | m.Look() | m.Beat() | m.Keep() | m.PutEnd():
                 self._board.put(instruction)
             case m.ReadNotes():
-                progress = json.dumps(self._folder.progress())
-                self._tell(m.NotesRead(progress, self._folder.checkpoint()))
+                self._tell(self._attempt.notes())
             case m.Prepare():
                 self._tell(self._prepare())
             case m.Start():
@@ -252,30 +230,25 @@ class Runner:
     # --- until the end of the driver: main thread ---
 
     def _prepare(self) -> m.Prepared | m.Unfit:
-        self._folder.record_claim(self._board.claim)
+        self._folder.record_claim(self._attempt.claim)
         if self._unfit:
             return m.Unfit(self._unfit, pipeline_at_fault=True)
         try:
-            self._output = make_output(self._folder, self._plan, self._order)
-            self._before = state_of(self._output)
+            self._attempt.output = make_output(self._folder, self._plan, self._attempt.order)
+            self._before = state_of(self._attempt.output)
         except OSError as exc:
             why = f"its output folder {exc.filename} cannot be made: {exc.strerror}. Check `worker.data`."
             return m.Unfit(why)
-        watch = LimitWatch(
-            limits_of(self._order),
-            processes=partial(procfs.below, os.getpid()),
-            folders=measured(self._folder, self._output),
-        )
-        self._limits = LimitCheck(watch, LimitedLog.of(self._folder))
+        self._limits = self._attempt.limit_check(partial(procfs.below, os.getpid()))
         return m.Prepared()
 
     def _start(self) -> None:
-        self._started_at, self._oom_kills = datetime.now(UTC), procfs.oom_kills()
+        self._attempt.started_at, self._attempt.oom_kills = datetime.now(UTC), procfs.oom_kills()
         self._driver.go()
         self._uploader.start()
         self._loop.when_ended(self._driver.handle, self._exited)
         self._loop.after(_TICK_S, self._watch)
-        _log.info("driver_started", attempt=self._attempt, pid=self._driver.id.pid)
+        _log.info("driver_started", attempt=self._attempt.order.attempt, pid=self._driver.id.pid)
 
     def _watch(self) -> None:
         """Collect orphans, see that the Spark Connect server lives, and measure the attempt."""
@@ -294,13 +267,12 @@ class Runner:
         return None if why is None else m.Exceeded(why)
 
     def _ask_to_end(self, why: Ordered, *, kill: bool) -> None:
-        was_done = self._folder.came_to_its_end()
-        _log.warning("driver_asked_to_end", attempt=self._attempt, why=why.value)
+        told = self._attempt.to_be_told(why)
         if kill:
             self._driver.kill()
         else:
             self._driver.ask_to_end()
-        self._tell(m.ToldToEnd(was_done))
+        self._tell(told)
 
     def _exited(self) -> None:
         self._driver.reap()
@@ -313,54 +285,28 @@ class Runner:
 
     def _clear(self) -> m.Event:
         if not self._driver.end_all():
-            _log.error("driver_left_processes", attempt=self._attempt)
-        if self._started_at is not None:
+            _log.error("driver_left_processes", attempt=self._attempt.order.attempt)
+        if self._attempt.started_at is not None:
             self._limits.free_log()
         return m.Cleared(server_gone=self._session is not None and not self._session.release())
 
     def _commit(self) -> m.Event:
+        output, unseen = self._attempt.output, self._plan.unseen_output
         place = place_of(self._plan, partial(open_data, self._connections.data))
 
         def begin() -> None:
-            if self._plan.unseen_output and (written := spark_write_in(self._output, self._before)):
-                raise OutputRefusedError(f"Spark has written to {written}, but {self._plan.unseen_output}")
-            place.begin(self._output)
+            if unseen and (written := spark_write_in(output, self._before)):
+                raise OutputRefusedError(f"Spark has written to {written}, but {unseen}")
+            place.begin(output)
 
-        success = Verdict(Outcome.SUCCEEDED, "", 0)
-        self._kept = committed(success, place, self._folder, self._output, begin)
-        return m.Committed(self._kept[0].reason)
+        return self._attempt.commit(place, begin)
 
     def _record(self, story: Story) -> m.Event:
-        verdict, reference = self._kept or (self._judge(story), None)
-        end = End(
-            attempt=self._attempt,
-            outcome=verdict.outcome,
-            written_by="runner",
-            ended_at=datetime.now(UTC),
-            started_at=self._started_at,
-            exit_code=verdict.exit_code,
-            failure=verdict.failure,
-            reason=verdict.reason,
-            output=reference,
-            result=verdict.result,
-            checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else self._folder.checkpoint(),
-            nonce=self._board.claim.nonce,
-            application=self._folder.application(),
-            pipeline_at_fault=story.pipeline_at_fault,
-        )
-        self._board.record = record = self._folder.record_exit(end)
+        end = self._attempt.ended(story, "runner", self._folder.application())
+        self._attempt.record = record = self._folder.record_exit(end)
         self._folder.empty_scratch()
-        _log.info("driver_ended", attempt=self._attempt, outcome=record.outcome.value, reason=record.reason)
+        _log.info("driver_ended", attempt=record.attempt, outcome=record.outcome.value, reason=record.reason)
         return m.Recorded()
-
-    def _judge(self, story: Story) -> Verdict:
-        return judge(
-            story,
-            is_program=self._order.task.kind.is_program,
-            timeout=self._order.timeout,
-            log_tail=log_tail(self._folder),
-            oom_killer=self._started_at is not None and procfs.oom_kills() > self._oom_kills,
-        )
 
     def _store_log(self) -> m.Event:
         self._uploader.start()

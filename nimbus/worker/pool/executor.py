@@ -15,17 +15,14 @@ committed, with `data-transfer_<n>` if they are uploaded, and those of the ZooKe
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
-from pathlib import Path
 
 import structlog
 
@@ -37,20 +34,16 @@ from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard
 from nimbus.worker import procfs, remains
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.board_link import holder_of, looked
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, enter_environment, open_board, open_data, open_logs
-from nimbus.worker.data.commit import committed
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
-from nimbus.worker.driver_plan import attempt_environment, make_output, measured, write_plan
+from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
+from nimbus.worker.held_attempt import HeldAttempt, end_answered
 from nimbus.worker.identity import own_process
 from nimbus.worker.limit_check import LimitCheck
-from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.limits import LimitWatch, limits_of
-from nimbus.worker.log_upload import log_tail
-from nimbus.worker.loop import Loop
+from nimbus.worker.limits import limits_of
+from nimbus.worker.loop import Action, Loop
 from nimbus.worker.pool.board_thread import BoardThread
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
@@ -61,7 +54,6 @@ from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import read_connections
 from nimbus.worker.tags import attempt_tag
-from nimbus.worker.verdict import Verdict, judge
 
 _TICK_S = 0.5
 """How often all attempts are looked at, and how long a log may grow beyond its limit."""
@@ -77,37 +69,25 @@ _LEAVE_S = 2.0
 _log = structlog.get_logger("nimbus.worker.executor")
 
 
-@dataclass(slots=True, eq=False)
-class _Held:
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Held(HeldAttempt):
     """An attempt of this executor."""
 
-    order: PooledOrder
-    folder: AttemptFolder
-    life: Life
-    claim: Claim
-    output: Path
-    place: DataPlace
-    begun: Future[None]
+    life: Life = field(init=False)
+    place: DataPlace = field(init=False)
+    begun: Future[None] = field(init=False)
     """The result of `place.begin`."""
-    started_at: datetime | None = None
+    changed: Action = field(init=False)
+    """Reports a change on the board."""
     started_s: float = 0.0
     """Seconds since boot."""
-    oom_kills: int = 0
-    """The machine's count before it started."""
     limits: LimitCheck | None = None
     """Measures its use, after it has run for a while."""
     newest: dict[type[m.Beat | m.Keep], m.Beat | m.Keep] = field(default_factory=dict)
     queued: set[type[m.Beat | m.Keep]] = field(default_factory=set)
     """Kinds in `newest` that wait for the board."""
-    kept: tuple[Verdict, str | None] | None = None
-    """The verdict about a success after its output was stored, or was not; and the output's reference."""
-    record: End | None = None
     outcome: Outcome | None = None
     """That of END."""
-
-    @property
-    def attempt(self) -> AttemptId:
-        return self.folder.attempt
 
     @property
     def is_running(self) -> bool:
@@ -189,47 +169,33 @@ class Executor:
                 return
             self._take(order)
 
-    def _take(self, order: PooledOrder) -> None:
-        attempt = order.order.attempt
+    def _take(self, pooled: PooledOrder) -> None:
+        order, plan = pooled.order, pooled.plan
+        attempt = order.attempt
         if attempt in self._held:
             return
         try:
             folder = self._folder.create_task(attempt)
-            output = make_output(folder, order.plan, order.order)
-            write_plan(folder, order.plan, order.order)
+            output = make_output(folder, plan, order)
+            write_plan(folder, plan, order)
         except OSError as exc:
             self._folder.task(attempt).discard()
             why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
             self._answers.send(Answer(attempt, why).encode())
             return
-        claim = Claim(
-            attempt=attempt,
-            worker=order.plan.worker,
-            host=order.plan.host,
-            holder=Holder.POOLED,
-            claimed_at=datetime.now(UTC),
-            nonce=secrets.token_hex(8),
-            folder=str(folder.path),
-        )
-        place = place_of(order.plan, self._open_data)
-        begun = self._flush.submit(place.begin, output)
-        held = _Held(order, folder, self._new_life(order), claim, output, place, begun)
+        held = _Held(order=order, plan=plan, folder=folder)
+        held.output = output
+        terms = held.terms(claim_valid_s=self._go_within_s, stuck_after_s=_STUCK_S)
+        held.life = Life(terms, Pace(first_look_s=_LOOK_AFTER_S))
+        held.claim = held.new_claim(Holder.POOLED)
+        held.place = place_of(plan, self._open_data)
+        held.begun = self._flush.submit(held.place.begin, output)
+        held.changed = partial(self._loop.post, partial(self._tell, held, m.Changed()))
         self._held[attempt] = held
         if not self._ticking:
             self._ticking, self._oom_kills = True, procfs.oom_kills()
             self._loop.after(_TICK_S, self._tick)
         self._follow(held, held.life.begin())
-
-    def _new_life(self, order: PooledOrder) -> Life:
-        timeout = order.order.timeout
-        terms = m.Terms(
-            timeout_s=m.NEVER_S if timeout is None else timeout.total_seconds(),
-            stop_grace_s=order.plan.stop_grace_s,
-            claim_valid_s=self._go_within_s,
-            stuck_after_s=_STUCK_S,
-            is_program=order.order.task.kind.is_program,
-        )
-        return Life(terms, Pace(first_look_s=_LOOK_AFTER_S))
 
     # Events and instructions.
 
@@ -255,14 +221,13 @@ class Executor:
     def _perform(self, held: _Held, instruction: m.Instruction) -> None:
         match instruction:
             case m.Claim():
-                self._board.fill(held.claim, partial(self._claimed, held))
+                self._board.fill(held.claim, lambda *now: self._tell(held, held.claim_answered(*now)))
             case m.Look(watch):
                 self._look(held, watch=watch)
             case m.Beat() | m.Keep():
                 self._write(held, instruction)
             case m.ReadNotes():
-                progress = json.dumps(held.folder.progress())
-                self._tell(held, m.NotesRead(progress, held.folder.checkpoint()))
+                self._tell(held, held.notes())
             case m.Prepare():  # `_take` has made its files
                 self._tell(held, m.Prepared())
             case m.Start() | m.AskToEnd() | m.Kill() | m.KillStarter():
@@ -275,14 +240,13 @@ class Executor:
             case m.Start():
                 self._start(held)
             case m.AskToEnd(why, kill):
-                was_done = held.folder.came_to_its_end()
-                _log.warning("driver_asked_to_end", attempt=str(held.attempt), why=why.value)
-                self._drivers.signal(str(held.attempt), signal.SIGKILL if kill else signal.SIGTERM)
-                self._tell(held, m.ToldToEnd(was_done))
+                told = held.to_be_told(why)
+                self._drivers.signal(str(held.id), signal.SIGKILL if kill else signal.SIGTERM)
+                self._tell(held, told)
             case m.Kill():
-                self._drivers.signal(str(held.attempt), signal.SIGKILL)
+                self._drivers.signal(str(held.id), signal.SIGKILL)
             case m.KillStarter():
-                _log.error("zygote_stuck", attempt=str(held.attempt))
+                _log.error("zygote_stuck", attempt=str(held.id))
                 self._drivers.kill_zygote()
 
     def _finish(
@@ -294,9 +258,10 @@ class Executor:
             case m.Clear():  # the zygote has ended its processes; see also `_all_lost`
                 self._tell(held, m.Cleared())
             case m.Commit():
-                self._commit(held)
+                done = self._flush.submit(held.commit, held.place, held.begun.result)
+                done.add_done_callback(lambda _: self._loop.post(lambda: self._tell(held, done.result())))
             case m.Record(story):
-                held.record = self._end(held, story)
+                held.record = held.ended(story, "executor")
                 noted = partial(self._tell, held, m.Recorded())
                 self._board.fill(held.record, partial(self._end_filled, held), noted)
             case m.PutEnd():  # the board's thread goes on to that by itself, because it takes many together
@@ -310,17 +275,11 @@ class Executor:
     def _forget(self, held: _Held) -> None:
         if held.record is None:  # it is another process's, or not needed any more
             held.folder.discard()
-        del self._held[str(held.attempt)]
-        self._answers.send(Answer(str(held.attempt), outcome=held.outcome).encode())
+        del self._held[str(held.id)]
+        self._answers.send(Answer(str(held.id), outcome=held.outcome).encode())
         self._end_if_done()
 
     # The board.
-
-    def _claimed(self, held: _Held, standing: Claim | End | None, asked_s: float) -> None:
-        holder = holder_of(standing if isinstance(standing, Claim) else None, held.claim)
-        if holder is not m.Holder.OURS:
-            _log.warning("claim_refused", attempt=str(held.attempt), standing=str(standing))
-        self._tell(held, m.Withdrawn() if standing is None else m.ClaimAnswered(holder, asked_s))
 
     def _look(self, held: _Held, *, watch: bool) -> None:
         if held.record is not None:  # END is on its way, and needs no answer
@@ -331,19 +290,16 @@ class Executor:
 
     def _read_all(self) -> None:
         due, self._looks = self._looks, {}
-        wanted = {held.attempt: self._changed(held) if watch else None for held, watch in due.items()}
+        wanted = {held.id: held.changed if watch else None for held, watch in due.items()}
 
         def read(board: AttemptBoard) -> tuple[float, Mapping[AttemptId, Slots]]:
             return boottime_s(), board.read_all(wanted)
 
         def tell(answer: tuple[float, Mapping[AttemptId, Slots]]) -> None:
             for held in due:
-                self._tell(held, looked(answer[1][held.attempt], held.claim, answer[0]))
+                self._tell(held, held.looked(answer[1][held.id], answer[0]))
 
         self._board.call(read, tell)
-
-    def _changed(self, held: _Held) -> Callable[[], None]:
-        return partial(self._loop.post, partial(self._tell, held, m.Changed()))
 
     def _write(self, held: _Held, instruction: m.Beat | m.Keep) -> None:
         """Write the newest one of its kind when the board answers, unless END is on its way."""
@@ -355,43 +311,30 @@ class Executor:
 
         def write(board: AttemptBoard) -> None:
             held.queued.discard(kind)
-            if held.record is not None:
-                return
-            match held.newest[kind]:
-                case m.Beat(progress):
-                    board.beat(held.attempt, json.loads(progress))
-                case m.Keep(checkpoint):
-                    board.keep_checkpoint(held.attempt, str(held.claim.nonce), checkpoint)
+            if held.record is None:
+                held.write(board, held.newest[kind])
 
         self._board.call(write, lambda _: None)
 
     def _end_filled(self, held: _Held, standing: Claim | End | None, _asked_s: float) -> None:
-        if not isinstance(standing, End):
-            self._tell(held, m.Withdrawn())
-            return
-        held.outcome = standing.outcome
-        if standing.outcome is not Outcome.SUCCEEDED:
-            _log.info("attempt_ended", attempt=str(held.attempt), outcome=standing.outcome.value)
-        self._tell(held, m.EndAnswered(f"END says {standing.outcome} by {standing.written_by}"))
+        if isinstance(standing, End):
+            held.outcome = standing.outcome
+            if standing.outcome is not Outcome.SUCCEEDED:
+                _log.info("attempt_ended", attempt=str(held.id), outcome=standing.outcome.value)
+        self._tell(held, end_answered(standing))
 
     # A driver.
 
     def _start(self, held: _Held) -> None:
         held.started_at, held.started_s, held.oom_kills = datetime.now(UTC), boottime_s(), self._oom_kills
-        plan, until_s = held.order.plan, held.started_s + self._go_within_s
-        environment = attempt_environment(held.folder, plan)
-        self._drivers.start(held.folder, environment, plan.user, until_s=until_s)
+        until_s = held.started_s + self._go_within_s
+        environment = attempt_environment(held.folder, held.plan)
+        self._drivers.start(held.folder, environment, held.plan.user, until_s=until_s)
 
     def _measure(self, held: _Held) -> None:
         if held.limits is None:
-            limits = limits_of(held.order.order)
-            watch = LimitWatch(
-                limits,
-                processes=partial(self._drivers.processes, str(held.attempt)),
-                folders=measured(held.folder, held.output),
-            )
-            held.limits = LimitCheck(watch, LimitedLog(held.folder.log, limits.log_bytes))
-            self._logs.follow(held.folder, limits.log_bytes)
+            held.limits = held.limit_check(partial(self._drivers.processes, str(held.id)))
+            self._logs.follow(held.folder, limits_of(held.order).log_bytes)
         if (why := held.limits.check()) is not None:
             self._tell(held, m.Exceeded(why))
 
@@ -405,47 +348,8 @@ class Executor:
         _log.error("zygote_died", running=len(running))
         for held in running:
             # Processes in their own session are not among the zygote's descendants any more.
-            remains.kill_tagged(attempt_tag(held.order.plan.cluster, str(held.attempt)))
+            remains.kill_tagged(attempt_tag(held.plan.cluster, str(held.id)))
             self._tell(held, m.StarterDied())
-
-    # The end of an attempt.
-
-    def _commit(self, held: _Held) -> None:
-        success = Verdict(Outcome.SUCCEEDED, "", 0)
-        committing = self._flush.submit(
-            committed, success, held.place, held.folder, held.output, held.begun.result
-        )
-        committing.add_done_callback(lambda done: self._loop.post(partial(self._committed, held, done)))
-
-    def _committed(self, held: _Held, done: Future[tuple[Verdict, str | None]]) -> None:
-        held.kept = done.result()
-        self._tell(held, m.Committed(held.kept[0].reason))
-
-    def _end(self, held: _Held, story: m.Story) -> End:
-        verdict, reference = held.kept or (self._judge(held, story), None)
-        return End(
-            attempt=str(held.attempt),
-            outcome=verdict.outcome,
-            written_by="executor",
-            ended_at=datetime.now(UTC),
-            started_at=held.started_at,
-            exit_code=verdict.exit_code,
-            reason=verdict.reason,
-            failure=verdict.failure,
-            output=reference,
-            result=verdict.result,
-            checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else held.folder.checkpoint(),
-            nonce=held.claim.nonce,
-        )
-
-    def _judge(self, held: _Held, story: m.Story) -> Verdict:
-        return judge(
-            story,
-            is_program=held.order.order.task.kind.is_program,
-            timeout=held.order.order.timeout,
-            log_tail=log_tail(held.folder),
-            oom_killer=held.started_at is not None and procfs.oom_kills() > held.oom_kills,
-        )
 
 
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:

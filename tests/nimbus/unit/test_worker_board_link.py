@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from queue import Queue
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,8 +17,10 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import board_link
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.connections import OpenBoard
+from nimbus.worker.held_attempt import HeldAttempt
 from tests.nimbus.worker_bench import eventually
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -73,8 +76,11 @@ class _Link:
         self.board, self.closed = _Board(), False
         self.told: Queue[m.Event] = Queue()
         self.failed: Queue[Exception] = Queue()
-        self.link = BoardLink(AttemptId.parse("run1.task.1"), self._open, self.told.put, self.failed.put)
-        self.link.claim, self.link.record = CLAIM, END
+        self.attempt = HeldAttempt(
+            order=cast(Any, None), plan=cast(Any, None), folder=AttemptFolder(Path("run1.task.1"))
+        )
+        self.attempt.claim, self.attempt.record = CLAIM, END
+        self.link = BoardLink(self.attempt, self._open, self.told.put, self.failed.put)
         self.put, self.start = self.link.put, self.link.start
 
     def _open(self) -> OpenBoard:

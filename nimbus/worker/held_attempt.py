@@ -1,0 +1,170 @@
+"""An attempt in the process that runs it: what a runner and an executor both do for `nimbus.attempt`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from nimbus.attempt import model as m
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.slots import Claim, End, Holder, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.domain.workers import Assignment
+from nimbus.ports import AttemptBoard
+from nimbus.worker import procfs
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.data.commit import committed
+from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.driver_plan import measured
+from nimbus.worker.limit_check import LimitCheck
+from nimbus.worker.limited_log import LimitedLog
+from nimbus.worker.limits import LimitWatch, limits_of
+from nimbus.worker.log_upload import log_tail
+from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.verdict import Verdict, judge
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeldAttempt:
+    """Performs instructions, and returns the events that answer them."""
+
+    order: Assignment
+    plan: RunnerPlan
+    folder: AttemptFolder
+    claim: Claim = field(init=False)
+    """Ours; made before it is sent."""
+    output: Path = field(init=False)
+    """The local folder that the driver writes to; made before the driver starts."""
+    started_at: datetime | None = None
+    oom_kills: int = 0
+    """The machine's count before the driver started."""
+    kept: tuple[Verdict, str | None] | None = None
+    """The verdict about a success after its output was stored, or was not; and the output's reference."""
+    record: End | None = None
+    """The exit record."""
+
+    @property
+    def id(self) -> AttemptId:
+        """The attempt's id."""
+        return self.folder.attempt
+
+    def terms(self, *, claim_valid_s: float, stuck_after_s: float = m.NEVER_S) -> m.Terms:
+        """What is agreed for it."""
+        timeout = self.order.timeout
+        return m.Terms(
+            timeout_s=m.NEVER_S if timeout is None else timeout.total_seconds(),
+            stop_grace_s=self.plan.stop_grace_s,
+            claim_valid_s=claim_valid_s,
+            stuck_after_s=stuck_after_s,
+            is_program=self.order.task.kind.is_program,
+        )
+
+    def new_claim(self, holder: Holder) -> Claim:
+        """A claim that no other process has."""
+        return Claim(
+            attempt=self.order.attempt,
+            worker=self.plan.worker,
+            host=self.plan.host,
+            holder=holder,
+            claimed_at=datetime.now(UTC),
+            nonce=secrets.token_hex(8),
+            folder=str(self.folder.path),
+        )
+
+    # --- the board ---
+
+    def claim_answered(self, standing: Claim | End | None, asked_s: float) -> m.ClaimAnswered | m.Withdrawn:
+        """`standing`: the claim on the board; None: it is gone. `asked_s`: when ours was first sent."""
+        if not isinstance(standing, Claim):
+            return m.Withdrawn()
+        holder = self._holder_of(standing)
+        if holder is not m.Holder.OURS:
+            _log.warning("claim_refused", attempt=str(self.id), standing=str(standing))
+        return m.ClaimAnswered(holder, asked_s)
+
+    def looked(self, slots: Slots, asked_s: float) -> m.Looked:
+        """`asked_s`: when the read began."""
+        is_over, holder = slots.end is not None, self._holder_of(slots.claim)
+        return m.Looked(holder, asked_s, is_over, slots.stop_requested, slots.beating)
+
+    def _holder_of(self, standing: Claim | None) -> m.Holder:
+        if standing is None:
+            return m.Holder.NONE
+        return m.Holder.OURS if standing.nonce == self.claim.nonce else m.Holder.OTHER
+
+    def write(self, board: AttemptBoard, instruction: m.Beat | m.Keep) -> None:
+        """Write a heartbeat or a checkpoint."""
+        match instruction:
+            case m.Beat(progress):
+                board.beat(self.id, json.loads(progress))
+            case m.Keep(checkpoint):
+                board.keep_checkpoint(self.id, str(self.claim.nonce), checkpoint)
+
+    # --- the driver ---
+
+    def notes(self) -> m.NotesRead:
+        """What the task's code has written."""
+        return m.NotesRead(json.dumps(self.folder.progress()), self.folder.checkpoint())
+
+    def to_be_told(self, why: m.Ordered) -> m.ToldToEnd:
+        """See if the code has come to its end, before the driver gets the signal."""
+        _log.warning("driver_asked_to_end", attempt=self.order.attempt, why=why.value)
+        return m.ToldToEnd(self.folder.came_to_its_end())
+
+    def limit_check(self, processes: Callable[[], Iterable[int]]) -> LimitCheck:
+        """`processes`: returns the pids of all its processes."""
+        limits = limits_of(self.order)
+        watch = LimitWatch(limits, processes=processes, folders=measured(self.folder, self.output))
+        return LimitCheck(watch, LimitedLog(self.folder.log, limits.log_bytes))
+
+    # --- the end ---
+
+    def commit(self, place: DataPlace, begun: Callable[[], object]) -> m.Committed:
+        """Store the output of a success. See `nimbus.worker.data.commit`. Any thread."""
+        success = Verdict(Outcome.SUCCEEDED, "", 0)
+        self.kept = committed(success, place, self.folder, self.output, begun)
+        return m.Committed(self.kept[0].reason)
+
+    def ended(self, story: m.Story, written_by: str, application: str | None = None) -> End:
+        """The exit record."""
+        verdict, reference = self.kept or (self._judge(story), None)
+        return End(
+            attempt=self.order.attempt,
+            outcome=verdict.outcome,
+            written_by=written_by,
+            ended_at=datetime.now(UTC),
+            started_at=self.started_at,
+            exit_code=verdict.exit_code,
+            failure=verdict.failure,
+            pipeline_at_fault=story.pipeline_at_fault,
+            reason=verdict.reason,
+            output=reference,
+            result=verdict.result,
+            checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else self.folder.checkpoint(),
+            nonce=self.claim.nonce,
+            application=application,
+        )
+
+    def _judge(self, story: m.Story) -> Verdict:
+        return judge(
+            story,
+            is_program=self.order.task.kind.is_program,
+            timeout=self.order.timeout,
+            log_tail=log_tail(self.folder),
+            oom_killer=self.started_at is not None and procfs.oom_kills() > self.oom_kills,
+        )
+
+
+def end_answered(standing: Claim | End | None) -> m.EndAnswered | m.Withdrawn:
+    """`standing`: END on the board; None: the attempt is gone."""
+    if not isinstance(standing, End):
+        return m.Withdrawn()
+    return m.EndAnswered(f"END says {standing.outcome} by {standing.written_by}")
