@@ -41,7 +41,6 @@ import structlog
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
-from nimbus.attempt.model import Ordered, Story
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment
 from nimbus.worker import procfs
@@ -191,31 +190,15 @@ class Runner:
             case m.Start():
                 self._start()
             case m.AskToEnd(why, kill):
-                self._ask_to_end(why, kill=kill)
+                told = self._attempt.to_be_told(why)
+                (self._driver.kill if kill else self._driver.ask_to_end)()
+                self._tell(told)
             case m.Kill():
                 self._driver.kill()
             case m.KillStarter():  # a runner starts its driver itself
                 pass
             case m.Clear() | m.Commit() | m.Record() | m.StoreLog() | m.Forget() | m.Leave():
-                self._do(self._work, self._later(instruction))
-
-    def _later(
-        self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.Forget | m.Leave
-    ) -> Callable[[], m.Event | None]:
-        """What the thread `runner-work` must do."""
-        match instruction:
-            case m.Clear():
-                return self._clear
-            case m.Commit():
-                return self._commit
-            case m.Record(story):
-                return partial(self._record, story)
-            case m.StoreLog():
-                return self._store_log
-            case m.Forget(why):
-                return partial(self._forget, why)
-            case m.Leave():
-                return self._loop.stop
+                self._do(self._work, partial(self._finish, instruction))
 
     def _do(self, thread: ThreadPoolExecutor, work: Callable[[], m.Event | None]) -> Future[m.Event | None]:
         done = thread.submit(work)
@@ -266,14 +249,6 @@ class Runner:
         why = self._limits.measure()
         return None if why is None else m.Exceeded(why)
 
-    def _ask_to_end(self, why: Ordered, *, kill: bool) -> None:
-        told = self._attempt.to_be_told(why)
-        if kill:
-            self._driver.kill()
-        else:
-            self._driver.ask_to_end()
-        self._tell(told)
-
     def _exited(self) -> None:
         self._driver.reap()
         if self._driver.exit_status is None:  # a tracer, such as a debugger, gets its status first
@@ -282,6 +257,26 @@ class Runner:
         self._tell(m.Exited(self._driver.exit_status, self._folder.came_to_its_end()))
 
     # --- from the end of the driver on: thread `runner-work` ---
+
+    def _finish(
+        self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.Forget | m.Leave
+    ) -> m.Event | None:
+        match instruction:
+            case m.Clear():
+                return self._clear()
+            case m.Commit():
+                return self._commit()
+            case m.Record(story):
+                return self._record(story)
+            case m.StoreLog():
+                self._uploader.start()
+                return m.LogStored(self._uploader.finish(_LOG_DEADLINE_S))
+            case m.Forget(why):
+                self._folder.mark_delivered(why)  # so that no worker reports the attempt as lost
+                self._loop.stop()
+            case m.Leave():
+                self._loop.stop()
+        return None
 
     def _clear(self) -> m.Event:
         if not self._driver.end_all():
@@ -301,20 +296,12 @@ class Runner:
 
         return self._attempt.commit(place, begin)
 
-    def _record(self, story: Story) -> m.Event:
+    def _record(self, story: m.Story) -> m.Event:
         end = self._attempt.ended(story, "runner", self._folder.application())
         self._attempt.record = record = self._folder.record_exit(end)
         self._folder.empty_scratch()
         _log.info("driver_ended", attempt=record.attempt, outcome=record.outcome.value, reason=record.reason)
         return m.Recorded()
-
-    def _store_log(self) -> m.Event:
-        self._uploader.start()
-        return m.LogStored(self._uploader.finish(_LOG_DEADLINE_S))
-
-    def _forget(self, why: str) -> None:
-        self._folder.mark_delivered(why)  # so that no worker reports the attempt as lost
-        self._loop.stop()
 
 
 def take_lock(folder: AttemptFolder) -> int | None:
