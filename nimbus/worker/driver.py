@@ -59,14 +59,13 @@ class DriverPlan:
     class_archive: str = ""
     user: Mapping[str, Any] | None = None
     """Fields of the `TaskUser` that it runs as; None: the user of the process that forks it."""
+    connect: bool = False
+    """Its Spark is a session on a Connect server."""
 
     @property
     def uses_spark(self) -> bool:
         """True if its code gets a Spark session."""
         return self.kind in ("pyspark", "sql")
-
-    connect: bool = False
-    """Its Spark is a session on a Connect server."""
 
     @property
     def starts_spark(self) -> bool:

@@ -14,6 +14,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
 from nimbus.worker.data.places import place_of
+from nimbus.worker.driver import DriverPlan
 from nimbus.worker.environment import scaled_conf
 from nimbus.worker.files import write_new
 from nimbus.worker.limits import limits_of
@@ -21,32 +22,34 @@ from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
 
-def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
+def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverPlan:
     """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started."""
-    write_new(folder.driver_file, json.dumps(driver_document(plan, order)).encode())
+    made = driver_plan(plan, order)
+    write_new(folder.driver_file, json.dumps(asdict(made)).encode())
     write_new(folder.context_file, json.dumps(context_document(plan, order, folder.output)).encode())
     if plan.user is not None:
         folder.give_to(plan.user)
+    return made
 
 
-def driver_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
-    """Fields of `nimbus.worker.driver.DriverPlan`."""
-    return {
-        "kind": order.task.kind.value,
-        "script": order.task.script,
-        "main_class": order.task.main_class,
-        "args": list(order.task.args),
-        "release_root": str(plan.release_root),
-        "python_path": list(order.python_path),
-        "wheels": [str(path) for path in plan.wheels],
-        "master": plan.master,
-        "worker_conf": worker_conf(plan, order),
-        "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
-        "limits": asdict(limits_of(order)),
-        "user": None if plan.user is None else asdict(plan.user),
-        "class_archive": str(plan.class_archive or ""),
-        "connect": order.task.spark_mode is SparkMode.CONNECT,
-    }
+def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
+    """The part of an order, and of what only this host knows, that the driver needs."""
+    return DriverPlan(
+        kind=order.task.kind.value,
+        script=order.task.script,
+        main_class=order.task.main_class,
+        args=order.task.args,
+        release_root=str(plan.release_root),
+        python_path=order.python_path,
+        wheels=[str(path) for path in plan.wheels],
+        master=plan.master,
+        worker_conf=worker_conf(plan, order),
+        task_conf=scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
+        limits=asdict(limits_of(order)),
+        user=None if plan.user is None else asdict(plan.user),
+        class_archive=str(plan.class_archive or ""),
+        connect=order.task.spark_mode is SparkMode.CONNECT,
+    )
 
 
 def worker_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:

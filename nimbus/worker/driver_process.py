@@ -16,7 +16,7 @@ import structlog
 from nimbus.domain.workers import Assignment
 from nimbus.worker import driver, driver_start, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.driver import DriverPlan, read_plan
+from nimbus.worker.driver import DriverPlan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import make_room
@@ -41,10 +41,9 @@ class DriverProcess:
         The runner has one thread at that time. `forked` describes the steps in the child.
         """
         self._folder = folder
-        write_plan(folder, plan, order)
+        driver_plan = write_plan(folder, plan, order)
         folder.log.touch()
         environment = attempt_environment(folder, plan)
-        driver_plan = read_plan(folder.path)
         why: str | None = "there is no room in /proc"
         if make_room():
             why = why_own_interpreter(driver_plan, environment)

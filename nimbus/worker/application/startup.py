@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment
 from nimbus.worker.application.bootstrap import PACKED
-from nimbus.worker.driver_plan import context_document, driver_document
+from nimbus.worker.driver_plan import context_document, driver_plan
 from nimbus.worker.settings import RunnerPlan
 
 _PIECE_BYTES = 1 << 20
@@ -115,7 +116,7 @@ def startup_document(
             "data_token": None if plan.data_uri is None else data_token_for(key, order.attempt, **told),
             "timeout_s": None if timeout is None else timeout.total_seconds(),
             "stop_grace_s": plan.stop_grace_s,
-            "driver": driver_document(plan, order),
+            "driver": asdict(driver_plan(plan, order)),
             "context": context,
             "environment": {
                 **plan.telemetry.variables(plan.cluster, AttemptId.parse(order.attempt)),

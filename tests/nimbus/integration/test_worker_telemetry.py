@@ -15,7 +15,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid, traceparent
 from nimbus.worker import procfs
 from nimbus.worker.application.startup import startup_document
-from nimbus.worker.driver_plan import driver_document
+from nimbus.worker.driver_plan import driver_plan
 from nimbus.worker.launcher import launch
 from nimbus.worker.tags import EXECUTOR_VARIABLE
 from nimbus.worker.task_telemetry import TaskTelemetry
@@ -104,14 +104,14 @@ def test_tasks_without_a_spark_of_their_own_get_no_properties(
 ) -> None:
     order = bench.order("main.py", task_kind=kind, spark_mode=mode)
 
-    assert driver_document(bench.startup(telemetry=TOLD).plan, order)["worker_conf"] == {}
+    assert driver_plan(bench.startup(telemetry=TOLD).plan, order).worker_conf == {}
 
 
 def test_properties_of_the_worker_win(bench: Bench) -> None:
     own = {"spark.openlineage.transport.url": "http://other"}
     plan = bench.startup(telemetry=TOLD, spark_conf=own).plan
 
-    conf = driver_document(plan, bench.order("main.py", task_kind=TaskKind.PYSPARK))["worker_conf"]
+    conf = driver_plan(plan, bench.order("main.py", task_kind=TaskKind.PYSPARK)).worker_conf
 
     assert conf["spark.openlineage.transport.url"] == "http://other"
     assert conf["spark.openlineage.parentJobName"] == "bench.task"
