@@ -79,8 +79,7 @@ class Drivers:
         """Start a driver, unless `until_s` has passed. Its end is reported in any case."""
         self._send(
             {
-                "start": str(folder.attempt),
-                "folder": str(folder.path),
+                "start": str(folder.path),
                 "environment": dict(environment),
                 "uid": None if user is None else user.uid,
                 "until_s": until_s,

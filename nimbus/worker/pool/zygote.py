@@ -3,8 +3,7 @@
 It has one thread, few modules and no credentials: a fork takes a millisecond, and a driver's memory contains
 no secrets. It ends with its executor, and its drivers end with it.
 
-Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}, "uid": n or null,
-"until_s": t}`,
+Requests are documents of JSON: `{"start": folder, "environment": {...}, "uid": n or null, "until_s": t}`,
 `{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
 `{"attempt": attempt, "pid": pid}`. When a driver ends it sends `{"ended": attempt, "status": n, "fault":
 text}`; `status` is like `Popen.returncode`, and `fault` is the reason why the driver could not begin. A start
@@ -89,10 +88,11 @@ class Zygote:
 
     def _do(self, request: dict[str, Any]) -> None:
         if "start" in request:
+            folder = Path(request["start"])
             if boottime_s() > request["until_s"]:  # too late: a leader may have closed it
-                self._tell(request["start"], EXIT_NOT_STARTED, "the order to start came too late")
+                self._tell(folder.name, EXIT_NOT_STARTED, "the order to start came too late")
             else:
-                self._start(request["start"], Path(request["folder"]), request["environment"], request["uid"])
+                self._start(folder, request["environment"], request["uid"])
             return
         wanted = request.get("where") or request["attempt"]
         for pid, child in self._children.items():
@@ -103,26 +103,26 @@ class Zygote:
                 return
             procfs.signal_child(pid, request["signal"])
 
-    def _start(self, attempt: str, folder: Path, environment: dict[str, str], uid: int | None) -> None:
+    def _start(self, folder: Path, environment: dict[str, str], uid: int | None) -> None:
         for name, value in environment.items():  # so that a child changes few memory pages
             if not counts_at_start(name):
                 os.environ.setdefault(name, value)
         try:
             fault, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as exc:
-            self._tell(attempt, EXIT_NOT_STARTED, f"pipe: {exc.strerror}")
+            self._tell(folder.name, EXIT_NOT_STARTED, f"pipe: {exc.strerror}")
             return
         try:
             pid = forked.fork(partial(_be_driver, folder, environment, theirs, os.getpid()))
         except OSError as exc:
             os.close(fault)
             os.close(theirs)
-            self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
+            self._tell(folder.name, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
         os.close(theirs)
         with suppress(OSError):  # the child does it, too; the first wins
             os.setpgid(pid, pid)
-        self._children[pid] = _Child(attempt, environment[ATTEMPT_VARIABLE], uid, fault)
+        self._children[pid] = _Child(folder.name, environment[ATTEMPT_VARIABLE], uid, fault)
 
     def _reap(self) -> None:
         while True:
