@@ -1,4 +1,7 @@
-"""A lock that a process holds as long as it lives, in a file that identifies the process. Any thread."""
+"""A lock that a process holds as long as it lives, in a file that identifies the process. Any thread.
+
+A worker holds that of its folder, so only one live worker uses the folder.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import fcntl
 import os
 from pathlib import Path
 
+from nimbus.domain.errors import NimbusError
 from nimbus.worker.files import read_if_there
-from nimbus.worker.identity import host_id
+from nimbus.worker.identity import host_id, own_process
 from nimbus.worker.procfs import ProcessId
 
 
@@ -49,3 +53,29 @@ class ProcessLock:
         if len(words) != 3 or words[2].decode() != host_id():
             return None  # being written, or from an earlier boot, whose pids are meaningless
         return ProcessId(int(words[0]), int(words[1]))
+
+
+class WorkDirInUseError(NimbusError):
+    """Two live workers share a folder."""
+
+    code = "work_dir_in_use"
+    exit_code = 4
+
+    def __init__(self, work_dir: Path) -> None:
+        super().__init__(
+            f"{work_dir} is in use by another live worker. Give each worker its own `worker.work_dir`, or "
+            "stop the other."
+        )
+
+
+def take_work_dir(work_dir: Path) -> int:
+    """Lock the folder, created if needed, until the returned descriptor is closed.
+
+    Raises:
+        WorkDirInUseError: a live worker has it.
+    """
+    work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = ProcessLock(work_dir / "worker.lock").take(own_process())
+    if fd is None:
+        raise WorkDirInUseError(work_dir)
+    return fd

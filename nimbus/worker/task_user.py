@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
+from nimbus.worker.files import make_passage
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
@@ -177,3 +178,9 @@ def _find(key: str, name: str) -> TaskUser:
 def _prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def open_to_users(work_dir: Path) -> None:
+    """Permit the users of drivers to traverse to the folders of their attempts, and to read nothing else."""
+    for folder in (work_dir, work_dir / "attempts", work_dir / "executors", work_dir / "wheels"):
+        make_passage(folder)

@@ -65,11 +65,12 @@ from nimbus.worker.preparation import (
     prepare_if_here,
 )
 from nimbus.worker.process_executor import ProcessExecutor
+from nimbus.worker.process_lock import take_work_dir
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, WorkerSettings
+from nimbus.worker.task_user import open_to_users
 from nimbus.worker.warm.launcher import WarmLauncher
-from nimbus.worker.work_dir import open_to_users, take_work_dir
 
 _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2

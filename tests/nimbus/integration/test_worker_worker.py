@@ -23,7 +23,7 @@ from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import procfs
 from nimbus.worker.launcher import launch
-from nimbus.worker.work_dir import WorkDirInUseError
+from nimbus.worker.process_lock import WorkDirInUseError
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 
