@@ -17,7 +17,7 @@ from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
 from nimbus.worker.loop import Loop
-from nimbus.worker.pool.outbox import Outbox
+from nimbus.worker.pool.messages import Outbox
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId

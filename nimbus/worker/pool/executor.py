@@ -49,8 +49,7 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answer, PooledOrder, Unstored, receive_order
-from nimbus.worker.pool.outbox import Outbox
+from nimbus.worker.pool.messages import Answer, Outbox, PooledOrder, Unstored, receive_order
 from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import read_connections
 from nimbus.worker.tags import attempt_tag

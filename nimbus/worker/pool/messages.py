@@ -7,9 +7,11 @@ accept logs, or accepts them again, `{"unstored": number of logs, "error": text}
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,12 +22,16 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.launcher import memory_file
+from nimbus.worker.loop import Loop
 from nimbus.worker.settings import RunnerPlan
 
 _PLAN = TypeAdapter(RunnerPlan)
 _LONGEST_WHY = 1000
 _LONGEST_ANSWER = 16 << 10
 """A character of a reason is up to 12 bytes in JSON."""
+_FULL_PAUSE_S = 0.05
+_NOBODY_READS = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
+"""Errors if the reader has ended, or we have closed the connection."""
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
@@ -113,3 +119,30 @@ def receive_answer(executor: socket.socket) -> Answer | Unstored | None:
         return Unstored(found["unstored"], found["error"])
     outcome = found["outcome"]
     return Answer(found["attempt"], found["refused"], None if outcome is None else Outcome(outcome))
+
+
+class Outbox:
+    """Sends messages in order to a process that may not read them now; never blocks. Loop thread."""
+
+    def __init__(self, connection: socket.socket, loop: Loop) -> None:
+        """`connection` must be non-blocking."""
+        self._connection, self._loop = connection, loop
+        self._waiting: deque[bytes] = deque()
+
+    def send(self, message: bytes) -> None:
+        """Send now, or when the socket is writable. Does nothing if the reader has ended."""
+        self._waiting.append(message)
+        if len(self._waiting) == 1:
+            self._send()
+
+    def _send(self) -> None:
+        while self._waiting:
+            try:
+                self._connection.send(self._waiting[0])
+            except OSError as exc:
+                if exc.errno in _NOBODY_READS:
+                    self._waiting.clear()
+                    return
+                self._loop.after(_FULL_PAUSE_S, self._send)
+                return
+            self._waiting.popleft()
