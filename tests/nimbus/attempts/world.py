@@ -9,6 +9,7 @@ from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.attempt.model import Holder, Ordered, Terms
 from nimbus.attempt.upkeep import Pace
+from tests.nimbus.attempts.driver import BrokenLawError, Driver, hold
 
 TERMS = (
     Terms(),
@@ -17,16 +18,6 @@ TERMS = (
     Terms(stop_grace_s=0.0, claim_valid_s=5.0, is_program=True),
 )
 LAST_STEP = 3000
-
-
-class BrokenLawError(Exception):
-    """A law does not hold."""
-
-
-def hold(holds: object, *about: object) -> None:
-    """Raises BrokenLawError unless a law holds."""
-    if not holds:
-        raise BrokenLawError(" ".join(map(str, about)))
 
 
 class World:
@@ -50,12 +41,9 @@ class World:
         self.is_of_later_run = False
         # The host.
         self.asked_s = self.shown_s = float("-inf")
-        self.runs = self.is_done = self.was_told = self.kept = self.recorded = False
-        self.starts = self.records = self.ends = 0
+        self.driver = Driver(self.terms)
+        self.ends = 0
         self.told_s: float | None = None
-        self.was_done_when_told = False
-        self.remains, self.is_cleared = False, False
-        self.success: bool | None = None
         self.obeys = rng.random() < 0.6
         self.lags_until_s, self.saw_claim = float("-inf"), True
         self.knows_end = self.knows_it_is_useless = self.knows_stop = False
@@ -80,15 +68,15 @@ class World:
         raise BrokenLawError(f"it is {self.life.state} for ever")
 
     def _begin_after_the_record(self) -> None:
-        self.claim, self.is_claimed, self.recorded = Holder.OURS, True, True
-        self.starts = self.records = 1
+        self.claim, self.is_claimed, self.driver.is_recorded = Holder.OURS, True, True
+        self.driver.starts = self.driver.records = 1
         self._perform(self.life.deliver())
 
     def _go_on(self) -> None:
         choices: list[tuple[int, Callable[[], None]]] = [(2, self._wait)]
         if self.answers:
             choices.append((6, self._answer))
-        if self.runs:
+        if self.driver.runs:
             choices.append((2 if self.calm else 1, self._driver_goes_on))
         if not self.calm:
             choices += [(1, self._disturb)]
@@ -96,7 +84,11 @@ class World:
             choices.append((1, self._send_heartbeat))
         weights, moves = zip(*choices, strict=True)
         self.rng.choices(moves, weights)[0]()
-        due = self.told_s is not None and self.runs and self.now_s > self.told_s + self.terms.stop_grace_s
+        due = (
+            self.told_s is not None
+            and self.driver.runs
+            and self.now_s > self.told_s + self.terms.stop_grace_s
+        )
         if due and self.life.due_s <= self.now_s:
             self._tell(m.Tick())
             hold(self.told_s is None, "a driver was told to end, and gets no SIGKILL after its grace")
@@ -126,8 +118,8 @@ class World:
 
     def _check(self, event: m.Event) -> None:
         """What must be true after each event."""
-        if self.runs and (self.knows_it_is_useless or self.knows_stop):
-            hold(self.was_told, "a driver is not told to end that should")
+        if self.driver.runs and (self.knows_it_is_useless or self.knows_stop):
+            hold(self.driver.was_told, "a driver is not told to end that should")
         state = self.life.state
         if isinstance(state, m.Running) and state.ordered is Ordered.OUTDATED:
             hold(self.knows_it_is_useless or self.is_gone, "a server that lags behind ended a driver")
@@ -138,8 +130,12 @@ class World:
             last_s = max(self.looked_s, self.shown_s)
             hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
             hold(self.looks > 0 or not self.has_unread_change, "a change is not read at once")
-        if isinstance(event, m.Tick) and self.runs and self.now_s >= self.started_s + self.terms.timeout_s:
-            hold(self.was_told, "a driver runs beyond its timeout")
+        if (
+            isinstance(event, m.Tick)
+            and self.driver.runs
+            and self.now_s >= self.started_s + self.terms.timeout_s
+        ):
+            hold(self.driver.was_told, "a driver runs beyond its timeout")
 
     def _needs_beats(self) -> bool:
         """True while a leader would take the attempt for lost without heartbeats."""
@@ -199,7 +195,7 @@ class World:
             self._tell(m.Changed())
 
     def _report_fault_of_driver(self) -> None:
-        if self.runs and self.rng.random() < 0.5:
+        if self.driver.runs and self.rng.random() < 0.5:
             self._tell(self.rng.choice((m.Exceeded("disk"), m.ServerGone())))
 
     def _ask_to_leave(self) -> None:
@@ -207,8 +203,8 @@ class World:
             self._tell(m.LeaveAsked())
 
     def _end_starter(self) -> None:
-        if self.runs and self.rng.random() < 0.2:
-            self.runs, self.remains = False, True
+        if self.driver.runs and self.rng.random() < 0.2:
+            self.driver.die(remains=True)
             self._tell(m.StarterDied())
 
     def _stand_still(self) -> None:  # the process or the host was stopped
@@ -218,18 +214,15 @@ class World:
         rng = self.rng
         if self.told_s is not None and not self.obeys:
             return  # only SIGKILL ends it
-        if not self.is_done and rng.random() < 0.5:
-            self.is_done = not self.terms.is_program
+        if not self.driver.is_done and rng.random() < 0.5:
+            self.driver.is_done = not self.terms.is_program
             return
-        self._exit(0 if self.is_done else rng.choice((0, 1, -9, 0)))
+        self._exit(0 if self.driver.is_done else rng.choice((0, 1, -9, 0)))
 
     def _exit(self, status: int) -> None:
-        self.runs, self.remains = False, self.rng.random() < 0.3
+        self.driver.exit(status, remains=self.rng.random() < 0.3)
         self.told_s = None
-        exited = m.Exited(status, self.is_done)
-        self.success = status == 0 and (
-            self.was_done_when_told if self.was_told else self.is_done or self.terms.is_program
-        )
+        exited = m.Exited(status, self.driver.is_done)
         self.answers.append(lambda: exited)
 
     # --- instructions ---
@@ -308,75 +301,55 @@ class World:
 
     def _start(self, _: m.Start) -> None:
         hold(self.claim is Holder.OURS, "a driver starts without the claim")
-        hold(not self.starts, "a second driver starts")
-        hold(not self.records, "a driver starts after the exit record")
         hold(not (self.knows_it_is_useless or self.knows_stop), "a driver starts that nobody needs")
-        self.starts += 1
+        self.driver.start()
         self.started_s = self.now_s
-        self.runs = True
 
     def _asktoend(self, order: m.AskToEnd) -> None:
-        hold(not self.was_told, "a driver is told to end twice")
-        hold(self.starts, "a driver that did not start is told to end")
-        self.was_told, self.was_done_when_told = True, self.is_done
-        told = m.ToldToEnd(self.is_done)
-        if self.runs:
+        told = m.ToldToEnd(self.driver.tell())
+        if self.driver.runs:
             self.told_s = self.now_s
             if order.kill:
                 self._exit(-9)
-        elif self.terms.is_program:
-            self.success = False  # whether it was told before its exit cannot be seen
         self._tell(told)
 
     def _kill(self, _: m.Kill) -> None:
-        hold(self.was_told, "a driver is killed that was not told to end")
-        if self.runs and (self.terms.stuck_after_s == m.NEVER_S or self.rng.random() < 0.7):
+        hold(self.driver.was_told, "a driver is killed that was not told to end")
+        if self.driver.runs and (self.terms.stuck_after_s == m.NEVER_S or self.rng.random() < 0.7):
             self._exit(-9)
         self.told_s = None
 
     def _killstarter(self, _: m.KillStarter) -> None:
-        hold(self.was_told, "the starter of drivers is killed without need")
-        if self.runs:
-            self.runs, self.remains = False, True
+        hold(self.driver.was_told, "the starter of drivers is killed without need")
+        if self.driver.runs:
+            self.driver.die(remains=True)
             self._later(m.StarterDied)
 
     def _clear(self, _: m.Clear) -> None:
-        hold(not self.runs, "a driver is cleared away that runs")
-        self.remains, self.is_cleared = False, True
+        self.driver.clear()
         gone = self.rng.random() < 0.05
-        if gone and not self.was_told and self.terms.is_program:
-            self.success = False  # a program leaves no mark, so what it did without its server is unknown
+        if gone:
+            self.driver.lose_server()
         self._later(lambda: m.Cleared(server_gone=gone))
 
     def _commit(self, _: m.Commit) -> None:
-        hold(not self.remains and not self.runs, "an output is stored while processes may write")
-        hold(self.success, "an output of a failure is stored")
         fault = self.rng.choice(("", "", "no room"))
-        self.kept = not fault
+        self.driver.commit(fails=bool(fault))
         self._later(lambda: m.Committed(fault))
 
     def _record(self, order: m.Record) -> None:
-        hold(not self.records, "a second exit record")
-        hold(not self.runs and not self.remains, "an exit record while processes live")
-        hold(self.is_cleared, "an exit record while a driver waits")
-        self.records += 1
-        story = order.story
-        hold(not story.lost or self.is_gone or self.starts, "a server that lags behind lost an attempt")
-        self.claims_success = story.is_success(self.terms)
-        if self.claims_success:
-            hold(self.success, "a success is recorded that was none:", story)
-            hold(self.kept, "a success is recorded without its output")
-        if self.success and self.starts and not story.lost:
-            hold(self.claims_success or story.not_kept, "a success is lost:", story)
+        is_lost = bool(order.story.lost)
+        hold(not is_lost or self.is_gone or self.driver.starts, "a server that lags behind lost an attempt")
+        self.driver.record(order.story)
 
         def recorded() -> m.Event:
-            self.recorded = True
+            self.driver.is_recorded = True
             return m.Recorded()
 
         self._later(recorded)
 
     def _putend(self, _: m.PutEnd) -> None:
-        hold(self.recorded, "END before the exit record")
+        hold(self.driver.is_recorded, "END before the exit record")
         hold(not self.ends, "END is put twice")
         self.ends += 1
 
@@ -391,7 +364,7 @@ class World:
         self._later(lambda: m.LogStored(self.log_is_stored))
 
     def _forget(self, order: m.Forget) -> None:
-        hold(not self.runs, "an attempt is forgotten whose driver runs")
+        self.driver.forget(order.why)
         over = (
             self.ends
             or self.is_gone
@@ -403,12 +376,12 @@ class World:
         hold(self.log_is_stored, "an attempt is forgotten whose log is not stored")
 
     def _leave(self, _: m.Leave) -> None:
-        hold(not self.runs, "an attempt is left whose driver runs")
+        hold(not self.driver.runs, "an attempt is left whose driver runs")
 
     def _check_end(self) -> None:
-        hold(not self.runs, "it is over, and its driver runs")
-        if self.starts:
-            hold(self.records, "a driver ran, and there is no exit record")
+        hold(not self.driver.runs, "it is over, and its driver runs")
+        if self.driver.starts:
+            hold(self.driver.records, "a driver ran, and there is no exit record")
 
 
 def play(seed: int) -> str:
