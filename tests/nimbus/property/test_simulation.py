@@ -23,8 +23,11 @@ from tests.nimbus.simulation.runner import Tally, find, run_seeds, tell
 from tests.thorough import at_most
 
 SEEDS = range(at_most(60))
-FOUND = (3545, 4259, 4683)
-"""Seeds that once broke a law: an old try of an alert was sent; the simulator lost a run to build."""
+FOUND = (297, 309)
+"""Seeds that once broke a law: a cluster left processes of a dead bootstrap; a heartbeat came after END.
+
+They break it again without the mend. Choose them anew when the histories change.
+"""
 ROOT = Path(__file__).parents[3]
 
 
@@ -70,8 +73,8 @@ def test_equal_seeds_give_equal_stories_in_every_process() -> None:
 def test_broken_law_is_told_with_its_seed_its_step_and_the_last_steps() -> None:
     out = io.StringIO()
 
-    assert tell(1, out, mutant="finished_run_is_dropped_early") == 1
-    assert "seed 1, step " in out.getvalue()
+    assert tell(0, out, mutant="finished_run_is_dropped_early") == 1
+    assert "seed 0, step " in out.getvalue()
     assert "[ARCHIVED]" in out.getvalue()
     assert out.getvalue().count("\n") > 10
 

@@ -1,6 +1,8 @@
-"""The calm after the storm: there are no more faults, and everything must end."""
+"""The calm after the storm: after some more faults of hosts there are none, and everything must end."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
 from tests.nimbus.simulation.catalog import POOLS, SPECS
@@ -9,16 +11,26 @@ from tests.nimbus.simulation.ledger_alerts import ENDED
 from tests.nimbus.simulation.world import World
 
 CALM_ROUNDS = 250
+GUST_ROUNDS = (4, 24)
+GUSTS = 2
+"""In each round."""
+PROCESS_ROUNDS = 30
 
 
-def calm_down(world: World) -> None:
+def calm_down(world: World, gust: Callable[[], None]) -> None:
     """Stop new faults; existing damage may stay. Everything must end.
+
+    Most attempts run now, so for a while faults of hosts, workers and attempts still happen.
+
+    Args:
+        world: The cluster.
+        gust: Causes such a fault.
 
     Raises:
         LawBrokenError: it does not.
     """
     world.story.note("weather", "is calm now")
-    _mend(world)
+    _mend_schedulers(world)
     for spec in SPECS:  # else schedules would never let it end
         if spec.schedule is not None:
             world.operators.submit(PausePipeline(pipeline=spec.name))
@@ -28,12 +40,20 @@ def calm_down(world: World) -> None:
         world.operators.submit(UncordonWorker(worker=worker))
     for run in world.ledger.runs.live:
         world.operators.submit(ResumeRun(run_id=run))
+    for _ in range(world.rng.randint(*GUST_ROUNDS)):
+        world.story.step += 1
+        _round(world)
+        for _ in range(GUSTS):
+            gust()
+        world.pass_time(world.rng.choice((0.5, 1.0, 2.0, 4.0, 7.0)))
+    _mend_hosts(world)
     for number in range(CALM_ROUNDS):
         world.story.step += 1
         _round(world)
         if _is_over(world):
             break
         world.pass_time((0.5, 3.0, 10.0, 40.0)[number % 4])
+    _end_processes(world)
     found = world.zookeeper.world
     hold(Law.COMMAND_ANSWERED, not found.commands, sorted(found.commands))
     hold(Law.ENDS, not found.runs, {key: run.state.value for key, run in found.runs.items()})
@@ -42,20 +62,38 @@ def calm_down(world: World) -> None:
     world.ledger.close()
 
 
-def _mend(world: World) -> None:
-    """Restart what is needed for work to end: at least one scheduler and one worker."""
-    rng = world.rng
+def _end_processes(world: World) -> None:
+    """What runs attempts that nobody waits for any more ends by itself."""
+    for _ in range(PROCESS_ROUNDS):
+        if not any(process.shells for process in world.processes()):
+            return
+        world.pass_time(2.0)
+        for process in world.processes():
+            process.act()
+    left = [str(shell.folder.attempt) for process in world.processes() for shell in process.shells]
+    hold(Law.NOTHING_LEFT, not left, left)
+
+
+def _mend_schedulers(world: World) -> None:
+    """Restart at least one."""
     world.dice.storm = False
     world.storage.available = world.zookeeper.cluster.available = True
     for number, scheduler in enumerate(world.schedulers):
         scheduler.paused = scheduler.cut = False
-        if not scheduler.alive and (number == 0 or rng.random() < 0.5):
+        if not scheduler.alive and (number == 0 or world.rng.random() < 0.5):
             scheduler.start()
+
+
+def _mend_hosts(world: World) -> None:
+    """Restart what is needed for work to end: at least one worker."""
+    rng = world.rng
+    world.dice.gusts = False
+    world.cluster.answers = True
     for host in world.hosts:
-        host.cut = False
+        host.cut = host.full = False
         host.up = host.up or rng.random() < 0.5
-    for runner in world.runners():
-        runner.cut = runner.paused = False
+    for process in world.processes():
+        process.cut = process.paused = process.silent = False
     for worker in world.workers:
         worker.paused = False
         if not worker.alive and worker.host.up and rng.random() < 0.5:
@@ -77,9 +115,9 @@ def _round(world: World) -> None:
     for worker in world.workers:
         worker.read()
         worker.work()
-    for runner in world.runners():
-        slots = world.zookeeper.world.slots.get(runner.folder.attempt)
-        runner.act(world.dice.outcome(stop_requested=slots is not None and slots.stop_requested))
+    world.cluster.act()
+    for process in world.processes():
+        process.act()
 
 
 def _is_over(world: World) -> bool:

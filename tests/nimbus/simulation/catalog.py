@@ -19,6 +19,7 @@ from nimbus.domain.pipeline import (
     Requirement,
     RetryPolicy,
     Schedule,
+    SparkDeploy,
     SparkPlace,
     TaskKind,
     TaskSpec,
@@ -32,7 +33,7 @@ MISSING = ReleaseDigest("f" * 64)
 """A release that storage does not have."""
 
 
-TARGET, TARGET_SLOTS = "big", 1
+TARGET, TARGET_SLOTS = "big", 2
 """A label that all workers have."""
 
 
@@ -78,6 +79,7 @@ NOTIFY = (
 )
 """For all pipelines."""
 _BIG = SparkPlace(target=TARGET)
+_IN_CLUSTER = SparkPlace(target=TARGET, deploy=SparkDeploy.CLUSTER)
 DIAMOND = PipelineSpec(
     name=PipelineName("diamond"),
     schedule=_every(5, CatchUp.NONE),
@@ -85,7 +87,7 @@ DIAMOND = PipelineSpec(
     tasks=(
         _task("a"),
         _task("b", "a", place=_BIG),
-        _task("c", "a", priority=Priority.HIGH, place=_BIG),
+        _task("c", "a", priority=Priority.HIGH, place=_IN_CLUSTER),
         _task("d", "bc", retries=2),
         _task("e", "d", retries=0, asks=Requirement.NOT_FAILED, allow_failure=True),
     ),
@@ -97,7 +99,7 @@ CHAIN = PipelineSpec(
     timeout=timedelta(minutes=15),
     tasks=(
         _task("a", retries=0),
-        _task("b", "a", retries=2),
+        _task("b", "a", retries=2, place=_IN_CLUSTER),
         _task("c", "b", asks=Requirement.DONE),
         _task("d", "a", asks=Requirement.FAILED),
         _task("e", "c"),
@@ -107,7 +109,7 @@ SINGLE = PipelineSpec(
     name=PipelineName("single"),
     schedule=_every(2, CatchUp.LATEST),
     priority=Priority.HIGH,
-    tasks=(_task("a"),),
+    tasks=(_task("a", place=_IN_CLUSTER),),
 )
 NARROW_LIMIT = 2
 LEAF_LIMIT, MOST_CHILDREN = 3, 2

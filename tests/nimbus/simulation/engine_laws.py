@@ -112,7 +112,17 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
         seen = {attempt: found.slots.get(attempt) for attempt in state.attempts.slots}
         unread = {attempt for attempt in young & seen.keys() if (slots := seen[attempt]) and not slots.end}
         seen |= dict.fromkeys(unread, Slots())
-        hold(Law.KNOWS_ALL, state.attempts.slots == seen, "slots:", state.attempts.slots, "are", seen)
+        known = {attempt: _read_by_leader(slots) for attempt, slots in state.attempts.slots.items()}
+        there = {attempt: slots and _read_by_leader(slots) for attempt, slots in seen.items()}
+        hold(Law.KNOWS_ALL, known == there, "slots:", known, "are", there)
+
+
+def _read_by_leader(slots: Slots) -> Slots:
+    """What a leader reads: no progress, and after END no heartbeat, which lasts as long as its session."""
+    is_open = slots.end is None
+    return (
+        replace(slots, progress={}, checkpoint=None) if is_open else Slots(claim=slots.claim, end=slots.end)
+    )
 
 
 def check_indexes(state: State) -> None:
@@ -140,9 +150,9 @@ def check_indexes(state: State) -> None:
     hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
     busy = busy_on(state)
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
-    free = by_rank(
-        state.attempts.workers.registered.values(), Counter(opened.values()), state.attempts.workers.refusals
-    )
+    runs = state.runs.live
+    here = Counter(on for at, on in opened.items() if not runs[at.run].tasks[at.task].spec.runs_in_cluster)
+    free = by_rank(state.attempts.workers.registered.values(), here, state.attempts.workers.refusals)
     hold(Law.INDEXES, list(state.attempts.workers.free) == free, "free:", free)
     _check_silence(state)
     states = Counter(run.state for run in state.runs.live.values())
@@ -187,7 +197,8 @@ def _check_silence(state: State) -> None:
     for attempt, slots in state.attempts.slots.items():
         found = state.attempts.find(attempt)
         assert found is not None
-        alive = found[1].worker in state.attempts.workers.registered if slots.claim is None else slots.beating
+        is_held = slots.claim is not None or slots.submitted is not None
+        alive = slots.beating if is_held else found[1].worker in state.attempts.workers.registered
         hold(Law.INDEXES, alive != (attempt in state.attempts.silent), attempt, "silence", alive)
     hold(Law.INDEXES, state.attempts.silent.keys() <= state.attempts.slots.keys(), "silent, and not open")
 

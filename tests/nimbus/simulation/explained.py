@@ -40,7 +40,7 @@ def check(scheduler: Scheduler) -> None:
     """Compare explanations with a leader that has decided everything and starts no run or task."""
     state, world = scheduler.engine.reign.state, scheduler.world
     under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
-    if under_way or not scheduler.engine._inbox.empty():
+    if under_way or not scheduler.engine._inbox.empty() or _sees_other_workers(scheduler):
         return
     world.leading = leading(state, scheduler.clock)
     if world.services is None:
@@ -57,6 +57,23 @@ def check(scheduler: Scheduler) -> None:
     for record in found.pipelines.values():
         for reason in explain_pipeline(record, pipeline_view(services, record)):
             _check_words(reason.why, record.name, reason.about)
+
+
+def _sees_other_workers(scheduler: Scheduler) -> bool:
+    """True if the API cannot know which workers are free for the leader.
+
+    The leader reads every few seconds which workers drain. The API counts an attempt at the worker that has
+    its order, also if that one only has to look for the driver of another.
+    """
+    world = scheduler.world
+    found, open_on = world.zookeeper.world, world.ledger.attempts.open
+    registered = scheduler.engine.reign.state.attempts.workers.registered
+    unread = any(
+        info.id in registered
+        and (info.draining or info.id in found.settings.cordoned) is not registered[info.id].draining
+        for info in found.workers.values()
+    )
+    return unread or any(open_on.get(attempt) != worker for worker, attempt in found.orders)
 
 
 def _check_run(scheduler: Scheduler, run: Run, around: Surroundings) -> None:

@@ -1,4 +1,4 @@
-"""A machine: its disk with the attempts' folders, and its runners."""
+"""A machine: its disk with the attempts' folders, and its processes."""
 
 from __future__ import annotations
 
@@ -7,30 +7,60 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from tests.nimbus.simulation.catalog import FAILING_CHILD
-from tests.nimbus.simulation.zookeeper import Session
+from nimbus.worker.application.record import SubmissionRecord
 
 if TYPE_CHECKING:
+    from tests.nimbus.simulation.processes import Process
+    from tests.nimbus.simulation.shell import Shell
     from tests.nimbus.simulation.world import World
 
 
-@dataclass
+@dataclass(eq=False)
 class Folder:
     """An attempt's files on the disk, which outlive every process."""
 
+    host: Host
     attempt: AttemptId
     worker: WorkerId
+    is_pooled: bool
+    submitted_from: Host | None = None
+    """In a cluster: the host of the worker that has submitted it."""
+    claim: Claim | None = None
+    """The claim that its process won."""
     record: End | None = None
     """Its exit record."""
     delivered: bool = False
-    runner: Runner | None = None
-    """The last runner, alive or dead."""
+    shell: Shell | None = None
+    """What runs it, or ran it last."""
 
     @property
-    def locked(self) -> bool:
-        """True if its runner is alive."""
-        return self.runner is not None and self.runner.alive
+    def has_room(self) -> bool:
+        """True if an exit record can be written: a runner has reserved the room for its own."""
+        return not self.is_pooled or not self.host.full
+
+    @property
+    def is_locked(self) -> bool:
+        """True if a process that runs it is alive."""
+        return self.shell is not None and self.shell.process.alive
+
+    def record_exit(self, end: End | None) -> None:
+        """Write the exit record, once."""
+        if self.has_room and self.record is None:
+            self.record = end
+            if self.shell is not None and end is self.shell.record:
+                self.shell.driver.is_recorded = True
+
+    def kill_rest(self) -> None:
+        """Kill what is left of the processes of a dead runner or executor."""
+        if self.shell is not None:
+            self.shell.driver.clear()
+
+    def mark_delivered(self) -> bool:
+        """Note that nothing is left to do. False: the disk is full."""
+        if self.shell is not None:
+            self.shell.driver.forget(self.attempt)
+        self.delivered = not self.host.full
+        return self.delivered
 
 
 class Host:
@@ -38,104 +68,23 @@ class Host:
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.id = world, HostId(name)
-        self.up, self.cut = True, False
+        self.up, self.cut, self.full = True, False, False
         self.folders: dict[tuple[WorkerId, AttemptId], Folder] = {}
+        self.submissions: dict[WorkerId, dict[AttemptId, SubmissionRecord]] = {}
+        """Records of submissions to the cluster, on the disk."""
+        self.processes: list[Process] = []
+        """Those that live, and dead ones that nobody has looked after."""
 
     def reaches_zookeeper(self) -> bool:
         """True if requests from this host are answered."""
         return self.up and not self.cut and self.world.zookeeper.available
 
-    def runners(self) -> tuple[Runner, ...]:
-        """The living runners."""
-        return tuple(f.runner for f in self.folders.values() if f.runner is not None and f.runner.alive)
-
-    def runs(self, attempt: AttemptId) -> bool:
-        """True if a runner of an attempt lives here, in any worker's folder."""
-        return any(runner.folder.attempt == attempt for runner in self.runners())
+    def runners(self) -> tuple[Process, ...]:
+        """The living processes that run attempts."""
+        return tuple(process for process in self.processes if process.alive)
 
     def crash(self) -> None:
         """The host loses power."""
         self.up = False
-        for runner in self.runners():
-            runner.die()
-
-
-class Runner:
-    """The process that runs one attempt: it claims, runs user code, and reports the end."""
-
-    def __init__(self, host: Host, folder: Folder) -> None:
-        self.host, self.folder = host, folder
-        self.alive, self.paused, self.cut = True, False, False
-        self.computing = self.claimed = False
-        self._session: Session | None = None
-        folder.runner = self
-
-    def reaches_zookeeper(self) -> bool:
-        """Whether a request of it is answered."""
-        return self.alive and not self.paused and not self.cut and self.host.reaches_zookeeper()
-
-    def act(self, outcome: Outcome | None) -> None:
-        """Do the next step. `outcome`: how its driver ends now; None: it keeps computing."""
-        if not self.alive or self.paused:
-            return
-        if self.computing and outcome is not None:
-            self._record(outcome)
-        if not self.reaches_zookeeper():
-            return
-        if self.folder.record is not None:
-            self._deliver(self.folder.record)
-        elif not self.claimed:
-            self._claim()
-        elif self.computing:
-            self._beat()
-
-    def die(self) -> None:
-        """SIGKILL; the kernel kills its driver with it."""
-        self.alive = self.computing = False
-        if self._session is not None and self.host.world.rng.random() < 0.5:
-            self.host.world.zookeeper.end_session(self._session)
-
-    def _claim(self) -> None:
-        world, attempt = self.host.world, self.folder.attempt
-        ours = Claim(
-            attempt=str(attempt),
-            worker=self.folder.worker,
-            host=self.host.id,
-            pid=world.next_pid(),
-            claimed_at=world.worker_now(),
-        )
-        if world.zookeeper.claim(attempt, ours) != ours:
-            self.folder.delivered = True
-            self.alive = False
-            return
-        self.claimed = self.computing = True
-        world.ledger.executed(attempt)
-        self._beat()
-
-    def _beat(self) -> None:
-        zookeeper, attempt = self.host.world.zookeeper, self.folder.attempt
-        if self._session is None or not self._session.alive:
-            self._session = zookeeper.open_session(self.reaches_zookeeper)
-            self._session.beat(attempt)
-
-    def _record(self, outcome: Outcome) -> None:
-        """One item of each fan-out fails at first, so that a retry repeats it."""
-        self.computing = False
-        if outcome is Outcome.SUCCEEDED and self.folder.attempt.run.endswith(FAILING_CHILD):
-            outcome = Outcome.FAILED
-        self.folder.record = End(
-            attempt=str(self.folder.attempt),
-            outcome=outcome,
-            failure=self.host.world.dice.failure() if outcome is Outcome.FAILED else None,
-            written_by="runner",
-            ended_at=self.host.world.worker_now(),
-            output=str(self.folder.attempt) if outcome is Outcome.SUCCEEDED else None,
-            result={"given": str(self.folder.attempt)} if outcome is Outcome.SUCCEEDED else None,
-        )
-
-    def _deliver(self, record: End) -> None:
-        zookeeper = self.host.world.zookeeper
-        zookeeper.end(self.folder.attempt, record)
-        self.folder.delivered, self.alive = True, False
-        if self._session is not None:
-            zookeeper.end_session(self._session)
+        for process in self.runners():
+            process.die()

@@ -13,6 +13,8 @@ class Law(Enum):
     COMMAND_ANSWERED = "no command is lost"
     ABDICATION_DONE = "an accepted abdication ends the epoch that it names"
     CODE_ONCE = "user code of an attempt runs at most once"
+    DRIVER = "no shell of an attempt does to its driver, its records and its output what the core excludes"
+    NOTHING_LEFT = "each process of an attempt ends"
     SLOT_STANDS = "a filled slot never changes"
     END_IS_THE_OUTCOME = "a run's record says of an attempt what its END says"
     ONE_AT_A_TIME = "an attempt opens only when the one before has an END"

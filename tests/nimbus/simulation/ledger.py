@@ -58,10 +58,9 @@ class Ledger:
         self.executions.add(attempt)
         ended = self.attempts.ends.get(attempt)
         hold(Law.ONE_AT_A_TIME, ended is None, attempt, "starts though its END says", ended)
-        for runner in self._world.runners():
-            other = runner.folder.attempt
+        for other in self._world.computing():
             same_task = (other.run, other.task) == (attempt.run, attempt.task)
-            if runner.computing and same_task and other < attempt:
+            if same_task and other < attempt:
                 end = self.attempts.ends.get(other)
                 cut_off = end is not None and end.written_by == "leader"  # its host seemed to be lost
                 hold(Law.ONE_AT_A_TIME, cut_off, attempt, "computes beside", other)

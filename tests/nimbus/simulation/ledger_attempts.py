@@ -40,6 +40,7 @@ class AttemptLaws:
         self.open: dict[AttemptId, WorkerId] = {}
         """By the runs' records."""
         self._at_target: set[AttemptId] = set()
+        self._in_cluster: set[AttemptId] = set()
         self._successes: set[tuple[RunId, TaskName]] = set()
 
     # -- slots
@@ -50,6 +51,7 @@ class AttemptLaws:
             self._claimed(attempt, after.claim)
         hold(Law.SLOT_STANDS, before.end in (None, after.end), attempt, "had an END before")
         if before.end is None and after.end is not None:
+            self._reported(attempt, after.end)
             self._ended(attempt, after.end)
 
     def _claimed(self, attempt: AttemptId, claim: Claim) -> None:
@@ -61,9 +63,24 @@ class AttemptLaws:
         hold(Law.SLOT_STANDS, attempt not in self.ends, attempt, "ended twice:", self.ends.get(attempt), end)
         self.ends[attempt] = end
         if end.outcome is Outcome.SUCCEEDED:
+            driver = self._world.drivers[str(end.nonce)]
+            hold(Law.DRIVER, driver.success and driver.kept, attempt, "is no success:", end)
             task = attempt.run, attempt.task
             hold(Law.ONE_SUCCESS, task not in self._successes, attempt, "is a second success")
             self._successes.add(task)
+
+    def _reported(self, attempt: AttemptId, end: End) -> None:
+        """A runner, executor or worker has written an END, so it knows what has become of the driver."""
+        never_began = attempt not in self._world.ledger.executions
+        hold(Law.DRIVER, end.outcome is not Outcome.REFUSED or never_began, attempt, "ran, and is refused")
+        was_claimed = attempt in self._claims
+        hold(Law.DRIVER, end.outcome is not Outcome.LOST or was_claimed, attempt, "is lost, and unclaimed")
+        driver = self._world.drivers.get(str(end.nonce))
+        if driver is None or "is not heard and may live" in end.reason:
+            return
+        hold(Law.DRIVER, not (driver.runs or driver.remains), attempt, "has an END, and its processes live")
+        passed_over = driver.is_recorded and end.written_by == "worker"
+        hold(Law.DRIVER, not passed_over, attempt, "has a record on the disk, and another END:", end)
 
     # -- the leader's writes
 
@@ -144,6 +161,8 @@ class AttemptLaws:
                 self.open[attempt] = last.worker
                 if task.spec.spark_place is not None:
                     self._at_target.add(attempt)
+                if task.spec.runs_in_cluster:
+                    self._in_cluster.add(attempt)
             else:
                 self.open.pop(attempt, None)
                 end = self.ends.get(attempt)
@@ -155,7 +174,8 @@ class AttemptLaws:
         ordered = Counter(attempt for _, attempt in self._world.zookeeper.world.orders)
         once = ordered == Counter(self.open.keys())
         hold(Law.ONE_ORDER, once, "open:", sorted(map(str, self.open)), "ordered:", sorted(map(str, ordered)))
-        for worker, busy in Counter(self.open.values()).items():
+        here = (worker for attempt, worker in self.open.items() if attempt not in self._in_cluster)
+        for worker, busy in Counter(here).items():
             slots = self._world.slots_of(worker)
             hold(Law.SLOTS, busy <= slots, worker, "has", busy, "open attempts and", slots, "slots")
         self._at_target &= self.open.keys()

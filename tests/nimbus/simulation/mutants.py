@@ -9,6 +9,7 @@ from tests.nimbus.simulation import (  # noqa: F401 - they add theirs
     mutants_commands,
     mutants_explanations,
     mutants_leaders,
+    mutants_shells,
 )
 from tests.nimbus.simulation.mutant import MUTANTS
 

@@ -1,12 +1,13 @@
-"""One seed: a storm, then the calm."""
+"""One seed: a storm, then gusts, then the calm."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.nimbus.attempts.driver import BrokenLawError
 from tests.nimbus.simulation.calm import calm_down
 from tests.nimbus.simulation.decoding import remembered
-from tests.nimbus.simulation.laws import LawBrokenError
+from tests.nimbus.simulation.laws import Law, LawBrokenError
 from tests.nimbus.simulation.storm import Storm
 from tests.nimbus.simulation.world import World
 
@@ -37,9 +38,11 @@ def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
             _begin(world)
             for _ in range(world.rng.randint(*STEPS)):
                 storm.act()
-            calm_down(world)
+            calm_down(world, storm.gust)
         except LawBrokenError as broken:
             return Outcome(seed, broken, world)
+        except BrokenLawError as broken:
+            return Outcome(seed, LawBrokenError(Law.DRIVER, str(broken)), world)
         return Outcome(seed, None, world)
 
 

@@ -1,14 +1,28 @@
-"""The storm: the random events of each step, with their frequencies."""
+"""The storm: the random events of each step, with their frequencies. Gusts are those of hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from random import Random
 
+from nimbus.domain.commands import StopRun
+from tests.nimbus.simulation.processes import Process
 from tests.nimbus.simulation.worker import Worker
 from tests.nimbus.simulation.world import World
 
 MOST_WORKERS = 6
+
+
+class _Mixture:
+    """Events with their frequencies."""
+
+    def __init__(self, acts: list[tuple[int, Callable[[], None]]]) -> None:
+        self._do = [act for _, act in acts]
+        self._weights = list(accumulate(weight for weight, _ in acts))
+
+    def pick(self, rng: Random) -> Callable[[], None]:
+        return rng.choices(self._do, cum_weights=self._weights)[0]
 
 
 class Storm:
@@ -16,14 +30,18 @@ class Storm:
 
     def __init__(self, world: World) -> None:
         self._world, self._rng = world, world.rng
-        acts = self._acts()
-        self._do = [act for _, act in acts]
-        self._weights = list(accumulate(weight for weight, _ in acts))
+        self._all, self._of_hosts = _Mixture(self._acts()), _Mixture(self._gusts())
 
     def act(self) -> None:
         """Cause one random event."""
         self._world.story.step += 1
-        self._rng.choices(self._do, cum_weights=self._weights)[0]()
+        self._all.pick(self._rng)()
+
+    def gust(self) -> None:
+        """Cause one random event of hosts, workers and attempts."""
+        if self._rng.random() < 0.05 and (live := list(self._world.ledger.runs.live)):
+            self._world.operators.submit(StopRun(run_id=self._rng.choice(live), reason="gust"))
+        self._of_hosts.pick(self._rng)()
 
     def _acts(self) -> list[tuple[int, Callable[[], None]]]:
         world, pick = self._world, self._rng.choice
@@ -47,6 +65,16 @@ class Storm:
             (3, self._resume_schedulers),
             (1, self._cut_scheduler),
             (4, self._step_clock),
+            *self._gusts(),
+            (1, lambda: self._storage_is(available=False)),
+            (3, lambda: self._storage_is(available=True)),
+            (1, lambda: self._zookeeper_is(available=False)),
+            (6, lambda: self._zookeeper_is(available=True)),
+        ]
+
+    def _gusts(self) -> list[tuple[int, Callable[[], None]]]:
+        world, pick = self._world, self._rng.choice
+        return [
             (2, self._kill_worker),
             (5, self._restart_worker),
             (1, self._pause_worker),
@@ -57,12 +85,14 @@ class Storm:
             (4, self._start_host),
             (1, self._cut_host),
             (3, self._heal),
-            (2, self._kill_runner),
-            (2, self._hush_runner),
-            (1, lambda: self._storage_is(available=False)),
-            (3, lambda: self._storage_is(available=True)),
-            (1, lambda: self._zookeeper_is(available=False)),
-            (6, lambda: self._zookeeper_is(available=True)),
+            (2, self._kill_process),
+            (3, self._hush_process),
+            (1, self._ask_process_to_leave),
+            (2, self._kill_starter),
+            (1, lambda: self._cluster(answers=False)),
+            (4, lambda: self._cluster(answers=True)),
+            (1, lambda: self._disk_is(full=True)),
+            (5, lambda: self._disk_is(full=False)),
         ]
 
     # -- ordinary life
@@ -80,10 +110,10 @@ class Storm:
         worker.work()
 
     def _run(self) -> None:
-        if runners := self._world.runners():
-            runner = self._rng.choice(runners)
-            slots = self._world.zookeeper.world.slots.get(runner.folder.attempt)
-            runner.act(self._world.dice.outcome(stop_requested=slots is not None and slots.stop_requested))
+        self._world.cluster.act()
+        if busy := self._busy():
+            self._rng.choice(busy).act()
+            self._rng.choice(busy).act()
 
     def _pass_time(self) -> None:
         self._world.pass_time(self._rng.choice((0.3, 1.0, 2.0, 4.0, 4.0, 8.0, 35.0)))
@@ -180,22 +210,42 @@ class Storm:
         host.cut = True
 
     def _heal(self) -> None:
-        for one in (*self._world.hosts, *self._world.schedulers, *self._world.runners()):
+        for one in (*self._world.hosts, *self._world.schedulers, *self._world.processes()):
             one.cut = False
-        for runner in self._world.runners():
-            runner.paused = False
+        for process in self._world.processes():
+            process.paused = process.silent = False
 
-    def _kill_runner(self) -> None:
-        if runners := self._world.runners():
-            runner = self._rng.choice(runners)
-            self._world.story.note(runner.folder.worker, "loses the runner of", runner.folder.attempt)
-            runner.die()
+    def _busy(self) -> list[Process]:
+        return [process for process in self._world.processes() if process.shells]
 
-    def _hush_runner(self) -> None:
-        if runners := self._world.runners():
-            runner = self._rng.choice(runners)
-            runner.cut = self._rng.random() < 0.5
-            runner.paused = not runner.cut
+    def _kill_process(self) -> None:
+        if busy := self._busy():
+            process = self._rng.choice(busy)
+            attempts = ", ".join(str(shell.folder.attempt) for shell in process.shells)
+            self._world.story.note(process.host.id, "loses the process of", attempts)
+            process.die()
+
+    def _hush_process(self) -> None:
+        if busy := self._busy():
+            how = self._rng.choice(("cut", "paused", "silent"))
+            setattr(self._rng.choice(busy), how, True)
+
+    def _ask_process_to_leave(self) -> None:
+        if busy := self._busy():
+            self._rng.choice(busy).leave()
+
+    def _kill_starter(self) -> None:
+        if busy := self._busy():
+            self._rng.choice(busy).kill_starter()
+
+    def _cluster(self, *, answers: bool) -> None:
+        self._world.cluster.answers = answers
+        self._world.story.note("cluster", "answers" if answers else "does not answer")
+
+    def _disk_is(self, *, full: bool) -> None:
+        host = self._rng.choice(self._world.hosts)
+        host.full = full
+        self._world.story.note(host.id, "has a full disk" if full else "has room on its disk")
 
     # -- shared
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
@@ -10,17 +10,20 @@ from random import Random
 from prometheus_client import CollectorRegistry
 
 from nimbus.api.services import ApiServices
-from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.telemetry.engine import EngineMetrics
+from tests.nimbus.attempts.driver import Driver
 from tests.nimbus.simulation.catalog import NEWEST_SCHEMA, POOLS, RELEASES, first_records
 from tests.nimbus.simulation.clocks import START, Time
+from tests.nimbus.simulation.cluster import Cluster
 from tests.nimbus.simulation.dice import Dice
 from tests.nimbus.simulation.election import Election
-from tests.nimbus.simulation.host import Host, Runner
+from tests.nimbus.simulation.host import Host
 from tests.nimbus.simulation.ledger import Ledger
 from tests.nimbus.simulation.operators import Operators
+from tests.nimbus.simulation.processes import Process
 from tests.nimbus.simulation.scheduler import Scheduler, policy_with
 from tests.nimbus.simulation.storage import Storage
 from tests.nimbus.simulation.story import Story
@@ -82,6 +85,7 @@ class World:
         self.operators = Operators(self)
         self.schedulers = [Scheduler(self, f"s{number}") for number in range(3)]
         self.hosts = [Host(self, "h1"), Host(self, "h2")]
+        self.cluster = Cluster(self)
         first, second = self.hosts
         self.workers = [
             Worker(self, first, "w1", 2),
@@ -96,6 +100,8 @@ class World:
         """Those of `explained`, once it was used."""
         self.leading: SchedulerInfo | None = None
         """The registration of the leader that `explained` looks at."""
+        self.drivers: dict[str, Driver] = {}
+        """By the nonces of claims."""
         self._pids = 0
         self._depth = 0
 
@@ -106,16 +112,21 @@ class World:
         self._depth += 1
         self.story.note(whom.name, "is held up")
         if racing:
-            for runner in self.runners():
-                runner.act(self.dice.outcome(stop_requested=False))
+            for process in self.processes():
+                process.act()
         for _ in range(self.rng.randint(1, 8)):
             self.act()
         self.story.note(whom.name, "goes on")
         self._depth -= 1
 
-    def runners(self) -> Sequence[Runner]:
-        """All living processes."""
-        return [runner for host in self.hosts for runner in host.runners()]
+    def processes(self) -> Sequence[Process]:
+        """All living runners and executors."""
+        return [process for host in (*self.hosts, self.cluster) for process in host.runners()]
+
+    def computing(self) -> Iterator[AttemptId]:
+        """The attempts whose drivers run."""
+        for process in self.processes():
+            yield from (shell.folder.attempt for shell in process.shells if shell.driver.runs)
 
     def pass_time(self, seconds: float) -> None:
         """Advance time, and expire sessions."""

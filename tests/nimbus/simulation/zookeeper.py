@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import AttemptWithdrawnError
 from tests.nimbus.dict_cluster import ROOT, Always, DictCluster, World
@@ -18,6 +18,7 @@ from tests.nimbus.dict_store import DictCalls
 from tests.nimbus.simulation.clocks import START, Time
 
 SESSION_S = 6.0
+_EMPTY = Slots()
 
 
 class Session:
@@ -95,25 +96,39 @@ class Ensemble:
 
     # -- workers and runners
 
-    def claim(self, attempt: AttemptId, claim: Claim) -> Claim | None:
-        """Fill CLAIM if it is empty. Returns its content; None: the attempt is not known."""
-        before = self.world.slots.get(attempt, Slots())
-        try:
-            standing = self._board.claim(claim)
-        except AttemptWithdrawnError:
-            return None
-        self._changed(attempt, before)
-        return standing
+    def claim(self, attempt: AttemptId, claim: Claim) -> Claim:
+        """Fill CLAIM if it is empty. Returns its content. Raises AttemptWithdrawnError."""
+        with self._told(attempt):
+            return self._board.claim(claim)
 
-    def end(self, attempt: AttemptId, end: End) -> None:
-        """Fill END if it is empty and the attempt is known."""
-        before = self.world.slots.get(attempt, Slots())
-        with suppress(AttemptWithdrawnError):
-            self._board.end(end)
-            self._changed(attempt, before)
+    def refuse(self, claim: Claim, end: End) -> Claim:
+        """Fill CLAIM and END if CLAIM is empty. Returns its content. Raises AttemptWithdrawnError."""
+        with self._told(AttemptId.parse(end.attempt)):
+            return self._board.refuse(claim, end)
 
-    def _changed(self, attempt: AttemptId, before: Slots) -> None:
-        self.on_slots(attempt, before, self.world.slots[attempt])
+    def end(self, end: End) -> End:
+        """Fill END if it is empty. Returns its content. Raises AttemptWithdrawnError."""
+        with self._told(AttemptId.parse(end.attempt)):
+            return self._board.end(end)
+
+    def read(self, attempt: AttemptId) -> Slots:
+        """The slots of an attempt; empty if it does not exist."""
+        return self.world.slots.get(attempt, _EMPTY)
+
+    def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """Write into the heartbeat of another process."""
+        self._board.report(attempt, progress)
+
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
+        """Note that a driver was submitted to a cluster. Raises AttemptWithdrawnError."""
+        self._board.note_submitted(attempt, driver)
+
+    @contextmanager
+    def _told(self, attempt: AttemptId) -> Iterator[None]:
+        """Report what a request has changed."""
+        before = self.read(attempt)
+        yield
+        self.on_slots(attempt, before, self.read(attempt))
 
     # -- commands
 
