@@ -14,7 +14,7 @@ from nimbus.attempt import model as m
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
-from nimbus.worker.held_attempt import HeldAttempt, end_answered
+from nimbus.worker.held_attempt import HeldAttempt
 from nimbus.worker.retry import pauses
 
 BoardInstruction = m.Claim | m.Look | m.Beat | m.Keep | m.PutEnd
@@ -129,8 +129,6 @@ class BoardLink:
         with self._changed:
             if self._waiting.get(type(wanted)) is wanted:
                 del self._waiting[type(wanted)]
-            if isinstance(wanted, m.PutEnd):
-                self._waiting.clear()  # a later heartbeat or checkpoint would belong to nothing
         if event is not None:
             self._tell(event)
 
@@ -149,7 +147,7 @@ class BoardLink:
                 return None
             case m.PutEnd():
                 assert attempt.record is not None  # noqa: S101 - see `__init__`
-                return end_answered(board.end(attempt.record))
+                return attempt.end_answered(board.end(attempt.record))
 
     def _tell_changed(self) -> None:  # the same for each read, so that the client keeps one watch
         self._tell(m.Changed())

@@ -50,6 +50,8 @@ class HeldAttempt:
     """The verdict about a success after its output was stored, or was not; and the output's reference."""
     record: End | None = None
     """The exit record."""
+    is_over: bool = False
+    """A heartbeat or a checkpoint would belong to nothing, or to another's attempt."""
 
     @property
     def id(self) -> AttemptId:
@@ -92,8 +94,10 @@ class HeldAttempt:
 
     def looked(self, slots: Slots, asked_s: float) -> m.Looked:
         """`asked_s`: when the read began."""
-        is_over, holder = slots.end is not None, self._holder_of(slots.claim)
-        return m.Looked(holder, asked_s, is_over, slots.stop_requested, slots.beating)
+        ended, holder = slots.end is not None, self._holder_of(slots.claim)
+        looked = m.Looked(holder, asked_s, ended, slots.stop_requested, slots.beating)
+        self.is_over |= looked.is_useless
+        return looked
 
     def _holder_of(self, standing: Claim | None) -> m.Holder:
         if standing is None:
@@ -101,12 +105,21 @@ class HeldAttempt:
         return m.Holder.OURS if standing.nonce == self.claim.nonce else m.Holder.OTHER
 
     def write(self, board: AttemptBoard, instruction: m.Beat | m.Keep) -> None:
-        """Write a heartbeat or a checkpoint."""
+        """Write a heartbeat or a checkpoint, unless it is over."""
+        if self.is_over:
+            return
         match instruction:
             case m.Beat(progress):
                 board.beat(self.id, json.loads(progress))
             case m.Keep(checkpoint):
                 board.keep_checkpoint(self.id, str(self.claim.nonce), checkpoint)
+
+    def end_answered(self, standing: Claim | End | None) -> m.EndAnswered | m.Withdrawn:
+        """`standing`: END on the board; None: the attempt is gone."""
+        self.is_over = True
+        if not isinstance(standing, End):
+            return m.Withdrawn()
+        return m.EndAnswered(f"END says {standing.outcome} by {standing.written_by}")
 
     # --- the driver ---
 
@@ -161,10 +174,3 @@ class HeldAttempt:
             log_tail=log_tail(self.folder),
             oom_killer=self.started_at is not None and procfs.oom_kills() > self.oom_kills,
         )
-
-
-def end_answered(standing: Claim | End | None) -> m.EndAnswered | m.Withdrawn:
-    """`standing`: END on the board; None: the attempt is gone."""
-    if not isinstance(standing, End):
-        return m.Withdrawn()
-    return m.EndAnswered(f"END says {standing.outcome} by {standing.written_by}")

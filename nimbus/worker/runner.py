@@ -213,7 +213,10 @@ class Runner:
     # --- until the end of the driver: main thread ---
 
     def _prepare(self) -> m.Prepared | m.Unfit:
-        self._folder.record_claim(self._attempt.claim)
+        try:
+            self._folder.record_claim(self._attempt.claim)
+        except OSError as exc:
+            return m.Unfit(f"{self._folder.claim_file} cannot be written: {exc.strerror}")
         if self._unfit:
             return m.Unfit(self._unfit, pipeline_at_fault=True)
         try:

@@ -39,7 +39,7 @@ from nimbus.worker.connections import Connections, enter_environment, open_board
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
-from nimbus.worker.held_attempt import HeldAttempt, end_answered
+from nimbus.worker.held_attempt import HeldAttempt
 from nimbus.worker.identity import own_process
 from nimbus.worker.limit_check import LimitCheck
 from nimbus.worker.limits import limits_of
@@ -309,9 +309,12 @@ class Executor:
         held.queued.add(kind)
 
         def write(board: AttemptBoard) -> None:
-            held.queued.discard(kind)
+            newest = held.newest[kind]
             if held.record is None:
-                held.write(board, held.newest[kind])
+                held.write(board, newest)  # tried again after an outage
+            held.queued.discard(kind)
+            if held.newest[kind] is not newest:
+                self._write(held, held.newest[kind])
 
         self._board.call(write, lambda _: None)
 
@@ -320,7 +323,7 @@ class Executor:
             held.outcome = standing.outcome
             if standing.outcome is not Outcome.SUCCEEDED:
                 _log.info("attempt_ended", attempt=str(held.id), outcome=standing.outcome.value)
-        self._tell(held, end_answered(standing))
+        self._tell(held, held.end_answered(standing))
 
     # A driver.
 

@@ -107,6 +107,7 @@ def test_end_goes_first_and_nothing_is_written_after_it(link: _Link) -> None:
     link.start()
 
     assert link.hears() == m.EndAnswered("END says succeeded by runner")
+    link.put(m.Beat("{}"))
     link.put(m.Look())
     assert isinstance(link.hears(), m.Looked)
     assert link.board.calls == ["end", "read"]
@@ -126,6 +127,22 @@ def test_newest_instruction_of_a_kind_replaces_those_that_wait_for_the_board(lin
     eventually(lambda: len(link.board.calls) == 2, "both are written")
     assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", "beat")
     assert sorted(map(str, link.board.calls)) == ["('ours', '8')", "{'done': 8}"]
+
+
+def test_nothing_is_written_for_an_attempt_that_another_one_has(link: _Link) -> None:
+    link.board.standing = Claim(attempt="run1.task.1", claimed_at=NOW, nonce="theirs")
+    for instruction in (m.Look(), m.Beat("{}"), m.Keep("1")):
+        link.put(instruction)
+    link.start()
+
+    for _ in range(2):
+        looked = link.hears()
+        assert isinstance(looked, m.Looked)
+        assert looked.holder is m.Holder.OTHER
+        link.put(m.Beat('{"done": 1}'))
+        link.put(m.Look())
+    assert isinstance(link.hears(), m.Looked)
+    assert link.board.calls == ["read", "read", "read"]
 
 
 def test_watch_is_not_lost_when_another_read_is_wanted(link: _Link) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -186,4 +187,21 @@ def test_late_claim_is_read_again_and_a_stop_seen_there_is_kept(attempt: _Attemp
 
     end = eventually(lambda: attempt.board.filled, "END is filled")
     assert end.outcome is Outcome.STOPPED
+    assert not attempt.driver.went.is_set()
+
+
+def test_task_does_not_start_if_the_disk_takes_no_claim(
+    attempt: _Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Claim) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(attempt.folder.claim_file))
+
+    monkeypatch.setattr(attempt.runner._folder, "record_claim", full)
+    attempt.launch()
+
+    eventually(lambda: attempt.board.filled, "END")
+    end = attempt.board.filled
+    assert end is not None
+    assert end.outcome is Outcome.REFUSED
+    assert "claim.json cannot be written: No space left on device" in end.reason
     assert not attempt.driver.went.is_set()
