@@ -104,7 +104,7 @@ def _end(story: Story) -> Transition:
 
 def _claimed(asked_s: float, terms: Terms, now_s: float, ordered: Ordered = Ordered.NOT) -> Transition:
     if now_s - asked_s <= terms.claim_valid_s:
-        return Transition(m.Preparing(ordered), (m.Prepare(),))
+        return Transition(m.Preparing(asked_s, ordered), (m.Prepare(),))
     return Transition(m.Checking(), (m.Look(),))
 
 
@@ -175,16 +175,18 @@ def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> 
             return _forget("the attempt is over")
         if state.ordered is not Ordered.NOT:
             return _cleared_of(Story(ordered=state.ordered))
+        if now_s - state.shown_s > terms.claim_valid_s:  # a file system did not answer for that long
+            return Transition(m.Checking(), (m.Look(),))
         return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
     if isinstance(event, m.Unfit):
         return _cleared_of(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
     if isinstance(event, m.Looked):
         if event.is_useless:
-            return Transition(m.Preparing(Ordered.OUTDATED))
+            return Transition(replace(state, ordered=Ordered.OUTDATED))
         is_new = event.stop_requested and state.ordered is Ordered.NOT
-        return Transition(m.Preparing(Ordered.STOP) if is_new else state)
+        return Transition(replace(state, ordered=Ordered.STOP) if is_new else state)
     if isinstance(event, m.Withdrawn):
-        return Transition(m.Preparing(Ordered.OUTDATED))
+        return Transition(replace(state, ordered=Ordered.OUTDATED))
     _: Union[_Later, m.ClaimAnswered, m.LeaveAsked, m.Tick] = event
     return Transition(state)
 

@@ -348,7 +348,7 @@ class Claiming:
 
 @dataclass(frozen=True)
 class Checking:
-    """The claim is ours, but took so long that the board is read before the start."""
+    """The claim was ours, but that is so long ago that the board is read before the start."""
 
     look_at_s: float = NEVER_S
     gone_since_s: Optional[float] = None
@@ -359,6 +359,8 @@ class Checking:
 class Preparing:
     """The claim is ours; the driver's files are being made."""
 
+    shown_s: float
+    """When the request that showed our claim was first sent."""
     ordered: Ordered = Ordered.NOT
 
 

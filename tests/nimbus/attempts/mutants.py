@@ -116,7 +116,7 @@ def second_claim() -> Iterator[None]:
 def claim_of_another_is_taken_for_ours() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
         if isinstance(state, m.Claiming) and isinstance(event, m.ClaimAnswered):
-            return Transition(m.Preparing(), (m.Prepare(),))
+            return Transition(m.Preparing(NEVER_S), (m.Prepare(),))
         return None
 
     yield from _step(change)
@@ -125,8 +125,19 @@ def claim_of_another_is_taken_for_ours() -> Iterator[None]:
 @mutant
 def start_with_an_old_claim() -> Iterator[None]:
     """The process was stopped after its claim; a leader has closed the attempt meanwhile."""
-    with replaced(machine, _claimed=lambda *_: Transition(m.Preparing(), (m.Prepare(),))):
+    with replaced(machine, _claimed=lambda *_: Transition(m.Preparing(NEVER_S), (m.Prepare(),))):
         yield
+
+
+@mutant
+def start_after_a_long_preparation() -> Iterator[None]:
+    def change(state: Any, event: Any, terms: Any, now_s: float) -> Transition | None:
+        is_ready = isinstance(event, m.Prepared) and isinstance(state, m.Preparing)
+        if is_ready and state.ordered is Ordered.NOT:
+            return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
+        return None
+
+    yield from _step(change)
 
 
 @mutant

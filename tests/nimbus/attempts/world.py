@@ -301,6 +301,8 @@ class World:
 
     def _start(self, _: m.Start) -> None:
         hold(self.claim is Holder.OURS, "a driver starts without the claim")
+        fresh = self.now_s - self.shown_s <= self.terms.claim_valid_s
+        hold(fresh, "a driver starts long after the board showed the claim")
         hold(not (self.knows_it_is_useless or self.knows_stop), "a driver starts that nobody needs")
         self.driver.start()
         self.started_s = self.now_s
