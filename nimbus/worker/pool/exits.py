@@ -29,6 +29,7 @@ class Exits:
         if not data:
             return
         try:
+            data = b"\n" + data  # what is before may be half a line, from when the disk was full
             while data:
                 data = data[os.write(self._fd, data) :]
             os.fdatasync(self._fd)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -132,6 +134,26 @@ def test_line_that_was_not_written_to_its_end_is_no_exit_record(tmp_path: Path) 
     Exits(tmp_path / "exits").note([END])
     whole = (tmp_path / "exits").read_bytes()
     (tmp_path / "exits").write_bytes(whole + whole[: len(whole) // 2])
+
+    assert read_exits(tmp_path / "exits") == {ATTEMPT: END}
+
+
+def test_exit_record_after_one_that_found_a_full_disk_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exits, room = Exits(tmp_path / "exits"), [20]
+
+    def write(fd: int, data: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(fd, data[: room.pop()])
+
+    written = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", write)
+        exits.note([replace(END, attempt="run1.task.2")])
+
+    exits.note([END])
 
     assert read_exits(tmp_path / "exits") == {ATTEMPT: END}
 
