@@ -16,8 +16,9 @@ Guarantees, whichever process dies at whichever time:
 
 `nimbus.attempt` decides; this module performs its instructions, and reports what happens.
 Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-limits_0` of a task with a
-limit of memory or disk, `runner-work_0` after the driver's end, `runner-mask` of a task with secrets,
-`runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the ZooKeeper client.
+limit of memory or disk, `runner-work_0`, which waits for the driver's end, `runner-mask` of a task with
+secrets, `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the ZooKeeper
+client.
 Exit codes: 0 if it is done, a worker must deliver the record, or another runner has the attempt; 75 if
 another driver has the claim and user code did not run.
 """
@@ -226,6 +227,8 @@ class Runner:
             why = f"its output folder {exc.filename} cannot be made: {exc.strerror}. Check `worker.data`."
             return m.Unfit(why)
         self._limits = self._attempt.limit_check(partial(procfs.below, os.getpid()))
+        for thread in (self._work, *([self._measuring] if self._limits.measures else [])):
+            thread.submit(int)  # start it now: the task may use up all threads of the host
         return m.Prepared()
 
     def _start(self) -> None:

@@ -157,6 +157,27 @@ def test_measurement_that_hangs_does_not_delay_the_end(
     assert attempt.board.filled.outcome is Outcome.SUCCEEDED
 
 
+def test_task_that_uses_up_all_threads_costs_the_runner_none(
+    attempt: _Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if attempt.driver.went.is_set() and thread.name.startswith(("runner-work", "runner-limits")):
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    measured = threading.Event()
+    monkeypatch.setattr(LimitWatch, "check", lambda *_: measured.set())
+    attempt.start()
+    assert measured.wait(30)
+
+    attempt.end()
+
+    assert eventually(lambda: attempt.board.filled, "END is filled").outcome is Outcome.SUCCEEDED
+
+
 def test_log_of_a_short_attempt_is_within_its_limit_before_it_ends(attempt: _Attempt) -> None:
     attempt.start()
     attempt.folder.log.write_bytes(b"x" * (1 << 20))
