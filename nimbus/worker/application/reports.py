@@ -123,9 +123,10 @@ class BeatThread:
                 progress = progress_in(self._work / "progress.json")
                 said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
                 asked_s, answer = time.monotonic(), self._door.post("beat", said, 0.0)
-                self._kept = checkpoint
                 self._note_schedulers()
                 holder = m.Holder.OURS if answer.get("claimed", True) else m.Holder.NONE
+                if holder is m.Holder.OURS:
+                    self._kept = checkpoint
                 is_over, is_stopped = bool(answer.get("outdated")), bool(answer.get("stop"))
                 self.answers.put(m.Looked(holder, asked_s, is_over, is_stopped))
 

@@ -21,6 +21,7 @@ import pytest
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
+from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.worker import procfs
 from nimbus.worker.application import bootstrap, reports, unpacking
 from nimbus.worker.application.door import RefusedError
@@ -163,6 +164,29 @@ def test_answer_to_a_heartbeat_is_a_look_at_the_board(
 
     beats.finish()
     assert found._replace(asked_s=0.0) == looked
+
+
+def test_checkpoint_is_sent_until_a_scheduler_that_sees_the_claim_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "_BEAT_S", 0.01)
+    (tmp_path / CHECKPOINT).write_text('{"page": 7}')
+    sent: SimpleQueue[str | None] = SimpleQueue()
+    answers = iter(({"claimed": False}, {"claimed": True}))
+
+    class LaggingDoor(FakeDoor):
+        def post(self, what: str, said: dict[str, Any], patience_s: float) -> dict[str, Any]:
+            del what, patience_s
+            sent.put(said["checkpoint"])
+            return next(answers, {})
+
+    door: Any = LaggingDoor()
+    beats = reports.BeatThread(door, "nonce", tmp_path, tmp_path / "schedulers.json")
+
+    found = [sent.get(timeout=10) for _ in range(3)]
+
+    beats.finish()
+    assert found == ['{"page": 7}', '{"page": 7}', None]
 
 
 class StubbornTask:
