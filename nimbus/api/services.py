@@ -244,7 +244,11 @@ class AttemptDoor(Protocol):
     def log(
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG
     ) -> bool:
-        """Store a piece of the log; False: it is too long, or the attempt is over for this driver."""
+        """Store a piece of the log; False: it is too long, or the attempt is over for this driver.
+
+        Raises:
+            StoreUnavailableError: the claim is not there, as of `BeatAnswer.claimed`.
+        """
         ...
 
     def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:

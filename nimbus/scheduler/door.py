@@ -128,7 +128,10 @@ class ClusterDoor:
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG
     ) -> bool:
         """See `AttemptDoor.log`."""
-        if offset + len(data) > _LOG_BYTES or not _is_open(nonce, self._board.read(attempt.id)):
+        slots = self._board.read(attempt.id)
+        if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would end the log
+            raise StoreUnavailableError(f"the claim of {attempt.id} is not here (yet)")
+        if offset + len(data) > _LOG_BYTES or not _is_open(nonce, slots):
             return False
         self._logs.append(attempt.id, offset, data, kept)
         return True

@@ -13,6 +13,7 @@ from nimbus.api.services import BeatAnswer, ClusterAttempt
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
+from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.door import ClusterDoor
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -43,3 +44,18 @@ def test_answer_to_a_heartbeat(slots: Slots, answer: BeatAnswer, is_reported: bo
 
     assert door.beat(ATTEMPT, "ours", {"stages": 1}, None) == answer
     assert bool(reported) is is_reported
+
+
+def test_log_whose_claim_a_server_does_not_show_yet_is_sent_again() -> None:
+    seen = iter((Slots(), Slots(claim=OURS), Slots(end=END)))
+    stored: list[object] = []
+    board: Any = SimpleNamespace(read=lambda _: next(seen))
+    logs: Any = SimpleNamespace(append=lambda *piece: stored.append(piece))
+    none: Any = None
+    door = ClusterDoor(board=board, logs=logs, releases=none, clock=none, schedulers=tuple)
+
+    with pytest.raises(StoreUnavailableError, match="claim"):
+        door.log(ATTEMPT, "ours", 0, b"text")
+    assert door.log(ATTEMPT, "ours", 0, b"text")
+    assert not door.log(ATTEMPT, "ours", 0, b"text")
+    assert len(stored) == 1
