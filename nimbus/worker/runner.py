@@ -165,6 +165,10 @@ class Runner:
         self._loop.post(end)
 
     def _tell(self, event: m.Event) -> None:
+        if isinstance(self._life.state, m.Running):  # first, because a driver that has ended was not told to
+            self._driver.reap()
+            if (ended := self._ended()) is not None:
+                self._follow(self._life.hear(ended, boottime_s()))
         self._follow(self._life.hear(event, boottime_s()))
 
     def _follow(self, instructions: tuple[m.Instruction, ...]) -> None:
@@ -256,11 +260,15 @@ class Runner:
         return None if why is None else m.Exceeded(why)
 
     def _exited(self) -> None:
-        self._driver.reap()
-        if self._driver.exit_status is None:  # a tracer, such as a debugger, gets its status first
-            self._loop.after(_TICK_S, self._exited)
-            return
-        self._tell(m.Exited(self._driver.exit_status, self._folder.came_to_its_end()))
+        if isinstance(self._life.state, m.Running):  # else it was seen before, and `_clear` collects now
+            self._tell(m.Tick())
+            if self._ended() is None:  # a tracer, such as a debugger, gets its status first
+                self._loop.after(_TICK_S, self._exited)
+
+    def _ended(self) -> m.Exited | None:
+        if self._driver.exit_status is None:
+            return None
+        return m.Exited(self._driver.exit_status, self._folder.came_to_its_end())
 
     # --- from the end of the driver on: thread `runner-work` ---
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from nimbus.attempt import model as m
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Isolation
 from nimbus.domain.slots import Claim, End, Slots
@@ -66,6 +68,8 @@ class _Board:
     def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         del progress
         self.beats += 1
+        if self.away:
+            raise StoreUnavailableError("away")
 
 
 class _Drivers:
@@ -194,6 +198,23 @@ def test_attempt_has_heartbeats_while_its_output_is_stored(
         eventually(lambda: pool.board.beats, "a heartbeat")
     finally:
         goes_on.set()
+    assert pool.end().outcome is Outcome.SUCCEEDED
+
+
+def test_heartbeats_do_not_pile_up_in_an_outage(pool: _Pool) -> None:
+    pool.order()
+    eventually(lambda: pool.board.changed, "the board is watched")
+    held = pool.executor._held[ATTEMPT]
+    pool.board.away = True
+
+    for number in range(1, 5):
+        beat = m.Beat(f'{{"done": {number}}}')
+        pool.do(partial(pool.executor._write, held, beat))
+        eventually(lambda least=pool.board.beats + 1: pool.board.beats >= least, "a heartbeat is tried")
+
+    assert len(pool.executor._board._calls) <= 2  # one heartbeat, and perhaps a read
+    pool.board.away = False
+    pool.do(pool.drivers.end)
     assert pool.end().outcome is Outcome.SUCCEEDED
 
 

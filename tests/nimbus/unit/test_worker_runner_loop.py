@@ -11,8 +11,9 @@ from typing import cast
 
 import pytest
 
+from nimbus.attempt import model as m
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import Limits
+from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue
@@ -73,6 +74,9 @@ class _Driver:
     def go(self) -> None:
         self.went.set()
 
+    def ask_to_end(self) -> None:
+        pass
+
     def end(self, status: int | None = 0) -> None:
         self.status = status
         os.close(self._alive)
@@ -89,12 +93,13 @@ class _Driver:
 class _Attempt:
     """A runner on a thread."""
 
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: TaskKind) -> None:
         self.board, self.driver, self.folder = _Board(), _Driver(), bench.folder()
         monkeypatch.setattr(runner, "open_board", lambda _: self._opened())
         for module in (runner, board_link):
             monkeypatch.setattr(module, "boottime_s", self.board.now_s)
-        order = bench.order("task.py", limits=Limits(memory_bytes=1 << 40, log_bytes=64 << 10))
+        limits = Limits(memory_bytes=1 << 40, log_bytes=64 << 10)
+        order = bench.order("task.py", limits=limits, task_kind=kind)
         self.folder.create(order)
         plan = bench.startup().plan
         write_plan(self.folder, plan, order)
@@ -126,9 +131,12 @@ class _Attempt:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Attempt]:
+def attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[_Attempt]:
+    """Of a Python task, or of the kind that is its parameter."""
     bench = Bench(tmp_path)
-    made = _Attempt(bench, monkeypatch)
+    made = _Attempt(bench, monkeypatch, getattr(request, "param", TaskKind.PYTHON))
     yield made
     made.close()
     bench.close()
@@ -226,3 +234,21 @@ def test_task_does_not_start_if_the_disk_takes_no_claim(
     assert end.outcome is Outcome.REFUSED
     assert "claim.json cannot be written: No space left on device" in end.reason
     assert not attempt.driver.went.is_set()
+
+
+@pytest.mark.parametrize("attempt", [TaskKind.SHELL], indirect=True)
+def test_program_that_ended_while_the_runner_was_busy_was_not_told_to_end(attempt: _Attempt) -> None:
+    attempt.start()
+    goes_on = threading.Event()
+
+    def be_busy() -> None:
+        assert goes_on.wait(30)
+
+    attempt.runner._loop.post(be_busy)
+    attempt.runner._post(m.Looked(m.Holder.OURS, boottime_s(), stop_requested=True))
+    attempt.driver.end(0)
+    goes_on.set()
+
+    eventually(lambda: attempt.board.filled, "END")
+    assert attempt.board.filled is not None
+    assert attempt.board.filled.outcome is Outcome.SUCCEEDED
