@@ -10,7 +10,6 @@ Spark may answer before the last process of an operation has ended.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +27,12 @@ _log = structlog.get_logger(__name__)
 
 
 class AttemptSession:
-    """The session of a living runner, after the driver was forked. Any thread may call `release`."""
+    """The session of a living runner. Its main thread, after the driver was forked."""
 
     def __init__(self, folder: AttemptFolder, plan: ConnectPlan, conf: Mapping[str, str]) -> None:
         """Request the session, with the properties `conf`; `opened` waits for the response."""
         self._folder, self._plan = folder, plan
         self._session = ConnectSession(url=plan.url, session_id=plan.session_id)
-        self._releasing = threading.Lock()
         self._released: bool | None = None
         folder.note_session(self._session)
         try:
@@ -65,14 +63,13 @@ class AttemptSession:
         Returns:
             False if the server is gone, or did not answer.
         """
-        with self._releasing:
-            if self._released is None:
-                self._released = _settled(self._plan, answered=not self.is_gone and self._line.release())
-                self._line.close()
-                if self._use_fd >= 0:
-                    os.utime(self._use_fd)
-                    os.close(self._use_fd)
-            return self._released
+        if self._released is None:
+            self._released = _settled(self._plan, answered=not self.is_gone and self._line.release())
+            self._line.close()
+            if self._use_fd >= 0:
+                os.utime(self._use_fd)
+                os.close(self._use_fd)
+        return self._released
 
 
 def release_left(session: ConnectSession | None, folder: Path, provider: ConnectReach | None) -> None:

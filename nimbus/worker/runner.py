@@ -16,7 +16,7 @@ Guarantees, whichever process dies at whichever time:
 
 `nimbus.attempt` decides; this module performs its instructions, and reports what happens.
 Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-limits_0` of a task with a
-limit of memory or disk, `runner-work_0`, which waits for the driver's end, `runner-mask` of a task with
+limit of memory or disk, `runner-commit_0`, which waits for the output, `runner-mask` of a task with
 secrets, `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the ZooKeeper
 client.
 Exit codes: 0 if it is done, a worker must deliver the record, or another runner has the attempt; 75 if
@@ -78,8 +78,8 @@ _log = structlog.get_logger("nimbus.worker.runner")
 class Runner:
     """Performs the instructions for one attempt, until it is over. Main thread.
 
-    What may take long is done on the thread `runner-work`, in order, so that heartbeats go on. The thread
-    `runner-limits` may hang in a file system, so nothing waits for it.
+    The thread `runner-commit` stores the output, so that heartbeats go on. `runner-limits` may hang in a file
+    system, so nothing waits for it.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Runner:
         self._tick_s = m.NEVER_S
         """When the next `Tick` is reported."""
         self._board = BoardLink(self._attempt, partial(open_board, connections), self._post, self._fail)
-        self._work = ThreadPoolExecutor(1, thread_name_prefix="runner-work")
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="runner-commit")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="runner-limits")
         self._uploader = LogUploader(folder, lambda: open_logs(connections))
         self._session: AttemptSession | None = None
@@ -165,7 +165,7 @@ class Runner:
         self._loop.post(end)
 
     def _tell(self, event: m.Event) -> None:
-        if isinstance(self._life.state, m.Running):  # first, because a driver that has ended was not told to
+        if isinstance(self._life.state, m.Running):  # first: a driver that has ended was not told to
             self._driver.reap()
             if (ended := self._ended()) is not None:
                 self._follow(self._life.hear(ended, boottime_s()))
@@ -202,8 +202,10 @@ class Runner:
                 self._driver.kill()
             case m.KillStarter():  # a runner starts its driver itself
                 pass
-            case m.Clear() | m.Commit() | m.Record() | m.StoreLog() | m.Forget() | m.Leave():
-                self._do(self._work, partial(self._finish, instruction))
+            case m.Commit():
+                self._do(self._committing, self._commit)
+            case m.Clear() | m.Record() | m.StoreLog() | m.Forget() | m.Leave():
+                self._finish(instruction)
 
     def _do(self, thread: ThreadPoolExecutor, work: Callable[[], m.Event | None]) -> Future[m.Event | None]:
         done = thread.submit(work)
@@ -215,7 +217,7 @@ class Runner:
         if event is not None:
             self._tell(event)
 
-    # --- until the end of the driver: main thread ---
+    # --- until the end of the driver ---
 
     def _prepare(self) -> m.Prepared | m.Unfit:
         try:
@@ -231,7 +233,7 @@ class Runner:
             why = f"its output folder {exc.filename} cannot be made: {exc.strerror}. Check `worker.data`."
             return m.Unfit(why)
         self._limits = self._attempt.limit_check(partial(procfs.below, os.getpid()))
-        for thread in (self._work, *([self._measuring] if self._limits.measures else [])):
+        for thread in (self._committing, *([self._measuring] if self._limits.measures else [])):
             thread.submit(int)  # start it now: the task may use up all threads of the host
         return m.Prepared()
 
@@ -270,27 +272,22 @@ class Runner:
             return None
         return m.Exited(self._driver.exit_status, self._folder.came_to_its_end())
 
-    # --- from the end of the driver on: thread `runner-work` ---
+    # --- from the end of the driver on ---
 
-    def _finish(
-        self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.Forget | m.Leave
-    ) -> m.Event | None:
+    def _finish(self, instruction: m.Clear | m.Record | m.StoreLog | m.Forget | m.Leave) -> None:
         match instruction:
             case m.Clear():
-                return self._clear()
-            case m.Commit():
-                return self._commit()
+                self._tell(self._clear())
             case m.Record(story):
-                return self._record(story)
+                self._tell(self._record(story))
             case m.StoreLog():
                 self._uploader.start()
-                return m.LogStored(self._uploader.finish(_LOG_DEADLINE_S))
+                self._tell(m.LogStored(self._uploader.finish(_LOG_DEADLINE_S)))
             case m.Forget(why):
                 self._folder.mark_delivered(why)  # so that no worker reports the attempt as lost
                 self._loop.stop()
             case m.Leave():
                 self._loop.stop()
-        return None
 
     def _clear(self) -> m.Event:
         if not self._driver.end_all():

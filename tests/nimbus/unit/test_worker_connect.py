@@ -9,10 +9,8 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,7 +21,6 @@ import pytest
 
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker import attempt_session, connect_client, connect_folder, procfs
-from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_folder import ServerRecord
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_server import LocalServer, RemoteServer
@@ -154,34 +151,6 @@ def test_session_is_not_released_when_nobody_listens() -> None:
             assert line.release() is False
         finally:
             line.close()
-
-
-def test_session_that_two_threads_release_is_released_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = threading.Barrier(2)
-    releases = []
-
-    class _Line:
-        def __init__(self, _: ConnectPlan) -> None: ...
-
-        def begin(self, _: Mapping[str, str]) -> None: ...
-
-        def release(self) -> bool:
-            releases.append(None)
-            with suppress(threading.BrokenBarrierError):
-                both.wait(0.3)  # the time for the other thread
-            return True
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(attempt_session, "SessionLine", _Line)
-    (tmp_path / "run1.task.1").mkdir()
-    session = attempt_session.AttemptSession(AttemptFolder(tmp_path / "run1.task.1"), PLAN, {})
-    with ThreadPoolExecutor(2) as threads:
-        answers = list(threads.map(lambda _: session.release(), range(2)))
-
-    assert (answers, len(releases)) == ([True, True], 1)
 
 
 def test_server_file_is_for_its_user_alone(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:

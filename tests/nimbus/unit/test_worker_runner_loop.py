@@ -126,7 +126,7 @@ class _Attempt:
     def close(self) -> None:
         self.runner._loop.stop()
         self._thread.join(30)
-        for threads in (self.runner._work, self.runner._measuring):
+        for threads in (self.runner._committing, self.runner._measuring):
             threads.shutdown()
 
 
@@ -171,7 +171,7 @@ def test_task_that_uses_up_all_threads_costs_the_runner_none(
     begin = threading.Thread.start
 
     def start(thread: threading.Thread) -> None:
-        if attempt.driver.went.is_set() and thread.name.startswith(("runner-work", "runner-limits")):
+        if attempt.driver.went.is_set() and thread.name.startswith(("runner-commit", "runner-limits")):
             raise RuntimeError("can't start new thread")
         begin(thread)
 
