@@ -19,6 +19,7 @@ import pytest
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId
+from nimbus.domain.pipeline import Limits
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
@@ -80,7 +81,11 @@ from nimbus.worker import forked, runner
 def fail(_):
     raise RuntimeError("a defect")
 
-runner.Runner._check_limits = lambda _: time.sleep(600)
+def hang(_):
+    print("hangs", flush=True)
+    time.sleep(600)
+
+runner.Runner._measure = hang
 runner.Runner._exited = fail
 forked.run_program(functools.partial(runner.main, sys.argv[1:]))
 """
@@ -302,7 +307,8 @@ def test_defect_ends_the_runner_with_its_error_though_another_of_its_threads_han
     bench: Bench,
 ) -> None:
     folder = bench.folder()
-    folder.create(bench.order(bench.script("task.py", "import time\ntime.sleep(1)\n")))
+    limits = Limits(memory_bytes=1 << 40)  # so that it is measured
+    folder.create(bench.order(bench.script("task.py", "import time\ntime.sleep(1)\n"), limits=limits))
 
     done = subprocess.run(
         [sys.executable, "-c", HANGS_AND_FAILS, str(folder.path)],
@@ -312,6 +318,7 @@ def test_defect_ends_the_runner_with_its_error_though_another_of_its_threads_han
         check=False,
     )
 
+    assert b"hangs" in done.stdout
     assert done.returncode == 1
     assert done.stderr.strip().endswith(b"RuntimeError: a defect")
     assert not folder.is_locked()
