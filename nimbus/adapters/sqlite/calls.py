@@ -164,10 +164,10 @@ class SqliteCalls(Calls):
         return None
 
     def origin(self, path: str) -> tuple[int, int] | None:
-        """The operation that created a node, and its time."""
+        """The operation that created a node, with the database's number, and its time."""
         with self._store.reading() as tree:
             stat = tree.stat(path)
-            return None if stat is None else (stat.czxid, stat.ctime_ms)
+            return None if stat is None else ((tree.number() << 32) + stat.czxid, stat.ctime_ms)
 
     def _list(self, tree: Tree, path: str, changed: Enqueue | None) -> tuple[str, ...] | None:
         names = tree.children(path)

@@ -10,6 +10,7 @@ Thread `nimbus-store`: delivers changes of other processes, within `LOOK_S`.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 from collections import deque
@@ -283,6 +284,7 @@ def prepare(database: sqlite3.Connection) -> None:
         )
     if found < LAYOUT:
         database.execute(f"PRAGMA user_version = {LAYOUT}")
+        database.execute(f"PRAGMA application_id = {secrets.randbits(31)}")  # see `Tree.number`
     for statement in SCHEMA.split(";"):
         database.execute(statement)
     database.execute(

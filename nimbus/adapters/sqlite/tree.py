@@ -136,6 +136,11 @@ class Tree:
         if version not in (-1, stat.version):
             raise BadVersionError(path)
 
+    def number(self) -> int:
+        """A random number of this database: others are created in the same millisecond. 0: it is older."""
+        (found,) = self._do("PRAGMA application_id").fetchone()
+        return int(found)
+
     def last(self) -> int:
         """Number of the last operation; 0: there was none."""
         (found,) = self._do("SELECT max(zxid) FROM changes").fetchone()

@@ -17,6 +17,7 @@ from leader import FencedOutError, FencingToken, ForkedError
 from nimbus.adapters.sqlite import tree as sqlite_tree
 from nimbus.adapters.sqlite.calls import SqliteCalls, begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.ports import FencedOutError as TermOverError
 from nimbus.ports import StoreUnavailableError
 from tests.forked import exit_code_of_child
@@ -185,6 +186,21 @@ def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2, "systemd does not restart it"
     with closing(sqlite3.connect(tmp_path / "state.db", timeout=0)) as database:
         database.execute("BEGIN IMMEDIATE")  # `refused` still keeps the session
+
+
+def test_stores_that_begin_in_the_same_millisecond_are_different_clusters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The processes of an attempt are found, and killed, by a tag with the cluster's id.
+    monkeypatch.setattr(sqlite_tree.time, "time_ns", lambda: 1_700_000_000_000_000_000)
+    clusters = []
+    for name in ("one.db", "other.db", "one.db"):
+        session = SqliteSession(tmp_path / name)
+        session.start()
+        clusters.append(TreeAttemptBoard(SqliteCalls(session), "/nimbus").cluster())
+        session.close(LONG)
+
+    assert clusters[0] == clusters[2] != clusters[1]
 
 
 def test_a_damaged_database_is_told_with_what_to_do(tmp_path: Path) -> None:
