@@ -106,6 +106,9 @@ class DictTree:
         if version not in (-1, self._known(path).version):
             raise BadVersionError(path)
 
+    def number(self) -> int:
+        return 0
+
     def last(self) -> int:
         return self._last
 
