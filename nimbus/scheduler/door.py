@@ -25,7 +25,8 @@ from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
 from nimbus.result import ResultError, decode
 from nimbus.scheduler.data_door import DataDoor
-from nimbus.worker.application.startup import build_bundle, data_token_for, release_archive, token_for
+from nimbus.worker.application.bundle import build_bundle
+from nimbus.worker.application.startup import data_token_for, release_archive, token_for
 from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.verdict import Verdict, judge

@@ -5,17 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import io
 import json
 import os
 import stat
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,44 +22,6 @@ from nimbus.worker.driver_plan import context_document, driver_plan
 from nimbus.worker.settings import RunnerPlan
 
 _PIECE_BYTES = 1 << 20
-_MODULES = (
-    *(f"blobsync/{name}.py" for name in ("__init__", "errors", "log", "names", "retry")),
-    *(f"blobsync/bucket/{name}.py" for name in ("__init__", "ports")),
-    "nimbus/__init__.py",
-    "nimbus/checkpoint.py",
-    "nimbus/result.py",
-    "nimbus/task.py",
-    *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model", "upkeep")),
-    *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
-    *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates", "shebang")),
-    *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
-    "nimbus/worker/__init__.py",
-    *(
-        f"nimbus/worker/{name}.py"
-        for name in (
-            "class_archive", "driver", "driver_progress", "environment", "files", "flushing", "forked",
-            "procfs", "program", "program_end", "shared_output", "short_path", "spark_pipeline",
-            "sql_task",
-        )
-    ),
-    *(
-        f"nimbus/worker/data/{name}.py"
-        for name in (
-            "__init__", "bucket", "manifest", "mark", "notes", "ports", "signed", "source", "source_offer",
-            "spark_writes", "tree",
-        )
-    ),
-    *(
-        f"nimbus/worker/application/{name}.py"
-        for name in ("__init__", "bootstrap", "committing", "door", "reports", "unpacking")
-    ),
-)  # fmt: skip
-"""The modules that a driver and its task import."""
-_MAIN = "from nimbus.worker.application.bootstrap import run\n\nrun()\n"
-_NO_TIME = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip archive knows."""
-_PACKAGES = ("jinja2", "markupsafe", "tenacity")
-"""For `sql` tasks and outputs. Without markupsafe's compiled part, which has a Python equivalent."""
 
 
 def token_for(key: bytes, attempt: str, pipeline: PipelineName, release: ReleaseDigest) -> str:
@@ -130,31 +88,6 @@ def startup_document(
 def packed(document: str) -> str:
     """Encode a startup document without shell characters, because YARN's scripts do not quote correctly."""
     return PACKED + base64.b64encode(zlib.compress(document.encode())).decode()
-
-
-@cache
-def build_bundle() -> bytes:
-    """The bundle of a driver in a cluster: a zip archive that Python runs, of modules of this release.
-
-    Equal modules give equal bytes. Its name must end with `.py`, by which `spark-submit` knows Python.
-    """
-    buffer, root = io.BytesIO(), Path(__file__).parents[3]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-
-        def add(name: str, data: bytes) -> None:
-            archive.writestr(zipfile.ZipInfo(name, _NO_TIME), data, zipfile.ZIP_DEFLATED)
-
-        add("__main__.py", _MAIN.encode())
-        for name in _MODULES:
-            add(name, (root / name).read_bytes())
-        for package in _PACKAGES:
-            spec = find_spec(package)
-            assert spec is not None  # noqa: S101 - a dependency
-            assert spec.origin is not None  # noqa: S101 - a package
-            folder = Path(spec.origin).parent
-            for file in sorted(folder.rglob("*.py")):
-                add(f"{package}/{file.relative_to(folder)}", file.read_bytes())
-    return buffer.getvalue()
 
 
 def release_archive(root: Path) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from nimbus.domain.errors import NimbusError
 from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError, ask
+from nimbus.worker.application.bundle import build_bundle
 from nimbus.worker.application.kept import Kept
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
@@ -30,7 +31,7 @@ from nimbus.worker.application.manager import (
     SubmissionUnknownError,
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
-from nimbus.worker.application.startup import build_bundle, packed
+from nimbus.worker.application.startup import packed
 
 VARIABLES = "spark.yarn.appMasterEnv"
 """See `SparkClient.variables`."""

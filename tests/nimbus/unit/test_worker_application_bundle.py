@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.worker.application.bootstrap import VARIABLE
-from nimbus.worker.application.startup import build_bundle
+from nimbus.worker.application.bundle import build_bundle
 
 IMPORTS = """
 import sys

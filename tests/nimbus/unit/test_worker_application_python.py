@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from nimbus.worker.application.startup import build_bundle
+from nimbus.worker.application.bundle import build_bundle
 
 KEYWORDS = {
     *("slots", "kw_only", "match_args", "weakref_slot", "strict", "usedforsecurity", "cancel_futures"),

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from nimbus.worker.application import bootstrap
+from nimbus.worker.application.bundle import build_bundle
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
     DriverState,
@@ -18,7 +19,7 @@ from nimbus.worker.application.manager import (
     SubmissionUnknownError,
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
-from nimbus.worker.application.startup import build_bundle, packed
+from nimbus.worker.application.startup import packed
 from nimbus.worker.application.yarn import VARIABLES, YarnManager, tag_of
 from tests.nimbus.worker_bench import eventually
 from tests.nimbus.yarn.manager import QUEUE, Application, RefusedError, ResourceManager, Size
