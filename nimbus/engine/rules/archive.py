@@ -33,6 +33,8 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
         return Nothing(at=due)
     if is_awaited(state, run_id):
         return Nothing(at=now + AWAITED)
+    if state.commands.name_run(run_id):  # a second command to start it would not find it, and run it again
+        return Nothing()  # the end of the command puts the run on the agenda
     removals = tuple(RemoveAttempt(attempt) for attempt in islice(finished.attempts, MOST_REMOVED))
     if len(finished.attempts) > MOST_REMOVED:
         return Decision(name="run_attempts_dropped", writes=removals, about={"run": run_id})

@@ -21,7 +21,7 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.engine.agenda import Agenda, Subject, about_command
+from nimbus.engine.agenda import Agenda, Subject, about_command, about_finished
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state.jobs import Built, Jobs
 
@@ -103,6 +103,13 @@ class Commands:
             one for one in ahead if isinstance(one.command, StartRun) and one.command.rerun_of in self._live
         ]
 
+    def name_run(self, run: RunId) -> bool:
+        """True while a command that names a run waits, in its line or set aside."""
+        if f"run {run}" in self.lines:
+            return True
+        aside = (self.waiting.get(one.command) for one in self._agenda.set_aside if one.kind == "command")
+        return any(one is not None and getattr(one.command, "run_id", None) == run for one in aside)
+
     def put(self, queued: QueuedCommand) -> None:
         """Add a waiting command."""
         if queued.id not in self.waiting:
@@ -142,6 +149,8 @@ class Commands:
         if command in self.waiting:
             self.leave_lines(command)
             queued = self.waiting.pop(command)
+            if run := getattr(queued.command, "run_id", None):
+                self._agenda.add(about_finished(run))
             if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
                 self._forget_rerun(queued.command.rerun_of, command)
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):

@@ -26,7 +26,17 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, Refusal, ResignLeadership
+from nimbus.engine.agenda import about_command
+from nimbus.engine.decision import (
+    ArchiveRun,
+    BuildRun,
+    Decision,
+    Nothing,
+    PrepareRelease,
+    Refusal,
+    ResignLeadership,
+)
+from nimbus.engine.rules.archive import retire_run
 from nimbus.engine.state import State
 from nimbus.records import OUTCOME, RUN
 from tests.nimbus.definitions import active
@@ -348,6 +358,32 @@ def test_a_finished_run_goes_to_history_and_leaves_zookeeper_later() -> None:
     dropped = decide(state, NOW + timedelta(hours=1))
     assert dropped.writes[-1] == w.RemoveRun(RunId("p-1"))
     assert state.runs.finished == {}
+
+
+@pytest.mark.parametrize("set_aside", [False, True])
+def test_a_finished_run_stays_while_the_same_start_waits_so_that_nothing_is_started_twice(
+    *, set_aside: bool
+) -> None:
+    state, late = known(START), NOW + timedelta(days=1)
+    (created, _) = decide(state).writes
+    assert isinstance(created, w.CreateRun)
+    state.runs.put(replace(created.run, state=RunState.SUCCEEDED, finished_at=NOW), at(NOW))
+    decide(state)
+    state.runs.archived(RunId("p-1"))
+    again = submit(state, START).commands.waiting
+    (subject,) = (about_command(command) for command in again)
+    if set_aside:
+        state.put_aside(subject, "test")
+
+    assert isinstance(retire_run(state, RunId("p-1"), late), Nothing)
+
+    if set_aside:
+        state.agenda.set_aside.clear()
+        state.commands.line_up(subject.command)
+    (answered,) = decide(state, late).writes
+    assert isinstance(answered, w.ConsumeCommand)
+    assert "was started before" in answered.outcome.message
+    assert decide(state, late).writes[-1] == w.RemoveRun(RunId("p-1"))
 
 
 DATES = TaskSpec(
