@@ -199,6 +199,8 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     if plan.kind == "spark_pipeline":
         conf = settings_for(conf, str(context().output))
     set_submit_arguments(plan.master, conf)
+    if python := conf.get("spark.pyspark.python"):  # PySpark itself reads only the variable
+        os.environ["PYSPARK_PYTHON"] = python
     import pyspark.sql  # noqa: F401 - imported for its time
 
 

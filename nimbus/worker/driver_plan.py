@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
+from nimbus.worker import executor_files
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
 from nimbus.worker.data.places import place_of
@@ -25,10 +26,15 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverPlan:
     """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started."""
     made = driver_plan(plan, order)
+    sends_files = plan.sends_files and made.starts_spark
+    if sends_files:
+        made = replace(made, task_conf={**made.task_conf, **executor_files.settings(folder, made)})
     write_new(folder.driver_file, json.dumps(asdict(made)).encode())
     write_new(folder.context_file, json.dumps(context_document(plan, order, folder.output)).encode())
     if plan.user is not None:
         folder.give_to(plan.user)
+    if sends_files:
+        executor_files.write(folder, made)
     return made
 
 

@@ -152,6 +152,8 @@ def prepare(
         environment=drivers,
         master=settings.master if target is None else target.master,
         spark_conf=settings.spark_conf if target is None else conf_at(target, settings),
+        sends_files=_is_elsewhere(order, settings, target)
+        and _place_of(settings, target).executors_see != "host",
         unseen_output=_unseen_output(order, settings, target, connect),
         stop_grace_s=settings.stop_grace.total_seconds(),
         user=user,
@@ -256,10 +258,9 @@ def _unseen_output(
     """See `RunnerPlan.unseen_output`. Drivers of other kinds of tasks ask: `nimbus.worker.shared_output`."""
     if connect is None and order.task.kind is not TaskKind.SPARK_SUBMIT:
         return ""
-    place, conf = (settings, settings.spark_conf) if target is None else (target, {})
-    master = {"spark.master": place.master, **conf, **order.task.spark_conf}["spark.master"]
     has_own_server = connect is None or connect.server is not None
-    if place.executors_see is not None or (has_own_server and master.startswith("local")):
+    is_here = has_own_server and not _is_elsewhere(order, settings, target)
+    if _place_of(settings, target).executors_see is not None or is_here:
         return ""
     key = "worker.executors_see" if target is None else f"spark.targets.{target.name}.executors_see"
     why = (
@@ -270,6 +271,17 @@ def _unseen_output(
     if order.task.kind is TaskKind.SQL and settings.data is None:
         raise PipelineUnfitError(f"a sql task writes its result by path, but {why}")
     return why
+
+
+def _place_of(settings: WorkerSettings, target: SparkTarget | None) -> WorkerSettings | SparkTarget:
+    return settings if target is None else target
+
+
+def _is_elsewhere(order: Assignment, settings: WorkerSettings, target: SparkTarget | None) -> bool:
+    """True if Spark's executors are no processes of this worker."""
+    conf = settings.spark_conf if target is None else {}
+    own = {"spark.master": _place_of(settings, target).master, **conf}
+    return not {**own, **order.task.spark_conf}["spark.master"].startswith("local")
 
 
 def _check_spark_home(home: str | None) -> None:

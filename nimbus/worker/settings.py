@@ -142,6 +142,8 @@ class RunnerPlan:
     """The driver's user; None: the runner's user."""
     checkpoint: str | None = None
     """The last checkpoint of earlier attempts, as JSON."""
+    sends_files: bool = False
+    """Spark's executors may be on hosts that do not see the release."""
     unseen_output: str = ""
     """Why Spark's executors may not see the output, if its driver cannot ask them, with what to do."""
     telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)

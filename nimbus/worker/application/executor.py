@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import PurePosixPath
 
 import structlog
 
@@ -41,11 +40,11 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
-from nimbus.worker.application.unpacking import ARCHIVE, BUNDLE
 from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.driver_plan import worker_conf
 from nimbus.worker.environment import event_log_settings, scaled_conf
 from nimbus.worker.executor import Sight
+from nimbus.worker.executor_files import import_path
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.wheels import find_wheels
@@ -53,7 +52,6 @@ from nimbus.worker.wheels import find_wheels
 _TICK_S = 2.0
 _LOOKS_A_SECOND = 10
 """Status requests to clusters per second: 500 attempts are checked once in 50 s. END is seen at once."""
-_PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 LARGEST_STARTUP = 96 << 10
 """In bytes. It is passed in an environment variable, which Linux limits to 128 KiB."""
 
@@ -456,7 +454,5 @@ def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
     own = scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
     conf = {**worker_conf(plan, order), **own}
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
-    beside = PurePosixPath(order.task.script).parent.as_posix()
-    places = [f"{ARCHIVE}/{place}" for place in (beside, *order.python_path, *wheels)]
-    conf[_PYTHONPATH] = ":".join(filter(None, [*places, BUNDLE, conf.get(_PYTHONPATH)]))
+    conf |= import_path(conf, order.task.script, order.python_path, wheels)
     return event_log_settings(conf, WORK)

@@ -39,6 +39,19 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.range(100).write.mode("overwrite").parquet(str(context().output))
 """
+IMPORTS = """
+import beside, packed, shared
+from nimbus.task import context
+from pyspark.sql import SparkSession
+
+def words(_):
+    import os
+    import beside, packed, shared
+    return beside.WORD, packed.WORD, shared.WORD, os.environ["INTERPRETER"]
+
+spark = SparkSession.builder.getOrCreate()
+print(*spark.sparkContext.parallelize([1], 1).map(words).collect()[0], flush=True)
+"""
 _HIDE = 'mount -t tmpfs none "$0" && exec "$@"'
 
 
@@ -88,31 +101,68 @@ def master(tmp_path: Path, hidden: Path) -> Iterator[str]:
         yield url
 
 
-def _ended(root: Path, master: str, text: str, *, marks: bool) -> End:
+@pytest.fixture
+def conf() -> dict[str, str]:
+    """Properties for Spark on `master`."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICK_JVM,
+        "spark.ui.enabled": "false",
+        "spark.pyspark.python": sys.executable,
+    }
+
+
+def _ended(root: Path, master: str, text: str, conf: dict[str, str]) -> End:
     bench = Bench(root)
     try:
         folder = bench.folder()
         folder.create(bench.order(bench.script("task.py", text), task_kind=TaskKind.PYSPARK))
-        conf = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK_JVM,
-            "spark.ui.enabled": "false",
-            "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": str(marks).lower(),
-            "spark.pyspark.python": sys.executable,
-        }
         launch(folder, bench.startup(master=master, spark_conf=conf))
         return bench.await_end(deadline_s=300)
     finally:
         bench.close()
 
 
-def test_task_fails_when_executors_do_not_see_its_output_and_succeeds_when_they_do(
-    tmp_path: Path, hidden: Path, master: str
+def test_executors_import_the_release_and_its_wheels_from_what_the_driver_sends(
+    tmp_path: Path, hidden: Path, master: str, conf: dict[str, str]
 ) -> None:
-    lost = _ended(hidden, master, WRITES_ANEW, marks=False)
-    kept = _ended(tmp_path / "shared", master, WRITES, marks=True)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nINTERPRETER=named exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    bench = Bench(hidden)
+    try:
+        script = bench.script("jobs/task.py", IMPORTS)
+        bench.script("jobs/beside.py", "WORD = 'beside'")
+        bench.script("src/shared.py", "WORD = 'shared'")
+        wheel = hidden / "wheels" / "packed-1"
+        wheel.mkdir(parents=True)
+        (wheel / "packed.py").write_text("WORD = 'packed'")
+        folder = bench.folder()
+        folder.create(bench.order(script, task_kind=TaskKind.PYSPARK, python_path=("src",)))
+        sent = bench.startup(
+            master=master,
+            spark_conf=conf | {"spark.pyspark.python": str(interpreter)},
+            wheels=(wheel,),
+            sends_files=True,
+        )
+
+        launch(folder, sent)
+        ended = bench.await_end(deadline_s=300)
+
+        assert (ended.outcome, ended.reason) == (Outcome.SUCCEEDED, "")
+        assert "beside packed shared named" in folder.log.read_text()
+    finally:
+        bench.close()
+
+
+def test_task_fails_when_executors_do_not_see_its_output_and_succeeds_when_they_do(
+    tmp_path: Path, hidden: Path, master: str, conf: dict[str, str]
+) -> None:
+    unmarked = {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+    lost = _ended(hidden, master, WRITES_ANEW, conf | unmarked)
+    kept = _ended(tmp_path / "shared", master, WRITES, conf)
 
     assert lost.outcome is Outcome.FAILED, "its output is an empty folder"
     assert "but executors do not see that folder" in lost.reason

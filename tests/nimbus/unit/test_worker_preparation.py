@@ -104,6 +104,32 @@ def test_task_in_mode_connect_is_given_a_session_and_no_java(bench: Bench) -> No
     assert "t0ken" not in repr(plan)
 
 
+@pytest.mark.parametrize(
+    ("master", "executors_see", "own", "sends"),
+    [
+        ("local[2]", None, {}, False),
+        ("spark://here:7077", None, {}, True),
+        ("spark://here:7077", "data", {}, True),
+        ("spark://here:7077", "host", {}, False),
+        ("spark://here:7077", None, {"spark.master": "local[1]"}, False),
+        ("local[2]", None, {"spark.master": "yarn"}, True),
+    ],
+)
+def test_executors_that_may_not_see_the_release_are_sent_it(
+    bench: Bench, master: str, executors_see: str | None, own: dict[str, str], sends: bool
+) -> None:
+    order = bench.order(bench.script("task.py", ""), task_kind=TaskKind.PYSPARK, spark_conf=own)
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=bench.root / "w1",
+        data_dir=bench.data,
+        master=master,
+        executors_see=executors_see,
+    )
+
+    assert prepare(order, settings, bench, bench.board.cluster()).sends_files is sends
+
+
 def test_order_waits_with_those_that_take_long_while_the_connect_server_is_not_up(bench: Bench) -> None:
     order = bench.order(bench.script("a.sql", ""), task_kind=TaskKind.SQL, spark_mode=SparkMode.CONNECT)
     settings = WorkerSettings(
