@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from nimbus.api.services import AttemptDoor, ClusterAttempt, DataRequest, DriverReport
 from nimbus.domain.ids import AttemptId, pipeline_name, release_digest
-from nimbus.ports import Kept
+from nimbus.ports import AttemptWithdrawnError, Kept
 
 _Text = Annotated[str, Field(max_length=256)]
 
@@ -109,7 +109,10 @@ def _add_data(routes: APIRouter, door: AttemptDoor) -> None:
         )
         if not door.admits_to_data(found, authorization.removeprefix("Bearer "), body):
             raise HTTPException(401, "The token is not one for this output and these inputs.")
-        signed = door.sign(found, body)
+        try:
+            signed = door.sign(found, body)
+        except AttemptWithdrawnError as exc:
+            raise HTTPException(409, str(exc)) from exc  # the driver asks again for a while
         if signed is None:
             raise HTTPException(422, "The object is not the attempt's, or the attempt is over.")
         return {**signed._asdict(), "schedulers": door.schedulers()}

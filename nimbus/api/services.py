@@ -256,7 +256,11 @@ class AttemptDoor(Protocol):
         ...
 
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
-        """The signed URL of an object; None: no access, or the attempt is over for this driver."""
+        """The signed URL of an object; None: no access, or the attempt is over for this driver.
+
+        Raises:
+            AttemptWithdrawnError: the claim is not there, as of `BeatAnswer.claimed`.
+        """
         ...
 
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:

@@ -141,7 +141,10 @@ class ClusterDoor:
         """See `AttemptDoor.sign`."""
         if self._data is None:
             raise StoreUnavailableError("`worker.data` is no bucket here")
-        if not _is_open(request.nonce, self._board.read(attempt.id)):
+        slots = self._board.read(attempt.id)
+        if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would fail the attempt
+            raise AttemptWithdrawnError(str(attempt.id))
+        if not _is_open(request.nonce, slots):
             return None
         return self._data.sign(request)
 

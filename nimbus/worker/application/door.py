@@ -88,11 +88,13 @@ class Door:
         """Retry until an answer is complete. An endpoint that is not a scheduler any more is skipped.
 
         Raises:
-            RefusedError: the request is too large, or has a form that schedulers do not accept.
+            RefusedError: the request is too large, or has a form that schedulers do not accept; or, for
+                `patience_s`, no scheduler saw the claim, which one that lags behind does not.
             UnreachableError: no scheduler answered within `patience_s`.
         """
         until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
         while True:
+            no_claim = ""
             for endpoint in self._endpoints:
                 try:
                     url = f"{endpoint}{self._path}/{what}?{self._query}{query}"
@@ -102,12 +104,16 @@ class Door:
                     if exc.code in (413, 422):
                         raise RefusedError(f"{what}: {exc.code}: {_detail(exc)}") from exc
                     last = f"{endpoint} says {exc.code}"
+                    if exc.code == 409:
+                        no_claim = f"{what}: {exc.code}: {_detail(exc)}"
                 except (OSError, HTTPException, ValueError) as exc:
                     last = f"{endpoint}: {exc}"
                 else:
                     self._endpoints = tuple(dict.fromkeys((endpoint, *self._endpoints)))
                     return taken
             if time.monotonic() + pause_s > until_s:
+                if no_claim:
+                    raise RefusedError(no_claim)
                 raise UnreachableError(f"{what}: no scheduler answered: {last}"[:400])
             self._pause.wait(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

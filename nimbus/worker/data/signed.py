@@ -36,6 +36,7 @@ from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
 LARGEST_BYTES = 5 << 30
 """Largest object: the limit of S3 for one request."""
 _DOOR_PATIENCE_S = 20.0
+"""Also how long schedulers may lag behind the claim, since a driver whose attempt is forgotten must end."""
 _ANSWER_S = 60.0
 _CHUNK_BYTES = 1 << 20
 

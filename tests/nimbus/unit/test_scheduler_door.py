@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
-from nimbus.api.services import BeatAnswer, ClusterAttempt
+from nimbus.api.routes_attempts import router
+from nimbus.api.services import BeatAnswer, ClusterAttempt, SignedUrl
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.door import ClusterDoor
+from nimbus.worker.application.startup import data_token_for
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = ClusterAttempt(
@@ -59,3 +63,29 @@ def test_log_whose_claim_a_server_does_not_show_yet_is_sent_again() -> None:
     assert door.log(ATTEMPT, "ours", 0, b"text")
     assert not door.log(ATTEMPT, "ours", 0, b"text")
     assert len(stored) == 1
+
+
+def test_upload_whose_claim_a_server_does_not_show_yet_is_asked_for_again() -> None:
+    seen = iter((Slots(), Slots(claim=OURS), Slots(claim=OURS, end=END)))
+    board: Any = SimpleNamespace(read=lambda _: next(seen), attempt_key=lambda: b"key")
+    data: Any = SimpleNamespace(sign=lambda _: SignedUrl("http://bucket", {}))
+    none: Any = None
+    door = ClusterDoor(board=board, logs=none, releases=none, clock=none, schedulers=tuple, data=data)
+    app = FastAPI()
+    app.include_router(router(door))
+    object_of: dict[str, Any] = {"uri": "s3://b", "output": "p/run1/task/1-ours", "inputs": []}
+    token = data_token_for(b"key", str(ATTEMPT.id), **object_of)
+
+    def status() -> int:
+        return (
+            TestClient(app)
+            .post(
+                f"/attempt/v1/{ATTEMPT.id}/sign",
+                params={"pipeline": ATTEMPT.pipeline, "release": ATTEMPT.release},
+                json={**object_of, "nonce": "ours", "method": "PUT", "key": "p/run1/task/1-ours/x"},
+                headers={"Authorization": f"Bearer {token}"},
+            )
+            .status_code
+        )
+
+    assert [status(), status(), status()] == [409, 200, 422]

@@ -6,7 +6,7 @@ import json
 import threading
 import urllib.error
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -77,29 +77,68 @@ def test_key_that_no_store_takes_is_refused_before_a_scheduler_is_asked() -> Non
         signed.SignedStore(ACCESS).write("a\\b", b"")
 
 
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+
+
+class Lagging(BaseHTTPRequestHandler):
+    """A scheduler that does not see the claim."""
+
+    def do_POST(self) -> None:
+        self.send_response(409)
+        self.end_headers()
+        self.wfile.write(b'{"detail": "no claim"}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Signing(Lagging):
+    """A scheduler that signs."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"url": "http://bucket/k", "headers": {}}')
+
+
+def test_scheduler_that_does_not_see_the_claim_yet_refuses_no_upload() -> None:
+    with serving(Lagging) as lagging, serving(Signing) as signing:
+        store = signed.SignedStore({**ACCESS, "endpoints": [lagging, signing]})
+
+        assert store._signed("PUT", "k") == ("http://bucket/k", {})
+
+
+def test_claim_that_no_scheduler_sees_for_long_ends_the_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signed, "_DOOR_PATIENCE_S", 0.0)
+    with serving(Lagging) as lagging:
+        dead_too = ["http://127.0.0.1:9", lagging, "http://127.0.0.1:9"]
+        with pytest.raises(StoreRefusedError, match="409: no claim"):
+            signed.SignedStore({**ACCESS, "endpoints": dead_too})._signed("PUT", "k")
+
+
 def test_download_that_breaks_off_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Breaks(BaseHTTPRequestHandler):
+    class Breaks(Lagging):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Length", "10")
             self.end_headers()
             self.wfile.write(b"half")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Breaks)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}/"
-    monkeypatch.setattr(signed.SignedStore, "_signed", lambda *_: (url, {}))
-    try:
+    with serving(Breaks) as url:
+        monkeypatch.setattr(signed.SignedStore, "_signed", lambda *_: (f"{url}/", {}))
         with pytest.raises(StoreUnavailableError, match="6 bytes are missing"):
             list(signed.SignedStore(ACCESS).read("k"))
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
 
 
 def test_store_of_an_attempt_is_made_once_and_hears_of_later_schedulers(tmp_path: Path) -> None:
