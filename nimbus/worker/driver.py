@@ -3,7 +3,8 @@
 A runner starts it isolated: no file of the release can be imported before the runner sends go, one byte on
 the descriptor. EOF means that this runner did not win the claim: the driver exits with 75, and user code
 never ran. An executor starts it after the claim, so there is no wait.
-Does not use ZooKeeper or S3. Threads: main, which runs the task, and `driver-progress` for Spark.
+Does not use ZooKeeper or S3. Threads: main, which runs the task; for Spark `driver-progress`,
+and `driver-accumulators` after its stop.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -202,6 +204,23 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     if python := conf.get("spark.pyspark.python"):  # PySpark itself reads only the variable
         os.environ["PYSPARK_PYTHON"] = python
     import pyspark.sql  # noqa: F401 - imported for its time
+
+    _stop_without_waiting()
+
+
+def _stop_without_waiting() -> None:
+    """Let `spark.stop()` return when the JVM has stopped: the server of accumulators takes a second more."""
+    from pyspark import SparkContext
+
+    stop = SparkContext.stop
+
+    def stop_jvm(context: Any) -> None:
+        server, context._accumulatorServer = getattr(context, "_accumulatorServer", None), None
+        stop(context)
+        if server is not None:  # it polls once a second
+            threading.Thread(target=server.shutdown, name="driver-accumulators", daemon=True).start()
+
+    SparkContext.stop = stop_jvm  # type: ignore[method-assign]
 
 
 def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:

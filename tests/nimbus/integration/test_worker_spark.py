@@ -18,7 +18,7 @@ from tests.nimbus.worker_bench import Bench, eventually
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
 WRITES = """
-import os
+import os, threading
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from nimbus.task import context
@@ -32,6 +32,14 @@ assert os.environ["SPARK_LOCAL_DIRS"].split("/")[-3:] == ["run1.make-numbers.1",
 assert os.listdir(os.environ["SPARK_LOCAL_DIRS"])
 frame = spark.range(100).withColumn("twice", udf(double, "long")("id"))
 frame.write.parquet(str(context().output / "data"))
+
+server, stopped, saw = spark.sparkContext._accumulatorServer, threading.Event(), []
+end = server.shutdown
+server.shutdown = lambda: (saw.append(stopped.wait(30)), end())
+spark.stop()
+stopped.set()
+[thread.join() for thread in threading.enumerate() if thread.name == "driver-accumulators"]
+assert saw == [True], "the stop of Spark waits for the server of accumulators"
 """
 SUMS = """
 -- the semicolon; in this comment ends nothing
