@@ -220,7 +220,7 @@ def _stop_without_waiting() -> None:
         if server is not None:  # it polls once a second
             threading.Thread(target=server.shutdown, name="driver-accumulators", daemon=True).start()
 
-    SparkContext.stop = stop_jvm  # type: ignore[method-assign]
+    SparkContext.stop = stop_jvm  # type: ignore[assignment, method-assign]
 
 
 def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
