@@ -98,6 +98,11 @@ class Attempt:
     """True: it has a result, which is in its END, and later in history."""
 
     @property
+    def ordered_to(self) -> WorkerId:
+        """The worker that has its order: its worker, or, later, its reaper. It takes a slot there."""
+        return self.reaper or self.worker
+
+    @property
     def ending(self) -> str:
         """Outcome and class of failure, such as `failed (analysis)`; empty while it is open."""
         if self.outcome is None or self.failure is None or self.failure.value == self.outcome.value:

@@ -52,13 +52,13 @@ class Workers:
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
         self._target_slots: Mapping[str, int] = {}
         self._open_at: defaultdict[str, set[AttemptId]] = defaultdict(set)
-        self._need_of: dict[AttemptId, Need] = {}
-        """Needs of open attempts whose Spark runs at a target."""
+        self._open: dict[AttemptId, tuple[WorkerId, Need]] = {}
+        """Where each open attempt is, and its need."""
         self._in_cluster: defaultdict[WorkerId, int] = defaultdict(int)
         """Number of open attempts of each worker whose driver runs in a cluster."""
 
     def open_on(self, worker: WorkerId) -> Collection[AttemptId]:
-        """Open attempts of a worker, including those of runs that are set aside."""
+        """Open attempts whose order a worker has, including those of runs that are set aside."""
         return self._open_on.get(worker, ())
 
     def open_at_targets(self) -> dict[str, int]:
@@ -87,21 +87,24 @@ class Workers:
         return sorted(before.keys() ^ self.registered.keys())
 
     def opened(self, attempt: AttemptId, worker: WorkerId, need: Need) -> None:
-        """Add an open attempt of a worker. Safe to repeat."""
+        """Add an open attempt, or move it to the worker that has its order now. Safe to repeat."""
+        self.closed(attempt)
+        self._open[attempt] = worker, need
         self._open_on[worker].add(attempt)
-        if need.target is not None and attempt not in self._need_of:
-            self._need_of[attempt] = need
+        self._in_cluster[worker] += need.in_cluster
+        if need.target is not None:
             self._open_at[need.target].add(attempt)
-            self._in_cluster[worker] += need.in_cluster
         self._rank(worker)
 
-    def closed(self, attempt: AttemptId, worker: WorkerId) -> None:
-        """Remove an open attempt of a worker."""
+    def closed(self, attempt: AttemptId) -> None:
+        """Remove an attempt that is not open any more."""
+        if attempt not in self._open:
+            return
+        worker, need = self._open.pop(attempt)
         self._open_on[worker].discard(attempt)
-        need = self._need_of.pop(attempt, None)
-        if need is not None and need.target is not None:
+        self._in_cluster[worker] -= need.in_cluster
+        if need.target is not None:
             self._open_at[need.target].discard(attempt)
-            self._in_cluster[worker] -= need.in_cluster
         self._rank(worker)
 
     def count_refusals(self, runs: Iterable[Run]) -> None:

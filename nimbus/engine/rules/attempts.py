@@ -121,5 +121,5 @@ def _closed(
 
 
 def _withdraw(attempt_id: AttemptId, attempt: Attempt) -> tuple[Write, ...]:
-    """Remove the order of an attempt: that to its worker, or, later, that to its reaper."""
-    return (Unassign(attempt.reaper or attempt.worker, attempt_id),)
+    """Remove the order of an attempt."""
+    return (Unassign(attempt.ordered_to, attempt_id),)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from nimbus.domain.admission import Gate, need_of
-from nimbus.domain.ids import AttemptId, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, RunId
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -100,14 +100,19 @@ class OpenAttempts:
         self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
     ) -> None:
         """Add an open attempt."""
-        self.workers.opened(attempt_id, attempt.worker, need_of(task))
+        self.workers.opened(attempt_id, attempt.ordered_to, need_of(task))
         self.pools.opened(attempt_id, task.pools)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
-    def forget(self, attempt: AttemptId, worker: WorkerId) -> None:
+    def move(self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec) -> None:
+        """Count an open attempt at the worker that has its order now."""
+        self.workers.opened(attempt_id, attempt.ordered_to, need_of(task))
+        self._ready.reopen()
+
+    def forget(self, attempt: AttemptId) -> None:
         """Remove an attempt that has ended, or whose run is gone."""
-        self.workers.closed(attempt, worker)
+        self.workers.closed(attempt)
         self.slots.pop(attempt, None)
         self.silent.pop(attempt, None)
         self._agenda.forget(about_attempt(attempt))

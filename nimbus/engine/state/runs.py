@@ -179,13 +179,15 @@ class Runs:
         old = None if was is None else was.open_attempt
         new = task.open_attempt
         if old is not None and (new is None or new.number != old.number):
-            self._attempts.forget(AttemptId(run.id, task.spec.name, old.number), old.worker)
+            self._attempts.forget(AttemptId(run.id, task.spec.name, old.number))
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._attempts.put(attempt, new, task.spec, slots.get(attempt, Slots()), now)
             most = run.max_parallel_tasks
             if most is not None and run.tasks.count(TaskState.RUNNING) >= most:
                 self.ready.open_pools_of(run.id)
+        elif old is not None and new is not None and new.ordered_to != old.ordered_to:
+            self._attempts.move(AttemptId(run.id, task.spec.name, new.number), new, task.spec)
         if task.spec.warn_after is not None:
             self._agenda.add(about_late(run.id, task.spec.name))
         if task.children is not None and is_under_way(task):
@@ -252,7 +254,7 @@ class Runs:
                 self._agenda.forget(about_children(run_id, name))
                 self._builds.forget(about_children(run_id, name))
             if (attempt := task.open_attempt) is not None:
-                self._attempts.forget(AttemptId(run_id, name, attempt.number), attempt.worker)
+                self._attempts.forget(AttemptId(run_id, name, attempt.number))
 
     def archiving(self, run_id: RunId) -> None:
         """Record that a run is being archived."""

@@ -132,7 +132,7 @@ def check_indexes(state: State) -> None:
         hold(Law.INDEXES, not run.state.is_final, run.id)
         for name, task in run.tasks.items():
             if task.open_attempt is not None:
-                opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].worker
+                opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].ordered_to
             met = all(run.tasks[need].state.is_final for need in task.spec.needs)
             hold(Law.INDEXES, state.runs._needs[run.id].met(name) == met, run.id, name, "needs")
             subject = run.id, name

@@ -62,18 +62,15 @@ def check(scheduler: Scheduler) -> None:
 def _sees_other_workers(scheduler: Scheduler) -> bool:
     """True if the API cannot know which workers are free for the leader.
 
-    The leader reads every few seconds which workers drain. The API counts an attempt at the worker that has
-    its order, also if that one only has to look for the driver of another.
+    The leader reads every few seconds which workers drain.
     """
-    world = scheduler.world
-    found, open_on = world.zookeeper.world, world.ledger.attempts.open
+    found = scheduler.world.zookeeper.world
     registered = scheduler.engine.reign.state.attempts.workers.registered
-    unread = any(
+    return any(
         info.id in registered
         and (info.draining or info.id in found.settings.cordoned) is not registered[info.id].draining
         for info in found.workers.values()
     )
-    return unread or any(open_on.get(attempt) != worker for worker, attempt in found.orders)
 
 
 def _check_run(scheduler: Scheduler, run: Run, around: Surroundings) -> None:

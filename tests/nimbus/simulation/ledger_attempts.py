@@ -170,11 +170,16 @@ class AttemptLaws:
                 hold(Law.END_IS_THE_OUTCOME, same, attempt, last.outcome, "and END:", end)
 
     def check_orders(self) -> None:
-        """After each commit: one order for each open attempt; no worker or target exceeds its slots."""
-        ordered = Counter(attempt for _, attempt in self._world.zookeeper.world.orders)
+        """After each commit: one order for each open attempt; no worker or target exceeds its slots.
+
+        An attempt that another worker reaps takes a slot there, on the same host.
+        """
+        orders = self._world.zookeeper.world.orders
+        ordered = Counter(attempt for _, attempt in orders)
         once = ordered == Counter(self.open.keys())
         hold(Law.ONE_ORDER, once, "open:", sorted(map(str, self.open)), "ordered:", sorted(map(str, ordered)))
-        here = (worker for attempt, worker in self.open.items() if attempt not in self._in_cluster)
+        own = ((worker, attempt) for worker, attempt in orders if self.open[attempt] == worker)
+        here = (worker for worker, attempt in own if attempt not in self._in_cluster)
         for worker, busy in Counter(here).items():
             slots = self._world.slots_of(worker)
             hold(Law.SLOTS, busy <= slots, worker, "has", busy, "open attempts and", slots, "slots")

@@ -179,9 +179,9 @@ def busy_counter_leaks() -> Iterator[None]:
     """DS 9910, 13726, 17192: a stored count of used slots is not reduced when a task is retried."""
     original = Workers.closed
 
-    def closed(self: Any, attempt: Any, worker: Any) -> None:
+    def closed(self: Any, attempt: Any) -> None:
         if attempt.number == 1:
-            original(self, attempt, worker)
+            original(self, attempt)
 
     with replaced(Workers, closed=closed):
         yield
@@ -202,7 +202,7 @@ def adopted_attempts_use_no_slot() -> Iterator[None]:
     def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
         original(self, run, now, *slots)
         for attempt in () if self.read is None else run.open_attempts():
-            self._attempts.workers.closed(attempt, run.tasks[attempt.task].open_attempt.worker)
+            self._attempts.workers.closed(attempt)
 
     with replaced(Runs, put=put):
         yield

@@ -9,9 +9,10 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from nimbus.api.views import worker_models
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, RemovePipeline, StopRun
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
@@ -26,6 +27,7 @@ from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Bench
 from tests.nimbus.loading import recover
+from tests.nimbus.store_reader import services_over
 
 
 def test_a_silent_attempt_is_not_fenced_when_the_wall_clock_steps() -> None:
@@ -48,6 +50,26 @@ def test_a_silent_attempt_is_not_fenced_when_the_wall_clock_steps() -> None:
     bench.decide()
     assert bench.outcome() is Outcome.LOST
     assert "silent for 30 s" in bench.run().tasks[TaskName("a")].attempts[0].reason
+
+
+def test_an_attempt_takes_a_slot_of_the_worker_that_reaps_it_in_the_engine_and_the_api() -> None:
+    bench = Bench()
+    reaper = replace(WORKER, id=WorkerId("w2"), slots=1)
+    bench.submit(START)
+    bench.decide()
+    bench.claim(beating=False)
+    bench.cluster.change(workers={reaper.id: reaper})
+    bench.decide()
+    bench.clocks.pass_s(60)
+    bench.decide()
+
+    assert bench.run().tasks[TaskName("a")].attempts[0].reaper == reaper.id
+    bench.cluster.change(workers={WORKER.id: WORKER, reaper.id: reaper})
+    bench.decide()
+    services = services_over(bench.cluster, bench.clocks, lambda: None)
+    assert list(bench.reign.state.attempts.workers.free) == [WORKER]
+    rows = worker_models([WORKER, reaper], services.reader.orders([WORKER.id, reaper.id]), {}, {})
+    assert {row.id: row.busy for row in rows} == {"w1": 0, "w2": 1}
 
 
 def test_an_attempt_that_nobody_claims_is_fenced_when_the_wall_clock_reaches_its_limit() -> None:
