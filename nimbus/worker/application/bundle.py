@@ -31,8 +31,8 @@ _MODULES = (
     *(
         f"nimbus/worker/data/{name}.py"
         for name in (
-            "__init__", "bucket", "manifest", "mark", "notes", "ports", "signed", "source", "source_offer",
-            "spark_writes", "tree",
+            "__init__", "bucket", "manifest", "mark", "notes", "partitions", "ports", "signed", "source",
+            "source_offer", "spark_writes", "tree",
         )
     ),
     *(

@@ -22,15 +22,15 @@ _LARGEST_BYTES = 16 << 20
 _MOST = 10_000
 
 
-def write_note(folder: Path, files: Sequence[OutputFile]) -> None:
-    """Note valid files, all of them or none."""
+def write_note(folder: Path, files: Sequence[OutputFile], replaced: Sequence[str] = ()) -> None:
+    """Note valid files, and the paths of earlier ones that they replace, all of them or none."""
     folder.mkdir(exist_ok=True)
-    document = json.dumps([asdict(file) for file in files])
+    document = json.dumps({"files": [asdict(file) for file in files], "replaced": list(replaced)})
     write_atomic(folder / f"{secrets.token_hex(8)}.json", document.encode())
 
 
 def read_notes(folder: Path) -> list[OutputFile]:
-    """All files that were noted.
+    """All files that were noted and not replaced.
 
     Raises:
         OutputRefusedError: a note is invalid.
@@ -50,13 +50,13 @@ def _read(folder: Path) -> list[OutputFile]:
     if len(notes) > _MOST:
         raise OutputRefusedError(f"the task has noted {len(notes)} writes, and at most {_MOST} are read")
     try:
-        return [file for note in notes for file in _files_of(note)]
-    except (ValueError, TypeError, RecursionError) as exc:
+        found = [_note_in(note) for note in notes]
+        replaced = {path for _, paths in found for path in paths}
+        return [file for files, _ in found for file in files if file.path not in replaced]
+    except (ValueError, TypeError, KeyError, RecursionError) as exc:
         raise OutputRefusedError(f"a note of what the task has written cannot be followed: {exc}") from exc
 
 
-def _files_of(note: Path) -> list[OutputFile]:
+def _note_in(note: Path) -> tuple[list[OutputFile], list[str]]:
     found = json.loads(read_untrusted(note, _LARGEST_BYTES) or b"")
-    if not isinstance(found, list):
-        raise TypeError("it is no list")
-    return [checked_file(file) for file in found]
+    return [checked_file(file) for file in found["files"]], [str(path) for path in found["replaced"]]

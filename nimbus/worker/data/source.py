@@ -14,9 +14,8 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +27,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from nimbus.worker.data import partitions
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
 from nimbus.worker.data.notes import read_notes, write_note
 from nimbus.worker.data.ports import DataStore, InputRefusedError
@@ -35,6 +35,10 @@ from nimbus.worker.data.ports import DataStore, InputRefusedError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+
+_MOST_PARTITIONS = 500
+"""Of a table, in one of Spark's partitions: each has an open file."""
 
 
 class NimbusDataError(Exception):
@@ -109,6 +113,7 @@ class _Part(InputPartition):
     key: str
     sha256: str = ""
     """Empty for a file in a folder, which is trusted."""
+    values: partitions.Values = ()
 
 
 class NimbusSource(DataSource):
@@ -122,28 +127,38 @@ class NimbusSource(DataSource):
         return "nimbus"
 
     def schema(self) -> StructType:
-        """The schema of the first part."""
+        """The schema of the first part, and its partition columns."""
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        parts = parts_below(self.place, self._uri)
+        parts = self._parts()
         if not parts:
             raise NimbusDataError(f"{self._uri} has no Parquet file")
         with opened(self.place, parts[0]) as file:
-            return from_arrow_schema(pq.read_schema(file))
+            return from_arrow_schema(partitions.with_partitions(pq.read_schema(file), parts[0].values))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the committed files only."""
-        return _Reader(self.place, self._uri, schema)
+        return _Reader(self.place, self._parts(), schema)
+
+    def _parts(self) -> list[_Part]:
+        return parts_below(self.place, self._uri, self.options.get("basePath", ""))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A writer that adds files to the attempt's own output."""
-        if overwrite:
-            raise NimbusDataError('an output is only added to: write with mode("append")')
+        """A writer that adds files to the attempt's own output, and with `overwrite` replaces partitions."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         below = self.place.below(self._uri)
         if below != self.place.output and not below.startswith(f"{self.place.output}/"):
             raise NimbusDataError(f"{self._uri} is not below context().output_uri")
-        return _Writer(self.place, below.removeprefix(self.place.output).strip("/"), schema)
+        by, arrow = (
+            partitions.columns_of(self.options.get("partitionBy", "")),
+            to_arrow_schema(schema, timezone="UTC"),
+        )
+        if (fault := partitions.fault_of(by, arrow)) is not None:
+            raise NimbusDataError(fault)
+        folder = below.removeprefix(self.place.output).strip("/")
+        return _Writer(self.place, folder, arrow, by, replaces=overwrite)
 
     @property
     def _uri(self) -> str:
@@ -158,23 +173,39 @@ def source_of(place: SourcePlace) -> type[NimbusSource]:
     return type("NimbusSourceHere", (NimbusSource,), {"place": place, "__module__": "__main__"})
 
 
-def parts_below(place: SourcePlace, uri: str) -> list[_Part]:
+def parts_below(place: SourcePlace, uri: str, table: str = "") -> list[_Part]:
     """The committed Parquet files of a folder of an input, or of a folder that the task itself has written.
+
+    Args:
+        place: The place of the data.
+        uri: The folder: a table, or one of its partitions.
+        table: The URI of the table, below which folders are partitions; default: `uri`.
 
     Raises:
         NimbusDataError: it is neither.
     """
     below = place.below(uri)
+    try:
+        above = PurePosixPath(below).relative_to(place.below(table or uri))
+    except ValueError:
+        raise NimbusDataError(f"basePath {table} is not above {uri}") from None
     if not place.is_bucket:
         top = Path(place.uri.removeprefix("file://"), below)
-        return [_Part(str(path)) for path in sorted(top.glob("*.parquet")) if _counts(path.name)]
-    prefix, files = _files_of(place, below)
-    folder = below.removeprefix(prefix).strip("/") or "."
-    paths = ((PurePosixPath(file.path), file) for file in sorted(files))
+        found = [
+            (str(path), "", PurePosixPath(path.relative_to(top))) for path in sorted(top.rglob("*.parquet"))
+        ]
+    else:
+        prefix, files = _files_of(place, below)
+        folder = below.removeprefix(prefix).strip("/") or "."
+        found = [
+            (f"{prefix}/{file.path}", file.sha256, PurePosixPath(file.path).relative_to(folder))
+            for file in sorted(files)
+            if PurePosixPath(file.path).is_relative_to(folder) and file.path.endswith(".parquet")
+        ]
     return [
-        _Part(f"{prefix}/{file.path}", file.sha256)
-        for path, file in paths
-        if str(path.parent) == folder and path.suffix == ".parquet" and _counts(path.name)
+        _Part(key, sha256, values)
+        for key, sha256, path in found
+        if _counts(path.name) and (values := partitions.values_of(above / path.parent)) is not None
     ]
 
 
@@ -221,61 +252,93 @@ def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, place: SourcePlace, uri: str, schema: StructType) -> None:
-        self._place, self._uri, self._schema = place, uri, schema
+    def __init__(self, place: SourcePlace, parts: Sequence[_Part], schema: StructType) -> None:
+        self._place, self._parts, self._schema = place, parts, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each file. Runs on the driver's host."""
-        return parts_below(self._place, self._uri)
+        """One of Spark's partitions for each file. Runs on the driver's host.
+
+        There is no `pushFilters`: Spark 4.3 applies the filter of one query also to later queries of the same
+        DataFrame, which then lose rows.
+        """
+        return self._parts
+
+    def _expected(self) -> pa.Schema:
+        """Spark accepts times only in this zone, and shows them in that of the session."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self._schema, timezone="UTC")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a file. Runs in an executor's Python worker."""
         import pyarrow as pa
         import pyarrow.parquet as pq
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         assert isinstance(partition, _Part)  # noqa: S101 - it is one of ours
-        # Spark accepts times only in this zone, and shows them in that of the session.
-        expected = to_arrow_schema(self._schema, timezone="UTC")
+        expected, values = self._expected(), dict(partition.values)
+        own = [name for name in expected.names if name not in values]
         with opened(self._place, partition) as file:
-            for batch in pq.ParquetFile(file).iter_batches(columns=expected.names):
-                columns = [batch.column(field.name).cast(field.type) for field in expected]
+            for batch in pq.ParquetFile(file).iter_batches(columns=own):
+                columns = [
+                    partitions.column_of(values[field.name], field.type, batch.num_rows)
+                    if field.name in values
+                    else batch.column(field.name).cast(field.type)
+                    for field in expected
+                ]
                 yield pa.RecordBatch.from_arrays(columns, schema=expected)
 
 
 @dataclass(frozen=True, slots=True)
 class _Written(WriterCommitMessage):
-    """The part that one of Spark's tasks has written; empty if it had no rows."""
+    """The parts that one of Spark's tasks has written; empty if it had no rows."""
 
     files: tuple[OutputFile, ...]
 
 
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, place: SourcePlace, folder: str, schema: StructType) -> None:
-        self._place, self._folder, self._schema = place, folder, schema
+    def __init__(
+        self, place: SourcePlace, folder: str, schema: pa.Schema, by: Sequence[str], *, replaces: bool
+    ) -> None:
+        """`by`: partition columns. `replaces`: the partitions of new rows, or without `by` the table."""
+        self._place, self._folder, self._schema, self._by = place, folder, schema, by
+        self._replaces = replaces
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
-        """Write a part. Runs in an executor's Python worker."""
-        first = next(iterator, None)
-        if first is None:
-            return _Written(())
-        return _Written((self._stored(first.schema, chain([first], iterator)),))
+        """Write a part for each partition. Runs in an executor's Python worker."""
+        return _Written(tuple(self._stored(iterator)))
 
-    def _stored(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> OutputFile:
+    def _stored(self, batches: Iterable[pa.RecordBatch], *always: str) -> Iterator[OutputFile]:
+        """Store the rows, and a part in each of the folders `always`."""
         import pyarrow.parquet as pq
 
-        with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
-            with pq.ParquetWriter(file, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-            file.flush()
-            name = f"part-{uuid.uuid4().hex}.parquet"
-            path = f"{self._folder}/{name}" if self._folder else name
-            part = OutputFile(
-                path=path, size_bytes=Path(file.name).stat().st_size, sha256=_digest_of(file.name)
-            )
-            self._keep(Path(file.name), part)
-        return part
+        with ExitStack() as stack:
+            files: dict[str, tuple[IO[bytes], Any]] = {}
+
+            def writer_of(folder: str, schema: pa.Schema) -> Any:
+                if folder not in files:
+                    if len(files) == _MOST_PARTITIONS:
+                        raise NimbusDataError(
+                            f"one of Spark's partitions has rows for more than {_MOST_PARTITIONS} partitions "
+                            f"of the table: call repartition({', '.join(map(repr, self._by))}) first"
+                        )
+                    file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".parquet"))
+                    own = partitions.described(schema, self._by) if folder else schema
+                    files[folder] = file, stack.enter_context(pq.ParquetWriter(file, own))
+                return files[folder][1]
+
+            for batch in batches:
+                for folder, rows in partitions.split(batch, self._by):
+                    writer_of(folder, batch.schema).write_batch(rows)
+            for folder in always:
+                writer_of(folder, self._schema)
+            for folder, (file, writer) in files.items():
+                writer.close()
+                file.flush()
+                path = PurePosixPath(self._folder, folder, f"part-{uuid.uuid4().hex}.parquet")
+                size = Path(file.name).stat().st_size
+                part = OutputFile(path=str(path), size_bytes=size, sha256=_digest_of(file.name))
+                self._keep(Path(file.name), part)
+                yield part
 
     def _keep(self, file: Path, part: OutputFile) -> None:
         """Store a part; in a folder it has a hidden name until the write is committed."""
@@ -300,15 +363,26 @@ class _Writer(DataSourceArrowWriter):
 
         A table without rows has one part, too, from which readers take the columns.
         """
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        parts = _parts_of(messages) or [self._stored(to_arrow_schema(self._schema, timezone="UTC"), ())]
+        parts = _parts_of(messages) or list(self._stored((), ""))
+        replaced = self._replaced(parts) if self._replaces else []
         if self._place.is_bucket:
-            write_note(Path(self._place.noted), parts)
+            write_note(Path(self._place.noted), parts, replaced)
             return
         for part in parts:
             hidden = self._hidden(part)
             hidden.rename(hidden.with_name(hidden.name.removeprefix(".")))
+        for path in replaced:
+            Path(self._place.uri.removeprefix("file://"), self._place.output, path).unlink()
+
+    def _replaced(self, parts: Iterable[OutputFile]) -> list[str]:
+        """Paths of earlier parts that the new ones replace."""
+        folders = {str(PurePosixPath(part.path).parent) for part in parts}
+        output = f"{self._place.uri}/{self._place.output}"
+        top = self._place.output if self._place.is_bucket else output.removeprefix("file://")
+        earlier = (
+            part.key.removeprefix(f"{top}/") for part in parts_below(self._place, f"{output}/{self._folder}")
+        )
+        return [path for path in earlier if not self._by or str(PurePosixPath(path).parent) in folders]
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Discard the parts. In a bucket they stay, but no manifest names them."""

@@ -31,6 +31,8 @@ def _registering(format_of: Any, *, connect: bool) -> Any:
 
             # A driver has one session on a Connect server, but may have several of its own Spark.
             register(SparkSession.builder.getOrCreate() if connect else of._spark)
+            # Spark refuses partition columns of a source in Python before it is asked; options reach it.
+            of.partitionBy = lambda *columns: of.option("partitionBy", ",".join(columns))
         return format_of(of, source)
 
     return format_and_register

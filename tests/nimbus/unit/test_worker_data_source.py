@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from blobsync import ObjectStore, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
+from nimbus.worker.data import source
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
@@ -167,12 +169,116 @@ def test_parts_that_a_zombie_adds_later_are_not_read_in_a_bucket(site: Site) -> 
 def test_only_the_attempts_own_output_is_written_to(site: Site) -> None:
     for uri in (f"{site.place.uri}/sums/run1/other/1/table", "s3://elsewhere/x"):
         with pytest.raises(NimbusDataError, match="is not below"):
-            site.writes({"path": uri}).writer(None, overwrite=False)  # type: ignore[arg-type]
+            site.writes({"path": uri}).writer(SALES, overwrite=False)
 
 
-def test_output_is_not_overwritten(site: Site) -> None:
-    with pytest.raises(NimbusDataError, match="append"):
-        site.writes({"path": f"{site.place.uri}/{site.prefix}"}).writer(None, overwrite=True)  # type: ignore[arg-type]
+SALES = types.StructType(
+    [
+        types.StructField("region", types.StringType()),
+        types.StructField("n", types.LongType()),
+        types.StructField("day", types.DateType()),
+    ]
+)
+Row = tuple[str | None, int, date | None]
+
+
+def sell(site: Site, *rows: Row, overwrite: bool = False, by: str = "day, region") -> None:
+    options = {"path": f"{site.place.uri}/{site.prefix}/sales", "partitionBy": by}
+    writer: Any = site.writes(options).writer(SALES, overwrite=overwrite)
+    regions, numbers, days = zip(*rows, strict=True)
+    columns = [pa.array(regions, pa.string()), pa.array(numbers), pa.array(days, pa.date32())]
+    writer.commit([writer.write(iter([pa.RecordBatch.from_arrays(columns, names=SALES.names)]))])
+
+
+def sold(site: Site, partition: str = "") -> tuple[list[Row], int]:
+    """The rows that the task itself reads, and from how many files."""
+    table = f"{site.place.uri}/{site.prefix}/sales"
+    of: Any = site.writes({"path": f"{table}{partition}", "basePath": table})
+    reader = of.reader(of.schema())
+    parts = reader.partitions()
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    return sorted(((row["region"], row["n"], row["day"]) for row in rows), key=str), len(parts)
+
+
+FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)
+ODD = "e/u=%1 ü"
+
+
+def test_partitions_are_read_with_their_columns_and_types(site: Site) -> None:
+    rows = sorted(
+        [("us", 1, FIRST), (ODD, 2, FIRST), (None, 3, SECOND), ("us", 4, None), ("us", 5, FIRST)], key=str
+    )
+
+    sell(site, *rows)
+
+    assert sold(site) == (rows, 4)
+
+
+def test_one_partition_is_read_by_its_path_and_with_a_base_path_has_its_columns(site: Site) -> None:
+    sell(site, ("us", 1, FIRST), (ODD, 2, FIRST), ("us", 3, SECOND))
+
+    assert sold(site, "/day=2026-01-01") == ([(ODD, 2, FIRST), ("us", 1, FIRST)], 2)
+    assert sold(site, "/day=2026-01-02/region=us") == ([("us", 3, SECOND)], 1)
+    partition: Any = site.writes({"path": f"{site.place.uri}/{site.prefix}/sales/day=2026-01-01"})
+    assert partition.schema().names == ["n", "region"]
+
+
+def test_base_path_that_is_no_folder_above_is_refused(site: Site) -> None:
+    sell(site, ("us", 1, FIRST))
+    table = f"{site.place.uri}/{site.prefix}/sales"
+
+    with pytest.raises(NimbusDataError, match=r"basePath .*/other is not above"):
+        site.writes({"path": table, "basePath": f"{table}/other"}).schema()
+
+
+def test_overwrite_replaces_the_partitions_of_the_new_rows_alone(site: Site) -> None:
+    sell(site, ("us", 1, FIRST), ("us", 2, SECOND), ("eu", 3, FIRST))
+
+    sell(site, ("us", 4, FIRST), overwrite=True)
+    assert sold(site)[0] == [("eu", 3, FIRST), ("us", 2, SECOND), ("us", 4, FIRST)]
+
+    sell(site, ("us", 5, SECOND), overwrite=True, by="")
+    assert sold(site) == ([("us", 5, SECOND)], 1)
+
+
+def test_partitioned_table_without_rows_has_its_columns(site: Site) -> None:
+    options = {"path": f"{site.place.uri}/{site.prefix}/sales", "partitionBy": "day"}
+    writer: Any = site.writes(options).writer(SALES, overwrite=False)
+    writer.commit([writer.write(iter(())), None])
+
+    assert sold(site)[0] == []
+    sell(site, ("us", 1, FIRST))
+    assert sold(site)[0] == [("us", 1, FIRST)]
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("month", "partitionBy has month, and the table has region, n, day"),
+        ("day,day", "a column twice: day, day"),
+        ("region,n,day", "all columns"),
+    ],
+)
+def test_partition_columns_that_cannot_be_are_refused(site: Site, by: str, why: str) -> None:
+    with pytest.raises(NimbusDataError, match=why):
+        sell(site, ("us", 1, FIRST), by=by)
+
+
+def test_partition_column_of_another_type_is_refused_with_what_to_do(site: Site) -> None:
+    schema = types.StructType([*SALES, types.StructField("at", types.TimestampType())])
+    options = {"path": f"{site.place.uri}/{site.prefix}/sales", "partitionBy": "at"}
+
+    with pytest.raises(NimbusDataError, match=r"at of type timestamp.*cast it to a string"):
+        site.writes(options).writer(schema, overwrite=False)
+
+
+def test_rows_for_too_many_partitions_are_refused_with_what_to_do(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_MOST_PARTITIONS", 2)
+
+    with pytest.raises(NimbusDataError, match=r"more than 2 partitions.*repartition\('day'\)"):
+        sell(site, *(("us", day, date(2026, 1, day)) for day in (1, 2, 3)), by="day")
 
 
 def test_folder_without_parts_is_refused_with_its_name(site: Site) -> None:
