@@ -36,6 +36,7 @@ from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.answers import TemplateError
 from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.names import at_release
 from nimbus.worker.trial_session import own_session
 
 TaskFunction = Callable[..., Any]
@@ -186,8 +187,10 @@ class _Trying:
         task = self._tasks[spec.name]
         with _in_task(self._document(run, spec), self._folder / ".nimbus" / spec.name) as left:
             try:
-                with own_session(spec.spark_conf if task.kind == "pyspark" else None):
-                    task.run(context(), spec.args)
+                root = str(self._pipeline.file.parent)
+                conf = {name: at_release(text, root) for name, text in spec.spark_conf.items()}
+                with own_session(conf if task.kind == "pyspark" else None):
+                    task.run(context(), [at_release(text, root) for text in spec.args])
             except Exception as exc:  # noqa: BLE001 - the task's own; it is kept, or raised again
                 self._fails(spec.name, exc)
                 return False

@@ -65,8 +65,11 @@ def dry_run(spec: PipelineSpec, files: Sequence[SourceFile], note: Callable[[str
 
 def _why_not(task: TaskSpec) -> str | None:
     from nimbus.java import find_java
+    from nimbus.templates.names import needs_rendering
     from nimbus.worker.connect_session import check_packages
 
+    if any(map(needs_rendering, task.spark_conf.values())):
+        return "its spark.conf has templates, which only a run can render"
     if task.needs:
         return f"it needs {', '.join(task.needs)}, whose outputs are not there before it runs"
     try:

@@ -80,7 +80,7 @@ def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
 
 def _texts(task: TaskSpec) -> Iterator[str]:
     """The texts of a task that may be templates."""
-    yield from (*task.args, task.when)
+    yield from (*task.args, *task.spark_conf.values(), task.when)
     given = {} if task.children is None else task.children.parameters
     yield from (value for value in given.values() if isinstance(value, str))
 
@@ -239,6 +239,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
     args = _arguments(model)
     texts = (
         *args,
+        *spark.conf.values(),
         model.when or "",
         *(text for text in (model.params or {}).values() if isinstance(text, str)),
         *(text for text in (model.for_each or {}).values() if isinstance(text, str)),

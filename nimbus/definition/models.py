@@ -48,8 +48,6 @@ _LONGEST_VARIABLE_NAME = 128
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
-_PLACEHOLDER = re.compile(r"\{\{[A-Z_]+\}\}")
-"""Spark's own, such as `{{APP_ID}}`."""
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
 """Names that cannot be parameters: in a template, `params.items` is the method of the mapping."""
@@ -146,13 +144,7 @@ _secret_name = fitting(
 
 
 def _spark_value(value: object) -> str:
-    text = scalar_text("a Spark property", value)
-    _no_template(
-        _PLACEHOLDER.sub("", text),
-        "spark.conf takes no templates; write the value here, or set a property of the session in the task's "
-        "code",
-    )
-    return text
+    return scalar_text("a Spark property", value)
 
 
 def _no_template(value: object, message: str) -> object:
@@ -281,7 +273,7 @@ class SparkModel(Strict):
     event_log: Flag | None = None
     """Keep Spark's event log. Else as `defaults`, else as in the worker's `spark_conf`."""
     conf: SparkConf = Field(default_factory=dict)
-    """Spark properties, merged over those of `defaults`."""
+    """Spark properties, merged over those of `defaults`; values may hold templates."""
 
 
 class RetriesModel(Strict):

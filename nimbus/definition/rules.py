@@ -15,7 +15,7 @@ from nimbus.definition.child_rules import (
     given_texts,
 )
 from nimbus.definition.faults import Fault
-from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
+from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
 from nimbus.definition.needs import Needs
 from nimbus.definition.wait_rules import wait_faults, wait_texts
 from nimbus.definition.webhook_rules import webhook_faults
@@ -23,7 +23,7 @@ from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
-from nimbus.templates.names import tasks_read
+from nimbus.templates.names import kept, names_release, needs_rendering, tasks_read
 
 KEYS = {
     TaskKind.PYSPARK: ("script",),
@@ -51,6 +51,8 @@ _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what sets them instead."""
+_READ_BEFORE_RELEASE = ("spark.driver.", "spark.kubernetes.", "spark.submit.", "spark.yarn.")
+"""Properties that the submission, or the start of the driver's JVM in a cluster, reads."""
 _LONGEST_CYCLE = 20
 """Limit of the tasks that are listed of a cycle."""
 SESSION_PROPERTIES = "spark.sql."
@@ -233,6 +235,12 @@ def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             yield Fault(("spark",), f"{name} is set by {instead}; remove it")
     if spark.deploy is not SparkDeploy.CLUSTER:
         return
+    for name, text in spark.conf.items():
+        if name.startswith(_READ_BEFORE_RELEASE) and names_release(text):
+            yield Fault(
+                ("spark",),
+                f"{name} is read before the release is on the driver's host, so it cannot name release_root",
+            )
     if task.secrets:
         yield Fault(
             ("secrets",),
@@ -278,21 +286,33 @@ def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
 
 def _argument_faults(model: DefinitionModel, templates: Templates, needs: Needs) -> Iterator[Fault]:
     """Faults in arguments of all tasks. They are checked together, in one call of the helper process."""
-    texts: dict[KeyPath, str] = {}
+    texts = _conf_texts(("defaults", "spark", "conf"), model.defaults.spark)
     for name, task in model.tasks.items():
         if task.when:
             texts["tasks", name, "when"] = task.when
-        texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
+        texts |= {("tasks", name, "args", number): kept(text) for number, text in enumerate(task.args)}
+        texts |= _conf_texts(("tasks", name, "spark", "conf"), task.spark)
         texts |= {("tasks", name, *path): text for path, text in wait_texts(task)}
         if task.command:
-            texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}
+            texts |= {("tasks", name, "command", n): kept(text) for n, text in enumerate(task.command) if n}
     found = templates.argument_faults(list(texts.values()), model.parameters)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)
     for path, text in (*texts.items(), *given_texts(model.tasks)):
+        if path[0] == "defaults" and tasks_read(text):
+            yield Fault(
+                path, "takes the result of a task: write it into spark.conf of the tasks that need that one"
+            )
+            continue
         for read in sorted(tasks_read(text)):
             yield from _reading_faults(path, read, model.tasks, needs)
+
+
+def _conf_texts(path: KeyPath, spark: SparkModel) -> dict[KeyPath, str]:
+    return {
+        (*path, name): kept(text, in_conf=True) for name, text in spark.conf.items() if needs_rendering(text)
+    }
 
 
 def _reading_faults(

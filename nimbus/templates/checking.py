@@ -32,6 +32,7 @@ MOST_SHOWN = 50
 """Limit of the suggestions of one definition: no message shows more problems."""
 NAMES = ("params", "vars", *_FIELDS, *DATES)
 """Names that templates can use. `nimbus.templates.rendering.render_context` provides them."""
+_RELEASE_ROOT = "release_root"
 
 _Parts = Sequence[nodes.Node]
 """All nodes of a template. They are collected once, because each walk over the tree takes time."""
@@ -83,7 +84,7 @@ def file_faults(text: str, names: Names) -> list[Fault]:
     if isinstance(parsed, Fault):
         return [parsed]
     parts = list(parsed.find_all(nodes.Node))
-    unknown = _unknown_names(parts, meta.find_undeclared_variables(parsed), names)
+    unknown = _unknown_names(parts, meta.find_undeclared_variables(parsed), names, {_RELEASE_ROOT: None})
     return [*unknown, *_variable_faults(parts, variables_in(text))]
 
 
@@ -185,6 +186,13 @@ def _unknown_names(
         if name in names.parameters:
             yield Fault(
                 f"there is no {name!r}; parameters are in `params`", f"params.{name}", lines.get(name)
+            )
+        elif name == _RELEASE_ROOT:  # elsewhere the text was protected by `nimbus.templates.names.kept`
+            yield Fault(
+                "only the host of a task knows this path: write {{ release_root }}, without more, in args, "
+                "command, spark.conf or a SQL file",
+                None,
+                lines.get(name),
             )
         else:
             yield Fault(f"there is no {name!r}", names.near(name, known), lines.get(name))

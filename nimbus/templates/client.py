@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal
 
 from nimbus.domain.child_runs import spec_of
@@ -18,7 +19,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
 from nimbus.templates.lists import with_lists
-from nimbus.templates.names import is_plain, needs_interval
+from nimbus.templates.names import is_plain, kept, needs_interval, needs_rendering
 
 Question = Literal["render", "arguments", "file"]
 MOST_TEXT = 512 << 10
@@ -26,6 +27,7 @@ MOST_TEXT = 512 << 10
 many takes 5 s at most."""
 MOST_FILE_TEXT = 1 << 20
 """The same for the template in a SQL file: most of such a text is none of its expressions."""
+_CONF = "spark.conf."
 LARGEST_RENDERED = 96 << 10
 """Limit of the rendered texts of a task that reads results, in bytes of JSON: they are part of its order."""
 
@@ -40,11 +42,11 @@ class Templates(ABC):
         """The run with the templates of its tasks rendered.
 
         Raises:
-            TemplateError: names the task, and the argument or `when`.
+            TemplateError: names the task, and the argument, the property of Spark or `when`.
         """
         specs = [task.spec for task in run.tasks.values()]
         for spec in specs:
-            if spec.reads and run.data_interval is None and any(map(needs_interval, texts_of(spec))):
+            if spec.reads and run.data_interval is None and any(map(needs_interval, texts_of(spec).values())):
                 raise TemplateError(f"task {spec.name} needs a data interval: {NO_INTERVAL}")
         rendered = iter(self._rendered(run, [spec for spec in specs if not spec.reads]))
         tasks = Tasks(
@@ -63,11 +65,11 @@ class Templates(ABC):
             results: Results by task, for tasks that have one.
 
         Raises:
-            TemplateError: names the task, and the argument or `when`.
+            TemplateError: names the task, and the argument, the property of Spark or `when`.
         """
         spec = run.tasks[name].spec
         (rendered,) = self._rendered(run, [spec], results=_known(spec, results))
-        size = len(json.dumps(rendered.args))
+        size = len(json.dumps([rendered.args, rendered.spark_conf]))
         if size > LARGEST_RENDERED:
             raise TemplateError(
                 f"task {name}: its arguments are rendered to {size} bytes as JSON, and {LARGEST_RENDERED} is "
@@ -77,8 +79,9 @@ class Templates(ABC):
         return replace(rendered, reads=(), children=children)
 
     def _rendered(self, run: Run, specs: Sequence[TaskSpec], **more: Any) -> list[TaskSpec]:
-        places = [(spec, number) for spec in specs for number in range(len(texts_of(spec)))]
-        texts = [text for spec in specs for text in texts_of(spec)]
+        written = [texts_of(spec) for spec in specs]
+        places = [(spec, place) for spec, texts in zip(specs, written, strict=True) for place in texts]
+        texts = [text for texts in written for text in texts.values()]
         try:
             results = self._results(
                 "render", texts, tasks=[spec.name for spec, _ in places], **_facts(run), **more
@@ -86,11 +89,13 @@ class Templates(ABC):
         except TemplateError as exc:
             if exc.at is None:
                 raise
-            spec, number = places[exc.at]
-            where = f"argument {number + 1}" if number < len(spec.args) else "when"
-            raise TemplateError(f"task {spec.name}, {where}: {exc}") from exc
+            spec, place = places[exc.at]
+            raise TemplateError(f"task {spec.name}, {place}: {exc}") from exc
         rendered = iter(results)
-        return [_with_texts(spec, [next(rendered) for _ in texts_of(spec)]) for spec in specs]
+        return [
+            _with_texts(spec, {place: next(rendered) for place in texts})
+            for spec, texts in zip(specs, written, strict=True)
+        ]
 
     def child_parameters(
         self, parent: Run, link: Parent, results: Mapping[TaskName, Mapping[str, Any]]
@@ -194,20 +199,31 @@ def _facts(run: Run) -> dict[str, Any]:
     }
 
 
-def texts_of(spec: TaskSpec) -> list[str]:
-    """The templates of a task: its arguments; and `when`, if it has one."""
-    return [*spec.args, *([spec.when] if spec.when else [])]
+def texts_of(spec: TaskSpec) -> dict[str, str]:
+    """The templates of a task, by their places: arguments, properties of Spark, `when`."""
+    return {
+        **{f"argument {number}": kept(text) for number, text in enumerate(spec.args, 1)},
+        **{
+            f"{_CONF}{name}": kept(text, in_conf=True)
+            for name, text in spec.spark_conf.items()
+            if needs_rendering(text)
+        },
+        **({"when": spec.when} if spec.when else {}),
+    }
 
 
-def _with_texts(spec: TaskSpec, texts: Sequence[str]) -> TaskSpec:
+def _with_texts(spec: TaskSpec, texts: Mapping[str, str]) -> TaskSpec:
     """The task with rendered texts in place of `texts_of`. Equal texts are shared by all live runs."""
-    args = tuple(map(sys.intern, texts))
+    args = tuple(sys.intern(text) for text in islice(texts.values(), len(spec.args)))
+    conf = spec.spark_conf
+    if len(texts) > len(args) + bool(spec.when):
+        conf = {name: texts.get(f"{_CONF}{name}", text) for name, text in conf.items()}
     if not spec.when:
-        return replace(spec, args=args)
-    answer = texts[-1].strip().lower()
+        return replace(spec, args=args, spark_conf=conf)
+    answer = texts["when"].strip().lower()
     if answer not in ("true", "false"):
         raise TemplateError(
-            f"task {spec.name}, when: {short(spec.when)} is {short(texts[-1])}, and must be true or false: "
-            "write a comparison, such as {{ params.mode == 'full' }}"
+            f"task {spec.name}, when: {short(spec.when)} is {short(texts['when'])}, and must be true or "
+            "false: write a comparison, such as {{ params.mode == 'full' }}"
         )
-    return replace(spec, args=args[:-1], when=answer)
+    return replace(spec, args=args, spark_conf=conf, when=answer)

@@ -9,6 +9,9 @@ INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
 DATES = ("ds", "ds_nodash", "logical_date", *INTERVAL, "tz", *FUNCTIONS)
 
+_RELEASE_ROOT = re.compile(r"\{\{\s*release_root\s*\}\}")
+_OF_SPARK = re.compile(r"\{\{[A-Z_]+\}\}")
+"""Spark's own placeholders, such as `{{APP_ID}}`."""
 _OPENING = re.compile(r"\{[{%]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"(?<![\w.])[a-z_]+\b(?!\s*=[^=])")
@@ -49,6 +52,31 @@ def names_in(text: str) -> frozenset[str]:
 def is_plain(text: str) -> bool:
     """True when a text has no template."""
     return not any(opening in text for opening in ("{{", "{%", "{#"))
+
+
+def kept(text: str, *, in_conf: bool = False) -> str:
+    """A template that renders `{{ release_root }}` to itself; in `spark.conf` also Spark's placeholders."""
+    text = _RELEASE_ROOT.sub(_quoted, text)
+    return _OF_SPARK.sub(_quoted, text) if in_conf else text
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return f"{{{{ '{found[0]}' }}}}"
+
+
+def needs_rendering(text: str) -> bool:
+    """True when a property of Spark has a template besides what `kept` keeps."""
+    return not is_plain(_OF_SPARK.sub("", at_release(text, "")))
+
+
+def at_release(text: str, root: str) -> str:
+    """A rendered text with the path of the release on the host that runs the task."""
+    return _RELEASE_ROOT.sub(lambda _: root, text) if "release_root" in text else text
+
+
+def names_release(text: str) -> bool:
+    """True when `at_release` changes a text."""
+    return _RELEASE_ROOT.search(text) is not None
 
 
 def _named(lookup: re.Pattern[str], text: str) -> frozenset[str]:

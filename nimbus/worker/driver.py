@@ -18,13 +18,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nimbus.task import ACCESS_VARIABLE, context, wrap_inputs
+from nimbus.templates.names import at_release
 from nimbus.worker.environment import event_log_settings, spark_settings, submit_arguments
 from nimbus.worker.files import write_new
 from nimbus.worker.program import become, spark_submit, variables
@@ -98,6 +99,15 @@ class DriverPlan:
     def program(self) -> str:
         """A shell task's program: a file of the release if it contains a `/`, else one of the host."""
         return self.script if self.is_host_program else str(self.script_path)
+
+    def placed(self) -> DriverPlan:
+        """The plan with the path of the release in arguments and properties."""
+        root = self.release_root
+        return replace(
+            self,
+            args=[at_release(text, root) for text in self.args],
+            task_conf={name: at_release(text, root) for name, text in self.task_conf.items()},
+        )
 
     def import_folders(self) -> list[str]:
         """Folders that the task's code can import from, before the installed packages; the first wins."""
@@ -176,7 +186,7 @@ def _take_inputs_on_demand() -> None:
 
 def read_plan(folder: Path) -> DriverPlan:
     """Read the plan of an attempt from its folder."""
-    return DriverPlan(**json.loads((folder / "driver.json").read_bytes()))
+    return DriverPlan(**json.loads((folder / "driver.json").read_bytes())).placed()
 
 
 def _await_go(go_fd: int) -> None:

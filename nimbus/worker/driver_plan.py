@@ -25,7 +25,7 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
 def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverPlan:
     """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started."""
-    made = driver_plan(plan, order)
+    made = driver_plan(plan, order).placed()
     sends_files = plan.sends_files and made.starts_spark
     if sends_files:
         made = replace(made, task_conf={**made.task_conf, **executor_files.settings(folder, made)})
@@ -39,7 +39,10 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> Dr
 
 
 def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
-    """The part of an order, and of what only this host knows, that the driver needs."""
+    """The part of an order, and of what only this host knows, that the driver needs.
+
+    `{{ release_root }}` is not filled in: see `DriverPlan.placed`.
+    """
     return DriverPlan(
         kind=order.task.kind.value,
         script=order.task.script,
@@ -50,7 +53,7 @@ def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
         wheels=[str(path) for path in plan.wheels],
         master=plan.master,
         worker_conf=worker_conf(plan, order),
-        task_conf=scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
+        task_conf=task_conf(plan, order),
         limits=asdict(limits_of(order)),
         user=None if plan.user is None else asdict(plan.user),
         class_archive=str(plan.class_archive or ""),
@@ -61,6 +64,11 @@ def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
 def worker_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:
     """The worker's Spark properties, which the task's override."""
     return {**plan.telemetry.spark_properties(plan.cluster, order), **plan.spark_conf}
+
+
+def task_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:
+    """The task's Spark properties. `{{ release_root }}` is not filled in."""
+    return scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
 
 
 def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment
+from nimbus.templates.names import at_release
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.attempt_session import AttemptSession
@@ -126,7 +127,9 @@ class Runner:
         self._driver, session = driver, None
         try:
             if self._plan.connect is not None:
-                conf = self._attempt.order.task.spark_conf
+                root = str(self._plan.release_root)
+                given = self._attempt.order.task.spark_conf
+                conf = {name: at_release(text, root) for name, text in given.items()}
                 self._session = AttemptSession(self._folder, self._plan.connect, conf)
             self._board.start()
             if fault := driver.fault():

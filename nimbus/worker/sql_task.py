@@ -44,6 +44,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
     start, end = task.data_interval_start, task.data_interval_end
     interval = None if start is None or end is None else (start, end)
     values: dict[str, Any] = {
+        "release_root": str(task.release_root),
         "params": dict(task.parameters),
         "vars": dict(task.variables),
         "run": {"id": task.run_id, "logical_date": task.logical_date},

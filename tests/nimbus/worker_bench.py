@@ -163,7 +163,16 @@ class Bench:
     ) -> Assignment:
         """Write an order for an attempt, and create its slots on the board unless `known` is false."""
         parsed = AttemptId.parse(attempt)
-        said = ("args", "spark_conf", "spark_mode", "spark_place", "limits", "main_class")
+        said = (
+            "args",
+            "spark_conf",
+            "spark_mode",
+            "spark_place",
+            "limits",
+            "main_class",
+            "jars",
+            "dependencies",
+        )
         task: dict[str, Any] = {name: more.pop(name) for name in said if name in more}
         task["isolation"] = more.pop("isolation", Isolation.ISOLATED)
         self.attempts.append(attempt)

@@ -93,12 +93,11 @@ _START = """
 import os, sys
 bundle, archives, folder = sys.argv[1:]
 sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-if archives and "PYSPARK_GATEWAY_PORT" in os.environ:
-    from pyspark.java_gateway import launch_gateway
-    system = launch_gateway().jvm.java.lang.System
-    others = system.getProperty("spark.archives")
-    system.setProperty("spark.archives", ",".join(filter(None, [others, archives])))
 sys.path.insert(0, bundle)
+if archives and "PYSPARK_GATEWAY_PORT" in os.environ:
+    from nimbus.worker.application.late_conf import set_late
+    from pathlib import Path
+    set_late(Path(folder), archives)
 from nimbus.worker.driver import main
 main([folder])
 """

@@ -37,7 +37,7 @@ _MODULES = (
     ),
     *(
         f"nimbus/worker/application/{name}.py"
-        for name in ("__init__", "bootstrap", "committing", "door", "reports", "unpacking")
+        for name in ("__init__", "bootstrap", "committing", "door", "late_conf", "reports", "unpacking")
     ),
 )  # fmt: skip
 """The modules that a driver and its task import."""

@@ -30,6 +30,7 @@ from nimbus.worker.application import follow
 from nimbus.worker.application.bootstrap import WORK
 from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
 from nimbus.worker.application.followed import Followed
+from nimbus.worker.application.late_conf import without_late
 from nimbus.worker.application.manager import (
     ClusterManager,
     ClusterUnreachableError,
@@ -41,8 +42,8 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
 from nimbus.worker.context import Phase, WorkerContext
-from nimbus.worker.driver_plan import worker_conf
-from nimbus.worker.environment import event_log_settings, scaled_conf
+from nimbus.worker.driver_plan import task_conf, worker_conf
+from nimbus.worker.environment import event_log_settings
 from nimbus.worker.executor import Sight
 from nimbus.worker.executor_files import import_path
 from nimbus.worker.retry import pauses
@@ -451,8 +452,7 @@ def _kill(manager: ClusterManager, driver: str) -> None:
 
 def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
     """Spark's properties. Executors import the release from its archive, our modules from the bundle."""
-    own = scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
-    conf = {**worker_conf(plan, order), **own}
+    conf = without_late({**worker_conf(plan, order), **task_conf(plan, order)})
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
     conf |= import_path(conf, order.task.script, order.python_path, wheels)
     return event_log_settings(conf, WORK)

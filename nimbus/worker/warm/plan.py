@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 
 from nimbus.domain.pipeline import SPARK_KINDS, SparkMode
 from nimbus.domain.workers import Assignment
-from nimbus.worker.environment import scaled_conf
+from nimbus.templates.names import at_release
+from nimbus.worker.driver_plan import task_conf
 from nimbus.worker.settings import RunnerPlan
 
 PYTHON_PATH_CONF = "spark.executorEnv.PYTHONPATH"
@@ -95,7 +96,9 @@ def warm_plan(plan: RunnerPlan, order: Assignment) -> WarmPlan | None:
         environment=plan.environment,
         master=plan.master,
         worker_conf=plan.spark_conf,
-        task_conf=scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
+        task_conf={
+            name: at_release(text, str(plan.release_root)) for name, text in task_conf(plan, order).items()
+        },
         class_archive=str(plan.class_archive or ""),
     )
     own_spark = order.task.kind in SPARK_KINDS and order.task.spark_mode is SparkMode.CLASSIC

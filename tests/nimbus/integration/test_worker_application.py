@@ -87,9 +87,12 @@ def test_attempt_runs_in_the_cluster_with_its_context_log_output_and_release(clu
 from nimbus.task import context
 from helper import NAME
 (context().output / "told").write_text(NAME)
+import sys
+assert sys.argv[1] == f"{context().release_root}/lib", sys.argv
 print("attempt", context().attempt, "of", context().task)
 """
-    cluster.bench.board.assign("w1", order(cluster, text, python_path=("lib",)))
+    made = order(cluster, text, "{{ release_root }}/lib", python_path=("lib",))
+    cluster.bench.board.assign("w1", made)
 
     end = cluster.bench.await_end()
 

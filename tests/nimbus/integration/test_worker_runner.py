@@ -19,7 +19,7 @@ import pytest
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId
-from nimbus.domain.pipeline import Limits
+from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
@@ -623,6 +623,20 @@ def test_release_cannot_run_code_before_go_by_naming_a_module_like_one_of_python
     eventually(lambda: not bench.processes(), "nothing is left")
 
     assert not (tmp_path / "trap").exists()
+
+
+@both_ways
+@pytest.mark.parametrize("kind", [TaskKind.PYTHON, TaskKind.SHELL])
+def test_argument_can_name_a_file_of_the_release(bench: Bench, kind: TaskKind) -> None:
+    bench.script("notes/one.txt", "of the release\n")
+    reads = bench.script("reads.py", "import sys\nprint(open(sys.argv[1]).read(), end='')\n")
+    folder = bench.folder()
+    given = ("{{ release_root }}/notes/one.txt",)
+    folder.create(bench.order("cat" if kind is TaskKind.SHELL else reads, args=given, task_kind=kind))
+    bench.launch(folder, bench.startup())
+
+    assert _await_delivered(folder).reason == ""
+    assert folder.log.read_text() == "of the release\n"
 
 
 @both_ways

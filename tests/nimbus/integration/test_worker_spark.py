@@ -28,6 +28,7 @@ spark = SparkSession.builder.getOrCreate()
 conf = spark.sparkContext.getConf()
 assert conf.get("spark.app.name") == "run1.make-numbers.1", conf.get("spark.app.name")
 assert conf.get("spark.sql.shuffle.partitions") == "3"
+assert conf.get("spark.of.release") == f"{context().release_root}/lib"
 assert os.environ["SPARK_LOCAL_DIRS"].split("/")[-3:] == ["run1.make-numbers.1", "work", "spark-local"]
 assert os.listdir(os.environ["SPARK_LOCAL_DIRS"])
 frame = spark.range(100).withColumn("twice", udf(double, "long")("id"))
@@ -70,7 +71,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
         attempt="run1.make-numbers.1",
         task_kind=TaskKind.PYSPARK,
         python_path=("lib",),
-        spark_conf={"spark.sql.shuffle.partitions": "3"},
+        spark_conf={"spark.sql.shuffle.partitions": "3", "spark.of.release": "{{ release_root }}/lib"},
     )
     first = bench.folder("run1.make-numbers.1")
     first.create(made)

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
+from tests.nimbus.java_source import compile_jar, needs_javac
 from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("java_home"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
+    needs_javac,
 ]
 
 JOB = """
@@ -59,15 +57,7 @@ public class Job {
 
 @pytest.fixture(scope="module")
 def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("jar")
-    source = place / "Job.java"
-    source.write_text(JOB)
-    jars = Path(pyspark.__file__).parent / "jars"
-    command = ["javac", "--release", "17", "-cp", f"{jars}/*", "-d", str(place), str(source)]
-    subprocess.run(command, check=True, timeout=300)
-    with zipfile.ZipFile(place / "job.jar", "w") as packed:
-        packed.write(place / "example" / "Job.class", "example/Job.class")
-    return place / "job.jar"
+    return compile_jar(tmp_path_factory.mktemp("jar") / "job.jar", "example.Job", JOB)
 
 
 @pytest.fixture

@@ -233,13 +233,13 @@ def test_failure_is_followed_up_as_in_a_run() -> None:
 def test_interval_and_date_are_those_given() -> None:
     first, second = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
     seen: list[str] = []
-    dated = task(name="dated", args=["{{ ds }} {{ data_interval_start }}"])(
-        lambda ctx, text: seen.append(text)
+    dated = task(name="dated", args=["{{ ds }} {{ data_interval_start }}", "{{ release_root }}"])(
+        lambda ctx, *texts: seen.extend(texts)
     )
 
     made(dated).test(logical_date=second, data_interval=(first, second))
 
-    assert seen == ["2026-03-02 2026-03-01 00:00:00+00:00"]
+    assert seen == ["2026-03-02 2026-03-01 00:00:00+00:00", str(Path(__file__).parent)]
 
 
 def test_program_needs_a_function_in_its_place() -> None:

@@ -1,7 +1,8 @@
-"""Conditions of tasks are rendered with the arguments of their run."""
+"""Conditions and properties of tasks are rendered with the arguments of their run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -12,18 +13,22 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import TemplateError
+from nimbus.templates.names import at_release
 from tests.nimbus.in_process_templates import InProcessTemplates
 
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def rendered(*conditions: str) -> list[TaskSpec]:
-    tasks = [
+    return rendered_tasks(
         TaskSpec(
             name=TaskName(f"t{n}"), kind=TaskKind.PYTHON, script="x.py", args=("{{ ds }}",), when=condition
         )
         for n, condition in enumerate(conditions)
-    ]
+    )
+
+
+def rendered_tasks(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
     run = Run(
         id=RunId("r1"),
         pipeline=PipelineName("flights"),
@@ -51,6 +56,47 @@ def test_conditions_become_true_or_false() -> None:
 def test_a_condition_that_is_neither_refuses_the_run(condition: str) -> None:
     with pytest.raises(TemplateError, match=r"task t1, when: .* must be true or false: write a comparison"):
         rendered("true", condition)
+
+
+def rendered_conf(conf: Mapping[str, str], when: str = "") -> TaskSpec:
+    task = TaskSpec(
+        name=TaskName("t"),
+        kind=TaskKind.PYSPARK,
+        script="x.py",
+        args=("{{ ds }}", "{{release_root}}/{{ ds }}"),
+        spark_conf=conf,
+        when=when,
+    )
+    return rendered_tasks([task])[0]
+
+
+@pytest.mark.parametrize("when", ["", "{{ params.mode == 'full' }}"])
+def test_properties_are_rendered_and_what_only_a_host_or_spark_knows_is_kept(when: str) -> None:
+    spec = rendered_conf(
+        {
+            "spark.plain": "1",
+            "spark.app.day": "{{ params.rows }}-{{ ds }}",
+            "spark.log": "{{ release_root }}/{{ params.mode }}/{{APP_ID}}.log",
+            "spark.jars": "{{release_root}}/a.jar",
+        },
+        when,
+    )
+
+    assert spec.spark_conf == {
+        "spark.plain": "1",
+        "spark.app.day": "3-2026-03-01",
+        "spark.log": "{{ release_root }}/full/{{APP_ID}}.log",
+        "spark.jars": "{{release_root}}/a.jar",
+    }
+    assert spec.args == ("2026-03-01", "{{release_root}}/2026-03-01")
+    assert spec.when == ("true" if when else "")
+    assert at_release(spec.args[1], "/srv/r") == "/srv/r/2026-03-01"
+    assert at_release(spec.spark_conf["spark.log"], "/srv/r") == "/srv/r/full/{{APP_ID}}.log"
+
+
+def test_a_property_that_cannot_be_rendered_is_named() -> None:
+    with pytest.raises(TemplateError, match=r"task t, spark\.conf\.spark\.b: "):
+        rendered_conf({"spark.a": "{{ ds }}", "spark.b": "{{ 1 / 0 }}"})
 
 
 def test_a_condition_that_cannot_be_rendered_is_named() -> None:
