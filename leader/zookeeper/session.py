@@ -192,7 +192,12 @@ class ZooKeeperSession:
         self._states.remove(enqueue)
 
     def call(
-        self, method: Callable[..., Any], *args: Any, timeout: timedelta | None = None, **kw: Any
+        self,
+        method: Callable[..., Any],
+        *args: Any,
+        timeout: timedelta | None = None,
+        patience: timedelta | None = None,
+        **kw: Any,
     ) -> Any:
         """Call one of kazoo's `*_async` methods and wait for the answer, with a time limit.
 
@@ -205,6 +210,7 @@ class ZooKeeperSession:
             *args: Passed on.
             **kw: Passed on.
             timeout: Limit of the wait. By default, the configured call timeout.
+            patience: Limit of the part of it that waits for a connection. By default, all of it.
 
         Returns:
             What kazoo returns.
@@ -218,7 +224,7 @@ class ZooKeeperSession:
         self._require_own_process()
         limit = self.config.call_timeout if timeout is None else timeout
         name = getattr(method, "__name__", repr(method)).removesuffix("_async")
-        left = limit if self.is_connected else self._await_connection(name, limit)
+        left = limit if self.is_connected else self._await_connection(name, limit, patience or limit)
         try:
             return method(*args, **kw).get(timeout=left.total_seconds())
         except refusals.REFUSED as exc:
@@ -228,12 +234,12 @@ class ZooKeeperSession:
             self.heal()
             raise refusals.unanswered(self.config, name, limit, exc, closed=self._closed) from exc
 
-    def _await_connection(self, name: str, limit: timedelta) -> timedelta:
+    def _await_connection(self, name: str, limit: timedelta, patience: timedelta) -> timedelta:
         """Wait while kazoo connects. Returns the remaining part of `limit`."""
         left = Countdown(limit)
-        if self._states.wait_for(lambda: not self._is_connecting(), limit):
+        if self._states.wait_for(lambda: not self._is_connecting(), patience):
             return left.remaining()
-        raise refusals.not_sent(self.config, name, limit)
+        raise refusals.not_sent(self.config, name, patience)
 
     def _is_connecting(self) -> bool:
         if self._closed or self.is_connected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -30,7 +31,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.access import TreeAccess
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.catalog import TreeCatalog
-from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
+from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
@@ -93,6 +94,9 @@ from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
 
 _log = structlog.get_logger(__name__)
+
+_API_PATIENCE = timedelta(seconds=2)
+"""Longest wait of a request for a connection to ZooKeeper, before it is answered with 503."""
 
 
 def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambda: False) -> Parts:
@@ -211,11 +215,13 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
     )
     jwts = build_jwts(settings)
     gate, tls = build_gate(settings, jwts, registry), build_tls(settings, registry)
+    calls = calls_on(session, _API_PATIENCE)
+    reader = TreeClusterReader(calls, root)
     api = create_app(
         services := ApiServices(
-            reader=foundation.reader,
+            reader=reader,
             definitions=releases,
-            commands=TreeCommandQueue(calls_on(session), root),
+            commands=TreeCommandQueue(calls, root),
             history=history,
             logs=S3LogArchive(foundation.store),
             health=report,
@@ -228,11 +234,11 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
-                board=TreeAttemptBoard(calls_on(session), root),
+                board=TreeAttemptBoard(calls, root),
                 logs=S3LogArchive(foundation.store),
                 releases=releases,
                 clock=foundation.clock,
-                schedulers=lambda: [scheduler.address for scheduler in foundation.reader.schedulers()],
+                schedulers=lambda: [scheduler.address for scheduler in reader.schedulers()],
                 data=_data_door(settings),
             ),
             spark_history=history_servers(settings),

@@ -163,7 +163,7 @@ class Pages:
         try:
             return self._frames.now()
         except NimbusError:
-            if status < 500:
+            if status < 400:
                 raise
             return self._frames.unavailable()
 

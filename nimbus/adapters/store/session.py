@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from leader import ZooKeeperSession
@@ -14,10 +15,10 @@ if TYPE_CHECKING:  # with ZooKeeper, no process needs the 1.1 MiB of SQLite and 
 StoreSession: TypeAlias = "ZooKeeperSession | SqliteSession"
 
 
-def calls_on(session: StoreSession) -> Calls:
-    """The calls of a session. The adapters are the same for both stores."""
+def calls_on(session: StoreSession, patience: timedelta | None = None) -> Calls:
+    """The calls of a session. The adapters are the same for both stores. `patience`: see `ZooKeeperCalls`."""
     if isinstance(session, ZooKeeperSession):
-        return ZooKeeperCalls(session)
+        return ZooKeeperCalls(session, patience)
     from nimbus.adapters.sqlite.calls import SqliteCalls
 
     return SqliteCalls(session)

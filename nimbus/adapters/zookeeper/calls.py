@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -69,10 +69,15 @@ def _watch(changed: Enqueue | None) -> dict[str, Any]:
 
 
 class ZooKeeperCalls(Calls):
-    """See `nimbus.adapters.store.calls.Calls`."""
+    """See `nimbus.adapters.store.calls.Calls`.
 
-    def __init__(self, session: ZooKeeperSession) -> None:
-        self.session = session
+    Args:
+        session: The session.
+        patience: Longest wait for a connection, if there is none; None: as long as for an answer.
+    """
+
+    def __init__(self, session: ZooKeeperSession, patience: timedelta | None = None) -> None:
+        self.session, self._patience = session, patience
 
     @property
     def session_id(self) -> int | None:
@@ -83,7 +88,7 @@ class ZooKeeperCalls(Calls):
         """Data of a node; None if there is none (then no watch is armed)."""
         with in_our_words(f"read {path}"):
             try:
-                data: bytes = self.session.call(self.session.client.get_async, path, **_watch(changed))[0]
+                data: bytes = self._call(self.session.client.get_async, path, **_watch(changed))[0]
             except NoNodeError:
                 return None
             return data
@@ -91,13 +96,13 @@ class ZooKeeperCalls(Calls):
     def exists(self, path: str, changed: Enqueue | None = None) -> bool:
         """True if a node exists; the watch also fires when it is created."""
         with in_our_words(f"look for {path}"):
-            return self.session.call(self.session.client.exists_async, path, **_watch(changed)) is not None
+            return self._call(self.session.client.exists_async, path, **_watch(changed)) is not None
 
     def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
         """Names of a node's children, sorted; None if the node does not exist."""
         with in_our_words(f"list {path}"):
             try:
-                names = self.session.call(self.session.client.get_children_async, path, **_watch(changed))
+                names = self._call(self.session.client.get_children_async, path, **_watch(changed))
             except NoNodeError:
                 return None
             return tuple(sorted(names))
@@ -105,7 +110,7 @@ class ZooKeeperCalls(Calls):
     def children_zxid(self, path: str) -> int | None:
         """Transaction that last created or removed a child; None if the node does not exist."""
         with in_our_words(f"look for {path}"):
-            stat = self.session.call(self.session.client.exists_async, path)
+            stat = self._call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.pzxid)
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
@@ -168,6 +173,9 @@ class ZooKeeperCalls(Calls):
         if not called.wait(self.session.config.call_timeout.total_seconds()):
             raise StoreUnavailableError("the thread that tells of changes in ZooKeeper does not answer.")
 
+    def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        return self.session.call(method, *args, patience=self._patience, **kw)
+
     def _lists(self, parents: Iterable[str], changed: Iterable[Enqueue | None]) -> list[Request]:
         children = self.session.client.get_children_async
         return [
@@ -185,7 +193,7 @@ class ZooKeeperCalls(Calls):
             pending = [request() for request in some]
             for answer in pending:
                 try:
-                    answers.append(self.session.call(lambda answer=answer: answer))
+                    answers.append(self._call(lambda answer=answer: answer))
                 except NoNodeError:
                     answers.append(None)
         return answers
@@ -194,7 +202,7 @@ class ZooKeeperCalls(Calls):
         """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""
         check_size(path, len(data))
         with in_our_words(f"create {path}"):
-            made: str = self.session.call(
+            made: str = self._call(
                 self.session.client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
             )
             return made
@@ -206,7 +214,7 @@ class ZooKeeperCalls(Calls):
         transaction.create(other, other_data)
         transaction.create(path, data, sequence=True)
         with in_our_words(f"create {path}"):
-            results = self.session.call(transaction.commit_async)
+            results = self._call(transaction.commit_async)
             refused = first_failure(results)
             if refused is not None:
                 raise refused[1]
@@ -218,7 +226,7 @@ class ZooKeeperCalls(Calls):
         transaction = self.session.client.transaction()
         build(transaction)
         with in_our_words(what):
-            refused = first_failure(self.session.call(transaction.commit_async))
+            refused = first_failure(self._call(transaction.commit_async))
             if refused is not None:
                 raise refused[1]
 
@@ -230,7 +238,7 @@ class ZooKeeperCalls(Calls):
     def ensure(self, path: str) -> None:
         """Create a persistent node and its parents, unless it exists."""
         with in_our_words(f"create {path}"):
-            self.session.call(self.session.client.ensure_path_async, path)
+            self._call(self.session.client.ensure_path_async, path)
 
     def ensure_above(self, root: str) -> None:
         """Create the nodes above a root, open for the roots of others."""
@@ -242,7 +250,7 @@ class ZooKeeperCalls(Calls):
         check_size(path, len(data))
         with in_our_words(f"write {path}"):
             try:
-                self.session.call(self.session.client.set_async, path, data)
+                self._call(self.session.client.set_async, path, data)
             except NoNodeError:
                 return False
             return True
@@ -251,7 +259,7 @@ class ZooKeeperCalls(Calls):
         """Delete a node; False if it does not exist."""
         with in_our_words(f"delete {path}"):
             try:
-                self.session.call(self.session.client.delete_async, path)
+                self._call(self.session.client.delete_async, path)
             except NoNodeError:
                 return False
             return True
@@ -259,17 +267,17 @@ class ZooKeeperCalls(Calls):
     def owner(self, path: str) -> int | None:
         """Session that owns an ephemeral node; None if it does not exist, 0 if it is persistent."""
         with in_our_words(f"look for {path}"):
-            stat = self.session.call(self.session.client.exists_async, path)
+            stat = self._call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.ephemeralOwner)
 
     def written_at(self, path: str) -> datetime | None:
         """The server's time of the last write of a node; None if it does not exist."""
         with in_our_words(f"look for {path}"):
-            stat = self.session.call(self.session.client.exists_async, path)
+            stat = self._call(self.session.client.exists_async, path)
             return None if stat is None else datetime.fromtimestamp(stat.mtime / 1000, UTC)
 
     def origin(self, path: str) -> tuple[int, int] | None:
         """Transaction that created a node, and its time in milliseconds; None if it does not exist."""
         with in_our_words(f"look for {path}"):
-            stat = self.session.call(self.session.client.exists_async, path)
+            stat = self._call(self.session.client.exists_async, path)
             return None if stat is None else (int(stat.czxid), int(stat.ctime))

@@ -199,10 +199,11 @@ def test_what_is_not_there_is_a_page_that_says_so(
 
 def test_page_says_since_when_zookeeper_cannot_be_reached_and_heals(world: Any, web: httpx.Client) -> None:
     world.cluster.available = False
-    down = web.get("/ui/runs")
+    down, unknown = web.get("/ui/runs"), web.get("/ui/nothing")
     world.cluster.available = True
 
     assert (down.status_code, down.headers["retry-after"]) == (503, "2")
+    assert (unknown.status_code, "There is no page" in unknown.text) == (404, True)
     assert "cannot be reached since" in down.text
     assert 'datetime="2026-03-01T06:00:00+00:00"' in down.text
     assert web.get("/ui/runs").status_code == 200

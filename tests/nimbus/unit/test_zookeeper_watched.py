@@ -1,15 +1,19 @@
-"""Nodes that are cached until they change, with simulated calls."""
+"""Nodes that are cached until they change, with simulated calls; a call without a connection."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from kazoo.protocol.states import KeeperState
 
+from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store import watched
 from nimbus.adapters.store.watched import WatchedNodes
+from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 
@@ -136,3 +140,11 @@ def test_watches_on_one_node_are_equal_however_often_it_is_read() -> None:
         nodes.values("a")
 
     assert len(given) == 1
+
+
+def test_request_without_a_connection_waits_for_one_with_less_patience_than_for_an_answer() -> None:
+    session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1", call_timeout=timedelta(seconds=5)))
+    session.client._state = KeeperState.CONNECTING
+
+    with pytest.raises(StoreUnavailableError, match=r"no connection .* within 0:00:00\.01"):
+        ZooKeeperCalls(session, timedelta(milliseconds=10)).get("/")
