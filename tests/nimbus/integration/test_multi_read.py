@@ -85,7 +85,7 @@ def test_names_and_data_take_one_round_trip(
     session = calls.session
     client, original, wait = session.client, session.client._call, session.call
     monkeypatch.setattr(client, "_call", lambda *args: sent.append("sent") or original(*args))
-    monkeypatch.setattr(session, "call", lambda *args: sent.append("awaited") or wait(*args))
+    monkeypatch.setattr(session, "call", lambda *args, **kw: sent.append("awaited") or wait(*args, **kw))
 
     names, data = calls.list_and_read(
         [f"{zk_root}/a", f"{zk_root}/b"], [None, None], [f"{zk_root}/a/x", f"{zk_root}/a/y", f"{zk_root}/b/x"]
