@@ -1,153 +1,221 @@
-"""A runner's connection to the attempt board: performs the instructions that concern it, and reports answers.
+"""The connection of a runner or an executor to the attempt board: performs the instructions of its attempts.
 
-It has its own thread, because ZooKeeper may be unreachable for hours while the runner's loop must continue.
+It has its own thread, because ZooKeeper may be unreachable for hours while the loop must continue.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import structlog
 
 from nimbus.attempt import model as m
+from nimbus.domain.slots import Claim, End
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.held_attempt import HeldAttempt
+from nimbus.worker.pool.exits import Exits
 from nimbus.worker.retry import pauses
 
-BoardInstruction = m.Claim | m.Look | m.Beat | m.Keep | m.PutEnd
-_KINDS: dict[type[BoardInstruction], str] = {
-    m.Claim: "claim",
-    m.PutEnd: "end",
-    m.Look: "slots",
-    m.Keep: "checkpoint",
-    m.Beat: "beat",
-}
-"""Most urgent first, with names for the log."""
+BoardInstruction = m.Claim | m.PutEnd | m.Look | m.Keep | m.Beat
+_Key = tuple[type[BoardInstruction], HeldAttempt]
+_Due = Mapping[_Key, BoardInstruction]
+_Told = list[tuple[HeldAttempt, m.Event]]
+
+MOST_TOGETHER = 64
+"""Attempts in one request: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
+_URGENCY = {m.Claim: 0, m.PutEnd: 0, m.Look: 1, m.Keep: 2, m.Beat: 2}
+"""The lowest goes first. Reads go before writes: they show whether an attempt is over."""
+_DEFECT_PAUSE_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
 
 class BoardLink:
-    """Thread `runner-board`: performs the newest instruction of each kind, again until the board answers."""
+    """Performs the newest instruction of each kind for each attempt, again until the board answers."""
 
     must_leave = False
-    """Report `LeaveAsked` when the board does not answer."""
+    """Report `LeaveAsked` to attempts that wait for the board when it does not answer."""
 
     def __init__(
         self,
-        attempt: HeldAttempt,
+        name: str,
         open_board: Callable[[], OpenBoard],
-        tell: Callable[[m.Event], None],
+        tell: Callable[[HeldAttempt, m.Event], None],
         fail: Callable[[Exception], None],
+        *,
+        vital: Collection[type[BoardInstruction]] = (),
+        exits: Exits | None = None,
     ) -> None:
         """Create it without starting.
 
         Args:
-            attempt: The attempt; has its claim before `Claim` is put, and its record before `PutEnd`.
+            name: The thread's name.
             open_board: Connects.
-            tell: Reports an event; called on this thread, and on those of the ZooKeeper client.
+            tell: Reports an event of an attempt; called on this thread, and on those of the ZooKeeper client.
             fail: Called with an error that ends this thread.
+            vital: Kinds whose defects end the thread. Others are tried again, alone, and nothing waits for
+                them, so that a defect does not cost running attempts their process.
+            exits: Where `Record` writes.
         """
-        self._attempt, self._open_board, self._tell, self._fail = attempt, open_board, tell, fail
+        self._open_board, self._tell, self._fail = open_board, tell, fail
+        self._vital, self._exits = vital, exits
         self._opened: OpenBoard | None = None
-        self._claimed_s: float | None = None
-        self._waiting: dict[type[BoardInstruction], BoardInstruction] = {}
-        self._failed: set[type[BoardInstruction]] = set()
-        """Kinds that a defect concerns: the others go first, until one of them is performed."""
+        self._waiting: dict[_Key, BoardInstruction] = {}
+        self._again_s: dict[_Key, float] = {}
+        """When instructions that a defect concerns are tried again."""
+        self._unrecorded: dict[HeldAttempt, End] = {}
         self._changed = threading.Condition()
-        self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="runner-board", daemon=True)
+        self._leaving = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread, which connects."""
         self._thread.start()
 
-    def put(self, instruction: BoardInstruction) -> None:
-        """Perform it soon, instead of an earlier one of its kind that still waits. Any thread."""
+    def put(self, attempt: HeldAttempt, instruction: BoardInstruction | m.Record) -> None:
+        """Perform it soon, instead of an earlier one of its kind that still waits. Any thread.
+
+        Args:
+            attempt: Has its claim before `Claim` is put, and its record before `Record` or `PutEnd`.
+            instruction: `Record` includes `PutEnd`.
+        """
         with self._changed:
-            waiting = self._waiting.get(type(instruction))
-            if not (isinstance(waiting, m.Look) and waiting.watch):  # that one answers, too
-                self._waiting[type(instruction)] = instruction
+            if isinstance(instruction, m.Record):
+                self._unrecorded[attempt] = attempt.exit_record
+            else:
+                key = type(instruction), attempt
+                waiting = self._waiting.get(key)
+                if not (isinstance(waiting, m.Look) and waiting.watch):  # that one answers, too
+                    self._waiting[key] = instruction
             self._changed.notify()
 
     def close(self, deadline_s: float = 5.0) -> None:
         """End the thread and the connection; a call that hangs in ZooKeeper is abandoned."""
         with self._changed:
-            self._leaving.set()
+            self._leaving = True
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join(deadline_s)
 
     def _run(self) -> None:
         waits = pauses()
-        wanted: BoardInstruction | None = None
-        while not self._leaving.is_set():
+        while not self._leaving:
+            due: _Due = {}
             try:
+                self._record()
                 if self._opened is None:
                     self._opened = self._open_board()
-                wanted = self._next()
-                if wanted is not None:
-                    self._answer(self._opened.board, wanted)
-                    self._failed.clear()
-                    waits = pauses()
-                continue
+                if due := self._next():
+                    self._answer(self._opened.board, due)
+                waits = pauses()
             except StoreUnavailableError as exc:
-                what = "connection" if wanted is None else _KINDS[type(wanted)]
-                _log.warning(
-                    "board_unreachable", attempt=str(self._attempt.id), wanted=what, error=str(exc)[:300]
-                )
-                if self.must_leave:
-                    with self._changed:
-                        self._waiting.pop(m.Claim, None)  # nobody would run what it claims
-                    self._tell(m.LeaveAsked())
+                wanted = sorted({kind.__name__ for kind, _ in due}) or ["connection"]
+                _log.warning("board_unreachable", wanted=wanted, error=str(exc)[:300])
+                self._leave_if_asked()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._leaving, next(waits))
             except Exception as exc:  # noqa: BLE001 - top of the thread
-                if not isinstance(wanted, m.Look | m.Beat | m.Keep):
+                if not due or any(kind in self._vital for kind, _ in due):
                     self._fail(exc)
                     break
-                # A defect must not cost a running attempt its runner.
-                _log.exception("board_link_failed", attempt=str(self._attempt.id))
-                self._failed.add(type(wanted))
-            self._leaving.wait(next(waits))
+                _log.exception("board_link_failed", attempts=[str(attempt.id) for _, attempt in due])
+                self._again_s |= dict.fromkeys(due, time.monotonic() + _DEFECT_PAUSE_S)
         if self._opened is not None:
             self._opened.close()
 
-    def _next(self) -> BoardInstruction | None:
-        """Wait for the most urgent instruction; None: the thread must end."""
+    def _record(self) -> None:
+        """Write exit records, also while the board is unreachable, because they must get to the disk."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._leaving.is_set())
-            urgent = [self._waiting[kind] for kind in _KINDS if kind in self._waiting]
-            return None if self._leaving.is_set() else min(urgent, key=lambda one: type(one) in self._failed)
+            ended, self._unrecorded = self._unrecorded, {}
+        if self._exits is not None:
+            self._exits.note(ended.values())
+        for attempt in ended:
+            self._tell(attempt, m.Recorded())
+            self.put(attempt, m.PutEnd())
 
-    def _answer(self, board: AttemptBoard, wanted: BoardInstruction) -> None:
-        try:
-            event = self._perform(board, wanted)
-        except AttemptWithdrawnError:
-            event = m.Withdrawn()
+    def _next(self) -> _Due:
+        """Wait for the most urgent instructions; empty: write records, or end the thread."""
         with self._changed:
-            if self._waiting.get(type(wanted)) is wanted:
-                del self._waiting[type(wanted)]
-        if event is not None:
-            self._tell(event)
+            while not (self._unrecorded or self._leaving):
+                if due := self._due():
+                    return {key: self._waiting[key] for key in due}
+                again_s = min(self._again_s.values(), default=None)
+                self._changed.wait(None if again_s is None else max(0.0, again_s - time.monotonic()))
+        return {}
 
-    def _perform(self, board: AttemptBoard, wanted: BoardInstruction) -> m.Event | None:
-        attempt = self._attempt
-        match wanted:
-            case m.Claim():
-                if self._claimed_s is None:
-                    self._claimed_s = boottime_s()
-                return attempt.claim_answered(board.claim(attempt.claim), self._claimed_s)
-            case m.Look(watch):
-                asked_s = boottime_s()
-                return attempt.looked(board.read(attempt.id, self._tell_changed if watch else None), asked_s)
-            case m.Beat() | m.Keep():
-                attempt.write(board, wanted)
-                return None
-            case m.PutEnd():
-                assert attempt.record is not None  # noqa: S101 - see `__init__`
-                return attempt.end_answered(board.end(attempt.record))
+    def _due(self) -> list[_Key]:
+        now_s = time.monotonic()
+        ready = [key for key in self._waiting if self._again_s.get(key, now_s) <= now_s]
+        if not ready:
+            return []
+        first = min(ready, key=lambda key: _URGENCY[key[0]])
+        urgency = _URGENCY[first[0]]
+        if first in self._again_s or urgency == _URGENCY[m.Beat]:
+            return [first]
+        together = [key for key in ready if _URGENCY[key[0]] == urgency and key not in self._again_s]
+        return together[:MOST_TOGETHER]
 
-    def _tell_changed(self) -> None:  # the same for each read, so that the client keeps one watch
-        self._tell(m.Changed())
+    def _leave_if_asked(self) -> None:
+        if not self.must_leave:
+            return
+        with self._changed:
+            attempts = {attempt for _, attempt in self._waiting}
+            for attempt in attempts:
+                for waiting in (self._waiting, self._again_s):
+                    waiting.pop((m.Claim, attempt), None)  # nobody would run what it claims
+        for attempt in attempts:
+            self._tell(attempt, m.LeaveAsked())
+
+    def _answer(self, board: AttemptBoard, due: _Due) -> None:
+        told = self._perform(board, due)
+        with self._changed:
+            for key, instruction in due.items():
+                self._again_s.pop(key, None)
+                if self._waiting.get(key) is instruction:
+                    del self._waiting[key]
+            all_delivered = not any(kind is m.PutEnd for kind, _ in self._waiting)
+        if self._exits is not None and all_delivered:
+            self._exits.all_delivered()
+        for attempt, event in told:
+            self._tell(attempt, event)
+
+    def _perform(self, board: AttemptBoard, due: _Due) -> _Told:
+        match next(iter(due.values())):
+            case m.Claim() | m.PutEnd():
+                return _fill(board, due)
+            case m.Look():
+                return self._look(board, due)
+            case m.Beat() | m.Keep() as write:
+                ((_, attempt),) = due
+                try:
+                    attempt.write(board, write)
+                except AttemptWithdrawnError:
+                    return [(attempt, m.Withdrawn())]
+                return []
+
+    def _look(self, board: AttemptBoard, due: _Due) -> _Told:
+        wanted, asked_s = {}, boottime_s()
+        for (_, attempt), look in due.items():
+            # The same function for each read, so that the client keeps one watch.
+            attempt.changed = attempt.changed or partial(self._tell, attempt, m.Changed())
+            wanted[attempt.id] = attempt.changed if isinstance(look, m.Look) and look.watch else None
+        slots = board.read_all(wanted)
+        return [(attempt, attempt.looked(slots[attempt.id], asked_s)) for _, attempt in due]
+
+
+def _fill(board: AttemptBoard, due: _Due) -> _Told:
+    records: list[Claim | End] = []
+    for kind, attempt in due:
+        if kind is m.Claim:
+            attempt.claim_sent_s = min(attempt.claim_sent_s, boottime_s())
+        records.append(attempt.claim if kind is m.Claim else attempt.exit_record)
+    standing = board.fill(records)
+    return [
+        (attempt, attempt.claim_answered(now) if kind is m.Claim else attempt.end_answered(now))
+        for (kind, attempt), now in zip(due, standing, strict=True)
+    ]

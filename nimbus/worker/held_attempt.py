@@ -52,11 +52,23 @@ class HeldAttempt:
     """The exit record."""
     is_over: bool = False
     """A heartbeat or a checkpoint would belong to nothing, or to another's attempt."""
+    outcome: Outcome | None = None
+    """That of END, if it is filled."""
+    claim_sent_s: float = m.NEVER_S
+    """When our claim was first sent, since boot. That try may have succeeded."""
+    changed: Callable[[], None] | None = None
+    """Reports a change on the board."""
 
     @property
     def id(self) -> AttemptId:
         """The attempt's id."""
         return self.folder.attempt
+
+    @property
+    def exit_record(self) -> End:
+        """The exit record of an attempt that has ended."""
+        assert self.record is not None  # noqa: S101 - `Record` comes before
+        return self.record
 
     def terms(self, *, claim_valid_s: float, stuck_after_s: float = m.NEVER_S) -> m.Terms:
         """What is agreed for it."""
@@ -83,14 +95,14 @@ class HeldAttempt:
 
     # --- the board ---
 
-    def claim_answered(self, standing: Claim | End | None, asked_s: float) -> m.ClaimAnswered | m.Withdrawn:
-        """`standing`: the claim on the board; None: it is gone. `asked_s`: when ours was first sent."""
+    def claim_answered(self, standing: Claim | End | None) -> m.ClaimAnswered | m.Withdrawn:
+        """`standing`: the claim on the board; None: the attempt is gone."""
         if not isinstance(standing, Claim):
             return m.Withdrawn()
         holder = self._holder_of(standing)
         if holder is not m.Holder.OURS:
             _log.warning("claim_refused", attempt=str(self.id), standing=str(standing))
-        return m.ClaimAnswered(holder, asked_s)
+        return m.ClaimAnswered(holder, self.claim_sent_s)
 
     def looked(self, slots: Slots, asked_s: float) -> m.Looked:
         """`asked_s`: when the read began."""
@@ -119,6 +131,7 @@ class HeldAttempt:
         self.is_over = True
         if not isinstance(standing, End):
             return m.Withdrawn()
+        self.outcome = standing.outcome
         return m.EndAnswered(f"END says {standing.outcome} by {standing.written_by}")
 
     # --- the driver ---

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 Action = Callable[[], None]
 _LONGEST_WAIT_S = 60.0
@@ -63,6 +64,14 @@ class Loop:
         """Make `run` return. Any thread."""
         self._stopping.set()
         self._wake.ring()
+
+    def fail(self, error: Exception) -> None:
+        """Make `run` raise the error of another thread. Any thread."""
+
+        def end() -> NoReturn:
+            raise error
+
+        self.post(end)
 
     def run(self) -> None:
         """Run actions until `stop`; remaining actions are dropped."""

@@ -92,7 +92,13 @@ class Runner:
         self._loop = Loop()
         self._tick_s = m.NEVER_S
         """When the next `Tick` is reported."""
-        self._board = BoardLink(self._attempt, partial(open_board, connections), self._post, self._fail)
+        self._board = BoardLink(
+            "runner-board",
+            partial(open_board, connections),
+            lambda _, event: self._post(event),
+            self._loop.fail,  # its message becomes the process's last words
+            vital=(m.Claim, m.PutEnd),  # a worker refuses or delivers the attempt of a dead runner
+        )
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="runner-commit")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="runner-limits")
         self._uploader = LogUploader(folder, lambda: open_logs(connections))
@@ -159,14 +165,6 @@ class Runner:
         """Report an event. Any thread."""
         self._loop.post(partial(self._tell, event))
 
-    def _fail(self, error: Exception) -> None:
-        """End the process with the error of another thread as its last words. Any thread."""
-
-        def end() -> NoReturn:
-            raise error
-
-        self._loop.post(end)
-
     def _tell(self, event: m.Event) -> None:
         if isinstance(self._life.state, m.Running):  # first: a driver that has ended was not told to
             self._driver.reap()
@@ -190,7 +188,7 @@ class Runner:
     def _perform(self, instruction: m.Instruction) -> None:
         match instruction:
             case m.Claim() | m.Look() | m.Beat() | m.Keep() | m.PutEnd():
-                self._board.put(instruction)
+                self._board.put(self._attempt, instruction)
             case m.ReadNotes():
                 self._tell(self._attempt.notes())
             case m.Prepare():

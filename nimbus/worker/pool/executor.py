@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,11 +28,10 @@ import structlog
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.attempt.upkeep import Pace
-from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, End, Holder, Slots
+from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
-from nimbus.ports import AttemptBoard
 from nimbus.worker import procfs, remains
+from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, enter_environment, open_board, open_data, open_logs
 from nimbus.worker.data.places import place_of
@@ -43,8 +41,7 @@ from nimbus.worker.held_attempt import HeldAttempt
 from nimbus.worker.identity import own_process
 from nimbus.worker.limit_check import LimitCheck
 from nimbus.worker.limits import limits_of
-from nimbus.worker.loop import Action, Loop
-from nimbus.worker.pool.board_thread import BoardThread
+from nimbus.worker.loop import Loop
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
@@ -62,8 +59,6 @@ _LOOK_AFTER_S = 0.3
 """An attempt that has run this long is read on the board and measured, and watched from then on."""
 _FLUSHING_AT_ONCE = 4
 _LOGS_DEADLINE_S = 5.0
-_LEAVE_S = 2.0
-"""Time for the delivery of ENDs after SIGTERM."""
 
 _log = structlog.get_logger("nimbus.worker.executor")
 
@@ -76,17 +71,10 @@ class _Held(HeldAttempt):
     place: DataPlace = field(init=False)
     begun: Future[None] = field(init=False)
     """The result of `place.begin`."""
-    changed: Action = field(init=False)
-    """Reports a change on the board."""
     started_s: float = 0.0
     """Seconds since boot."""
     limits: LimitCheck | None = None
     """Measures its use, after it has run for a while."""
-    newest: dict[type[m.Beat | m.Keep], m.Beat | m.Keep] = field(default_factory=dict)
-    queued: set[type[m.Beat | m.Keep]] = field(default_factory=set)
-    """Kinds in `newest` that wait for the board."""
-    outcome: Outcome | None = None
-    """That of END."""
 
     @property
     def is_running(self) -> bool:
@@ -104,11 +92,15 @@ class Executor:
         self._leaving = False
         """True if there are no more orders: the process ends with its last attempt."""
         self._ticking, self._oom_kills = False, 0
-        self._looks: dict[_Held, bool] = {}
-        """Attempts that must be read together, soon; True: with a watch."""
         self._drivers = Drivers(self._loop, ended=self._driver_ended, zygote_ended=self._all_lost)
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
-        self._board = BoardThread(partial(open_board, connections), Exits(folder.exits), self._loop.post)
+        self._board = BoardLink(
+            "executor-board",
+            partial(open_board, connections),
+            self._post,
+            self._loop.fail,
+            exits=Exits(folder.exits),
+        )
         self._logs = Logs(partial(open_logs, connections), self._tell_unstored)
         self._open_data = cache(partial(open_data, connections.data))
         self._go_within_s = connections.session_timeout_s / 2
@@ -126,16 +118,9 @@ class Executor:
         self._loop.post(partial(self._answers.send, unstored.encode()))
 
     def leave(self, *_signal: object) -> None:
-        """Handle SIGTERM: accept no more orders. Attempts continue; a worker delivers waiting ENDs."""
+        """Handle SIGTERM: take no more orders. Attempts continue; a worker does what waits for the board."""
         self._loop.post(self._leave)
-        self._loop.post(partial(self._loop.after, _LEAVE_S, self._give_up))
-
-    def _give_up(self) -> None:
-        still = (m.Running, m.Clearing, m.Committing, m.Recording)
-        if any(isinstance(held.life.state, still) for held in self._held.values()):
-            self._loop.after(_LEAVE_S, self._give_up)
-        else:
-            self._loop.stop()
+        self._board.must_leave = True
 
     def _leave(self) -> None:
         if self._leaving:
@@ -189,7 +174,6 @@ class Executor:
         held.claim = held.new_claim(Holder.POOLED)
         held.place = place_of(plan, self._open_data)
         held.begun = self._flush.submit(held.place.begin, output)
-        held.changed = partial(self._loop.post, partial(self._tell, held, m.Changed()))
         self._held[attempt] = held
         if not self._ticking:
             self._ticking, self._oom_kills = True, procfs.oom_kills()
@@ -197,6 +181,14 @@ class Executor:
         self._follow(held, held.life.begin())
 
     # Events and instructions.
+
+    def _post(self, attempt: HeldAttempt, event: m.Event) -> None:
+        """Report an event of the board. Any thread."""
+        self._loop.post(partial(self._heard, attempt, event))
+
+    def _heard(self, attempt: HeldAttempt, event: m.Event) -> None:
+        if (held := self._held.get(str(attempt.id))) is attempt:  # else it is over
+            self._tell(held, event)
 
     def _tick(self) -> None:
         now, self._oom_kills = boottime_s(), procfs.oom_kills()
@@ -219,12 +211,8 @@ class Executor:
 
     def _perform(self, held: _Held, instruction: m.Instruction) -> None:
         match instruction:
-            case m.Claim():
-                self._board.fill(held.claim, lambda *now: self._tell(held, held.claim_answered(*now)))
-            case m.Look(watch):
-                self._look(held, watch=watch)
-            case m.Beat() | m.Keep():
-                self._write(held, instruction)
+            case m.Claim() | m.Look() | m.Beat() | m.Keep():
+                self._board.put(held, instruction)
             case m.ReadNotes():
                 self._tell(held, held.notes())
             case m.Prepare():  # `_take` has made its files
@@ -261,69 +249,25 @@ class Executor:
                 done.add_done_callback(lambda _: self._loop.post(lambda: self._tell(held, done.result())))
             case m.Record(story):
                 held.record = held.ended(story, "executor")
-                noted = partial(self._tell, held, m.Recorded())
-                self._board.fill(held.record, partial(self._end_filled, held), noted)
-            case m.PutEnd():  # the board's thread goes on to that by itself, because it takes many together
+                self._board.put(held, instruction)
+            case m.PutEnd():  # included in `Record`, because the board's thread takes many together
                 pass
             case m.StoreLog():  # in the background
                 self._logs.ended(held.folder)
                 self._tell(held, m.LogStored(is_complete=True))
-            case m.Forget() | m.Leave():
+            case m.Forget():
+                if held.record is None:  # it is another process's, or not needed any more
+                    held.folder.discard()
+                self._forget(held)
+            case m.Leave():
                 self._forget(held)
 
     def _forget(self, held: _Held) -> None:
-        if held.record is None:  # it is another process's, or not needed any more
-            held.folder.discard()
+        if held.outcome not in (None, Outcome.SUCCEEDED):
+            _log.info("attempt_ended", attempt=str(held.id), outcome=held.outcome)
         del self._held[str(held.id)]
         self._answers.send(Answer(str(held.id), outcome=held.outcome).encode())
         self._end_if_done()
-
-    # The board.
-
-    def _look(self, held: _Held, *, watch: bool) -> None:
-        if held.record is not None:  # END is on its way, and needs no answer
-            return
-        if not self._looks:
-            self._loop.post(self._read_all)
-        self._looks[held] = watch or self._looks.get(held, False)
-
-    def _read_all(self) -> None:
-        due, self._looks = self._looks, {}
-        wanted = {held.id: held.changed if watch else None for held, watch in due.items()}
-
-        def read(board: AttemptBoard) -> tuple[float, Mapping[AttemptId, Slots]]:
-            return boottime_s(), board.read_all(wanted)
-
-        def tell(answer: tuple[float, Mapping[AttemptId, Slots]]) -> None:
-            for held in due:
-                self._tell(held, held.looked(answer[1][held.id], answer[0]))
-
-        self._board.call(read, tell)
-
-    def _write(self, held: _Held, instruction: m.Beat | m.Keep) -> None:
-        """Write the newest one of its kind when the board answers, unless END is on its way."""
-        kind = type(instruction)
-        held.newest[kind] = instruction
-        if kind in held.queued:
-            return
-        held.queued.add(kind)
-
-        def write(board: AttemptBoard) -> None:
-            newest = held.newest[kind]
-            if held.record is None:
-                held.write(board, newest)  # tried again after an outage
-            held.queued.discard(kind)
-            if held.newest[kind] is not newest:
-                self._write(held, held.newest[kind])
-
-        self._board.call(write, lambda _: None)
-
-    def _end_filled(self, held: _Held, standing: Claim | End | None, _asked_s: float) -> None:
-        if isinstance(standing, End):
-            held.outcome = standing.outcome
-            if standing.outcome is not Outcome.SUCCEEDED:
-                _log.info("attempt_ended", attempt=str(held.id), outcome=standing.outcome.value)
-        self._tell(held, held.end_answered(standing))
 
     # A driver.
 

@@ -494,7 +494,7 @@ def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
     bench.board.cut_off(down=True)
     gate.touch()
     eventually(lambda: folder.exit_record() is not None, "the record is on disk")
-    eventually(lambda: '"wanted": "end"' in folder.runner_log.read_text(), "the runner cannot deliver it")
+    eventually(lambda: '"PutEnd"' in folder.runner_log.read_text(), "the runner cannot deliver it")
     assert not folder.is_delivered
 
     bench.board.cut_off(down=False)

@@ -96,12 +96,6 @@ class PooledShell(Shell):
     pace = Pace(first_look_s=0.3)
     writes_as = "executor"
 
-    def _request(self, asked: m.Instruction) -> m.Event | None:
-        answer = super()._request(asked)
-        if isinstance(answer, m.ClaimAnswered) and answer.holder is m.Holder.OURS:
-            self.process.session.beat(self.folder.attempt)  # in the same transaction
-        return answer
-
     def _prepare(self) -> m.Event:  # its files were made before the claim
         return m.Prepared()
 

@@ -150,8 +150,10 @@ class Shell:
         zookeeper, attempt = self.world.zookeeper, self.folder.attempt
         match asked:
             case m.Claim():
-                standing = zookeeper.claim(attempt, self.claim)
-                return m.ClaimAnswered(holder_of(standing, self.claim), self._asked_s)
+                holder = holder_of(zookeeper.claim(attempt, self.claim), self.claim)
+                if holder is m.Holder.OURS and self.pace is not None:
+                    self.process.session.beat(attempt)  # in the same transaction
+                return m.ClaimAnswered(holder, self._asked_s)
             case m.Look():
                 slots = zookeeper.read(attempt)
                 holder, is_over = holder_of(slots.claim, self.claim), slots.end is not None

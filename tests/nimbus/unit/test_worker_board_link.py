@@ -1,8 +1,10 @@
-"""The thread that performs a runner's instructions for the board."""
+"""The thread that performs instructions for the board, of a runner's attempt and of an executor's many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Queue
@@ -15,17 +17,30 @@ from nimbus.attempt import model as m
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
-from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.ports import AttemptBoard, StoreUnavailableError
 from nimbus.worker import board_link
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.board_link import BoardLink
+from nimbus.worker.board_link import MOST_TOGETHER, BoardInstruction, BoardLink
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.held_attempt import HeldAttempt
+from nimbus.worker.pool import exits
+from nimbus.worker.pool.exits import Exits, exit_of, read_exits
 from tests.nimbus.worker_bench import eventually
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 CLAIM = Claim(attempt="run1.task.1", claimed_at=NOW, nonce="ours")
 END = End(attempt="run1.task.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW, nonce="ours")
+
+
+class _Held:
+    """A call that waits for the test."""
+
+    def __init__(self) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.begun.set()
+        self.goes_on.wait(30)
 
 
 class _Board:
@@ -38,29 +53,39 @@ class _Board:
         self.defects: set[str] = set()
         """Calls that always fail."""
         self.watches: list[object] = []
-        self.standing = CLAIM
+        self.standing: Claim | None = CLAIM
+        self.together: list[int] = []
+        """Of how many attempts each request was."""
+        self._holds: list[_Held] = []
 
-    def _call(self, what: object) -> None:
+    def hold(self) -> _Held:
+        """Make the next call wait."""
+        self._holds.append(_Held())
+        return self._holds[-1]
+
+    def _call(self, *calls: object) -> None:
+        if self._holds:
+            self._holds.pop().wait()
         if self.away:
             raise StoreUnavailableError("away")
-        if str(what) in self.defects:
-            raise KeyError(what)
+        for what in calls:
+            if str(what) in self.defects:
+                raise KeyError(what)
         if self.trouble:
             raise self.trouble.pop(0)
-        self.calls.append(what)
+        self.calls += calls
+        self.together.append(len(calls))
 
-    def claim(self, claim: Claim) -> Claim:
-        self._call("claim")
-        return self.standing if claim is CLAIM else claim
+    def fill(self, records: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
+        self._call(
+            *("claim" if isinstance(record, Claim) else f"end of {record.attempt}" for record in records)
+        )
+        return [self.standing if record is CLAIM else record for record in records]
 
-    def end(self, end: End) -> End:
-        self._call("end")
-        return end
-
-    def read(self, _: AttemptId, changed: Callable[[], None] | None) -> Slots:
-        self._call("watch" if changed is not None else "read")
-        self.watches.append(changed)
-        return Slots(claim=self.standing)
+    def read_all(self, attempts: Mapping[AttemptId, Callable[[], None] | None]) -> Mapping[AttemptId, Slots]:
+        self._call(*("read" if changed is None else "watch" for changed in attempts.values()))
+        self.watches += attempts.values()
+        return dict.fromkeys(attempts, Slots(claim=self.standing))
 
     def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         self._call(progress)
@@ -69,21 +94,40 @@ class _Board:
         self._call((nonce, checkpoint))
 
 
-class _Link:
-    """A link with its board, and what it reported."""
+def _attempt(number: int) -> HeldAttempt:
+    name = f"run1.task.{number}"
+    made = HeldAttempt(order=cast(Any, None), plan=cast(Any, None), folder=AttemptFolder(Path(name)))
+    made.claim = CLAIM if number == 1 else replace(CLAIM, attempt=name)
+    made.record = replace(END, attempt=name)
+    return made
 
-    def __init__(self) -> None:
+
+class _Link:
+    """A link with its board, and what it reported about the first attempt."""
+
+    def __init__(self, records: Path | None, vital: Collection[type[BoardInstruction]]) -> None:
         self.board, self.closed = _Board(), False
+        self.trouble: Exception | None = None
+        """Raised instead of a connection."""
         self.told: Queue[m.Event] = Queue()
         self.failed: Queue[Exception] = Queue()
-        self.attempt = HeldAttempt(
-            order=cast(Any, None), plan=cast(Any, None), folder=AttemptFolder(Path("run1.task.1"))
+        self.attempt = _attempt(1)
+        self.link = BoardLink(
+            "runner-board",
+            self._open,
+            lambda _, event: self.told.put(event),
+            self.failed.put,
+            vital=vital,
+            exits=None if records is None else Exits(records),
         )
-        self.attempt.claim, self.attempt.record = CLAIM, END
-        self.link = BoardLink(self.attempt, self._open, self.told.put, self.failed.put)
-        self.put, self.start = self.link.put, self.link.start
+        self.start = self.link.start
+
+    def put(self, instruction: BoardInstruction | m.Record) -> None:
+        self.link.put(self.attempt, instruction)
 
     def _open(self) -> OpenBoard:
+        if self.trouble is not None:
+            raise self.trouble
         return OpenBoard(cast(AttemptBoard, self.board), self._close)
 
     def _close(self) -> None:
@@ -94,11 +138,17 @@ class _Link:
 
 
 @pytest.fixture
-def link() -> Iterator[_Link]:
-    made = _Link()
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[_Link]:
+    """That of a runner; with the parameter True, that of an executor."""
+    monkeypatch.setattr(board_link, "_DEFECT_PAUSE_S", 0.05)
+    is_pooled = getattr(request, "param", False)
+    made = _Link(tmp_path / "exits" if is_pooled else None, () if is_pooled else (m.Claim, m.PutEnd))
     yield made
     made.link.close()
-    assert made.closed
+    assert made.closed == (made.trouble is None)
+
+
+pooled = pytest.mark.parametrize("link", [True], indirect=True)
 
 
 def test_end_goes_first_and_nothing_is_written_after_it(link: _Link) -> None:
@@ -110,7 +160,7 @@ def test_end_goes_first_and_nothing_is_written_after_it(link: _Link) -> None:
     link.put(m.Beat("{}"))
     link.put(m.Look())
     assert isinstance(link.hears(), m.Looked)
-    assert link.board.calls == ["end", "read"]
+    assert link.board.calls == ["end of run1.task.1", "read"]
 
 
 def test_newest_instruction_of_a_kind_replaces_those_that_wait_for_the_board(link: _Link) -> None:
@@ -125,7 +175,7 @@ def test_newest_instruction_of_a_kind_replaces_those_that_wait_for_the_board(lin
     link.board.away = False
 
     eventually(lambda: len(link.board.calls) == 2, "both are written")
-    assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", "beat")
+    assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", ["Beat"])
     assert sorted(map(str, link.board.calls)) == ["('ours', '8')", "{'done': 8}"]
 
 
@@ -155,12 +205,12 @@ def test_watch_is_not_lost_when_another_read_is_wanted(link: _Link) -> None:
 
 
 def test_claim_of_another_and_an_attempt_that_is_gone_are_told_apart(link: _Link) -> None:
-    link.board.trouble = [AttemptWithdrawnError("run1.task.1")]
-    link.board.standing = Claim(attempt="run1.task.1", claimed_at=NOW, nonce="theirs")
+    link.board.standing = None
     link.start()
 
     link.put(m.Claim())
     assert link.hears() == m.Withdrawn()
+    link.board.standing = Claim(attempt="run1.task.1", claimed_at=NOW, nonce="theirs")
     link.put(m.Claim())
     answer = link.hears()
 
@@ -245,3 +295,117 @@ def test_defect_while_the_attempt_is_claimed_ends_the_link(link: _Link) -> None:
     link.put(m.Claim())
 
     assert link.failed.get(timeout=30) is error
+
+
+@pooled
+def test_defect_of_one_attempt_costs_no_other_its_end(link: _Link) -> None:
+    link.board.defects = {"end of run1.task.2", "watch"}
+    others = [_attempt(number) for number in range(2, 9)]
+    for attempt in (link.attempt, *others):
+        link.link.put(attempt, m.Look(watch=True))
+        link.link.put(attempt, m.Record(m.Story()))
+
+    with capture_logs() as said:
+        link.start()
+        ends = {f"end of {attempt.id}" for attempt in (link.attempt, *others)} - link.board.defects
+        eventually(lambda: ends <= set(link.board.calls), "the other attempts end")
+        link.board.defects = set()
+        eventually(lambda: "end of run1.task.2" in link.board.calls, "the last one ends")
+
+    assert said[0]["event"] == "board_link_failed"
+    assert len(said[0]["attempts"]) == 8
+    assert link.failed.empty()
+
+
+@pooled
+def test_instruction_that_failed_is_tried_again_apart_from_others(link: _Link) -> None:
+    failed = _attempt(2)
+    link.link._again_s[m.PutEnd, failed] = 0.0
+    for attempt in (link.attempt, failed):
+        link.link.put(attempt, m.PutEnd())
+
+    link.start()
+
+    eventually(lambda: len(link.board.calls) == 2, "both have ended")
+    assert link.board.together == [1, 1]
+
+
+def test_instruction_that_comes_while_one_of_its_kind_is_performed_is_performed_too(link: _Link) -> None:
+    first = link.board.hold()
+    link.start()
+    link.put(m.Beat('{"done": 1}'))
+    assert first.begun.wait(30)
+
+    link.put(m.Beat('{"done": 2}'))
+    first.goes_on.set()
+
+    eventually(lambda: link.board.calls == [{"done": 1}, {"done": 2}], "both are written")
+
+
+def test_connection_that_cannot_be_made_ends_the_link(link: _Link) -> None:
+    link.trouble = KeyError("kind")
+
+    link.start()
+
+    assert link.failed.get(timeout=30) is link.trouble
+
+
+@pooled
+def test_claims_and_ends_of_many_attempts_go_together_and_before_the_rest(link: _Link) -> None:
+    attempts = [_attempt(number) for number in range(1, 101)]
+    for attempt in attempts:
+        link.link.put(attempt, m.Beat("{}"))
+        link.link.put(attempt, m.Look())
+        link.link.put(attempt, m.Claim())
+
+    link.start()
+
+    eventually(lambda: len(link.board.calls) == 300, "all are performed")
+    assert link.board.together == [MOST_TOGETHER, 36, MOST_TOGETHER, 36, *[1] * 100]
+
+
+@pooled
+def test_end_waits_behind_one_heartbeat_at_most(link: _Link) -> None:
+    beat = link.board.hold()
+    link.start()
+    for number in range(1, 101):
+        link.link.put(_attempt(number), m.Beat("{}"))
+    assert beat.begun.wait(30)
+
+    link.put(m.Record(m.Story()))
+    beat.goes_on.set()
+
+    assert link.hears() == m.Recorded()
+    assert isinstance(link.hears(), m.EndAnswered)
+    assert link.board.calls[:2] == [{}, "end of run1.task.1"]
+
+
+@pooled
+def test_exit_record_is_on_disk_while_the_board_is_away(link: _Link, tmp_path: Path) -> None:
+    link.board.away = True
+    link.start()
+    link.put(m.Beat("{}"))
+
+    link.put(m.Record(m.Story()))
+
+    assert link.hears() == m.Recorded()
+    assert exit_of(tmp_path / "exits", CLAIM) == END
+    other = replace(CLAIM, nonce="of another run")
+    assert exit_of(tmp_path / "exits", other) is None
+
+
+@pooled
+def test_exit_records_are_removed_only_after_all_are_ends(
+    link: _Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exits, "_LARGE_BYTES", 0)
+    link.board.defects = {"end of run1.task.2"}
+    link.link.put(_attempt(2), m.Record(m.Story()))
+    link.put(m.Record(m.Story()))
+    link.start()
+
+    eventually(lambda: "end of run1.task.1" in link.board.calls, "one has ended")
+    assert "run1.task.2" in read_exits(tmp_path / "exits")
+
+    link.board.defects = set()
+    eventually(lambda: not read_exits(tmp_path / "exits"), "both have ended")

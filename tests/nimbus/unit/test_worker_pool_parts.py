@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,15 +16,11 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import OpenBoard
 from nimbus.worker.files import read_untrusted
 from nimbus.worker.own_interpreter import counts_at_start
-from nimbus.worker.pool.board_thread import BoardThread
-from nimbus.worker.pool.exits import Exits, exit_of, read_exits
+from nimbus.worker.pool.exits import Exits, read_exits
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer
-from tests.nimbus.bench_board import BenchBoard
 from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = "run1.task.1"
@@ -34,100 +29,11 @@ CLAIM = Claim(attempt=ATTEMPT, claimed_at=NOW, nonce="n")
 END = End(attempt=ATTEMPT, outcome=Outcome.SUCCEEDED, written_by="executor", ended_at=NOW, nonce="n")
 
 
-class Board(BenchBoard):
-    """A board that answers when the test allows it."""
-
-    def __init__(self, file: Path, lost_replies: int = 0) -> None:
-        super().__init__(file)
-        self.lost_replies, self.done = lost_replies, list[str]()
-
-    def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
-        standing = super().fill(filled)
-        if self.lost_replies:
-            self.lost_replies -= 1
-            raise StoreUnavailableError("the reply is lost")
-        self.done.append("fill")
-        return standing
-
-
-@pytest.fixture
-def line_to(tmp_path: Path) -> Iterator[Callable[..., BoardThread]]:
-    lines: list[BoardThread] = []
-    boards: list[Board] = []
-
-    def start(board: Board, opened: Callable[[], OpenBoard] | None = None) -> BoardThread:
-        boards.append(board)
-        opened = opened or (lambda: OpenBoard(board, board.close))
-        lines.append(BoardThread(opened, Exits(tmp_path / "exits"), lambda action: action()))
-        lines[-1].start()
-        return lines[-1]
-
-    yield start
-    for line in lines:
-        line.close()
-    for board in boards:
-        board.close()
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.close()
-
-
-def test_claim_whose_reply_was_lost_is_as_old_as_its_first_try(
-    tmp_path: Path, line_to: Callable[..., BoardThread]
-) -> None:
-    board = Board(tmp_path / "board", lost_replies=3)
-    board.add_attempt(ATTEMPT)
-    told: list[tuple[object, float]] = []
-    before = boottime_s()
-
-    line_to(board).fill(CLAIM, lambda standing, asked_s: told.append((standing, asked_s)))
-
-    eventually(lambda: told, "the answer")
-    assert told[0][0] == CLAIM
-    after = boottime_s()
-    assert told[0][1] - before < after - told[0][1], "nearer to the first try than to the last"
-
-
-def test_end_waits_behind_one_question_at_most(tmp_path: Path, line_to: Callable[..., BoardThread]) -> None:
-    board = Board(tmp_path / "board")
-    board.add_attempt(ATTEMPT)
-    board.claim(CLAIM)
-    away = [True]
-
-    def opened() -> OpenBoard:
-        if away[0]:
-            raise StoreUnavailableError("away")
-        return OpenBoard(board, board.close)
-
-    line = line_to(board, opened)
-    for _ in range(300):
-        line.call(lambda _: (board.done.append("call"), time.sleep(0.002)), lambda _: None)
-    away[0] = False
-    eventually(lambda: board.done, "the first answer")
-
-    line.fill(END, lambda *_: None)
-
-    eventually(lambda: "fill" in board.done, "END")
-    assert board.done.index("fill") < 50
-
-
-def test_exit_record_is_on_disk_while_the_board_is_away(
-    tmp_path: Path, line_to: Callable[..., BoardThread]
-) -> None:
-    def away() -> OpenBoard:
-        raise StoreUnavailableError("away")
-
-    line = line_to(Board(tmp_path / "board"), away)
-    line.fill(CLAIM, lambda *_: None)
-    line.fill(END, lambda *_: None)
-
-    eventually(lambda: read_exits(tmp_path / "exits"), "the record")
-    assert exit_of(tmp_path / "exits", CLAIM) == END
-    assert exit_of(tmp_path / "exits", Claim(attempt=ATTEMPT, claimed_at=NOW, nonce="of another run")) is None
 
 
 def test_line_that_was_not_written_to_its_end_is_no_exit_record(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -41,17 +41,17 @@ class _Board:
     def now_s(self) -> float:
         return boottime_s() + (self.took_s if self.standing else 0.0)
 
-    def claim(self, claim: Claim) -> Claim:
-        self.standing = self.standing or claim
-        return self.standing
+    def fill(self, records: Sequence[Claim | End]) -> Sequence[Claim | End]:
+        (record,) = records
+        if isinstance(record, End):
+            self.filled = self.filled or record
+            return [self.filled]
+        self.standing = self.standing or record
+        return [self.standing]
 
-    def end(self, end: End) -> End:
-        self.filled = self.filled or end
-        return self.filled
-
-    def read(self, _: AttemptId, changed: Enqueue | None) -> Slots:
-        del changed
-        return Slots(claim=self.standing, end=self.filled, beating=True, stop_requested=self.stop_requested)
+    def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
+        slots = Slots(claim=self.standing, end=self.filled, beating=True, stop_requested=self.stop_requested)
+        return dict.fromkeys(attempts, slots)
 
     def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         pass
