@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from functools import partial
 
-from blobsync.errors import SyncerClosedError
+from blobsync.errors import StoreUnavailableError, SyncerClosedError
 from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
@@ -35,7 +36,7 @@ _PUBLISH_EVERY_S = 0.1
 """Shortest time between two reports of counts. Computing them takes at most a tenth of the time. If a release
 becomes ready, or stops being ready, listeners are called at once."""
 
-_FAILED = "this syncer failed, as its log says; make a new one"
+_FAILED = "this syncer failed, as its log says, and begins anew: try again"
 
 Step = Callable[[float], None]
 """A change of the loop's state, with the time as its argument. It runs on the loop's thread."""
@@ -72,7 +73,11 @@ class SyncLoop:
         self._local, self._inspect, self._transfers = local, inspect, transfers
         self._looks, self._holds, self._waits = looks, holds, waits
         self._inbox: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
-        self._table = SyncTable(retry, look_every_s, urgent_fetches=fetches)
+        self._retry = retry
+        self._new_table = partial(SyncTable, retry, look_every_s, urgent_fetches=fetches)
+        self._table = self._new_table()
+        self._wanted: Collection[ReleaseRef] = ()
+        self._stopping = threading.Event()
         self._disk_watch = DiskWatch(retry)
         self._disk_question: Future[None] | None = None
         self._looking = self._fetching = 0
@@ -85,16 +90,16 @@ class SyncLoop:
 
     def want(self, refs: Collection[ReleaseRef]) -> None:
         """Replace the wanted set."""
+        self._inbox.put(partial(self._want, refs))
 
-        def step(now_s: float) -> None:
-            self._table.want(refs, now_s)
-            self._holds.want(refs)
-
-        self._inbox.put(step)
+    def _want(self, refs: Collection[ReleaseRef], now_s: float) -> None:
+        self._wanted = refs
+        self._table.want(refs, now_s)
+        self._holds.want(refs)
 
     def ensure(self, ref: ReleaseRef) -> None:
         """Note that a call of `ensure` waits for a release: look at it now, and fetch its objects first."""
-        self._inbox.put(partial(self._table.ensure, ref))
+        self._inbox.put(lambda now_s: self._table.ensure(ref, now_s))
 
     def end_ensure(self, ref: ReleaseRef) -> None:
         """Note that a call of `ensure` for this release has ended. Other calls may still wait for it."""
@@ -115,6 +120,7 @@ class SyncLoop:
 
     def stop(self) -> None:
         """End the thread."""
+        self._stopping.set()
         self._inbox.put(None)
 
     def progress(self) -> SyncProgress:
@@ -131,16 +137,29 @@ class SyncLoop:
         )
 
     def run(self) -> None:
-        """Run until `stop`, on the thread `blobsync-syncer`."""
-        try:
-            while self._turn():
-                pass
-        except Exception:  # noqa: BLE001 - the top of the thread; only a defect of this package comes here
-            # Readiness is not updated any more, so from now on no release is ready.
-            _log.exception("syncer_failed")
-            lost = (ReleaseReadiness(ref, ReleaseState.SYNCING, reason=_FAILED) for ref in self._table.refs)
-            self._tell(Readiness({release.ref: release for release in lost}))
-            self._waits.close(_FAILED)
+        """Run until `stop`, on the thread `blobsync-syncer`.
+
+        After a defect no release is ready, until looks with a new table have found it complete again.
+        """
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                while self._turn():
+                    pass
+            except Exception:  # noqa: BLE001 - the top of the thread; only a defect of this package comes here
+                _log.exception("syncer_failed")
+                failures += 1
+                self._begin_anew()
+                self._stopping.wait(self._retry.wait_s(failures))
+
+    def _begin_anew(self) -> None:
+        """Forget all that the table said. Results of jobs that still run are not used."""
+        refs = {*self._table.refs, *self._wanted}
+        lost = (ReleaseReadiness(ref, ReleaseState.SYNCING, reason=_FAILED) for ref in refs)
+        self._tell(Readiness({release.ref: release for release in lost}))
+        self._waits.fail(StoreUnavailableError(_FAILED))
+        self._table = self._new_table()
+        self._inbox.put(lambda now_s: self._want(self._wanted, now_s))
 
     def _turn(self) -> bool:
         """Run the steps of the inbox, start due jobs, report changes. False: `stop` was called."""
@@ -173,8 +192,12 @@ class SyncLoop:
         """Number of looks and of fetches that may be started. Below 0 while urgent ones exceed the limit."""
         return _LOOKS - self._looking, self._window - self._fetching
 
-    def _looked(self, job: Look, began_s: float, result: Inspection | BaseException, now_s: float) -> None:
+    def _looked(
+        self, table: SyncTable, job: Look, began_s: float, result: Inspection | BaseException, now_s: float
+    ) -> None:
         self._looking -= 1
+        if table is not self._table:
+            return
         waits = self._waits.of([job.ref])
         if isinstance(result, BaseException):
             self._failed(job, str(job.ref), result, now_s)
@@ -189,8 +212,12 @@ class SyncLoop:
             for wait in waits:
                 wait.found_complete()
 
-    def _fetched(self, job: Fetch, began_s: float, result: Arrival | BaseException, now_s: float) -> None:
+    def _fetched(
+        self, table: SyncTable, job: Fetch, began_s: float, result: Arrival | BaseException, now_s: float
+    ) -> None:
         self._fetching -= 1
+        if table is not self._table:
+            return
         name = job.item.name
         waits = self._waits.of(self._table.needing(name))
         match result:
@@ -220,18 +247,18 @@ class SyncLoop:
         log("sync_failed", what=what, state=failure.state.value, reason=failure.reason)
 
     def _start(self, job: Job) -> None:
-        began_s = time.monotonic()
+        table, began_s = self._table, time.monotonic()
         if isinstance(job, Look):
-            self._looking += 1
             look = self._looks.submit(partial(self._inspect, job))
+            self._looking += 1
             look.add_done_callback(
-                lambda done: self._inbox.put(partial(self._looked, job, began_s, _outcome(done)))
+                lambda done: self._inbox.put(partial(self._looked, table, job, began_s, _outcome(done)))
             )
         else:
-            self._fetching += 1
             self._transfers.fetch(
-                job, lambda result: self._inbox.put(partial(self._fetched, job, began_s, result))
+                job, lambda result: self._inbox.put(partial(self._fetched, table, job, began_s, result))
             )
+            self._fetching += 1
 
     def _watch_disk(self, now_s: float) -> None:
         """Test a failed disk: if no write is left to do, nothing else would notice that it works again."""

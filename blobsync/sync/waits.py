@@ -156,7 +156,7 @@ class Waits:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waits: dict[ReleaseRef, list[Wait]] = {}
-        self._closed = ""
+        self._closed = False
 
     def __contains__(self, ref: ReleaseRef) -> bool:
         with self._lock:
@@ -178,7 +178,7 @@ class Waits:
         wait = Wait(ref, until_s)
         with self._lock:
             if self._closed:
-                raise SyncerClosedError(self._closed)
+                raise SyncerClosedError(CLOSED)
             self._waits.setdefault(ref, []).append(wait)
         try:
             yield wait
@@ -192,13 +192,18 @@ class Waits:
                 if not self._waits[ref]:
                     del self._waits[ref]
 
-    def close(self, why: str = CLOSED) -> None:
-        """End all calls that wait now, and refuse new ones."""
+    def fail(self, error: BlobSyncError) -> None:
+        """End all calls that wait now."""
         with self._lock:
-            self._closed = self._closed or why
             waits = [wait for waits in self._waits.values() for wait in waits]
         for wait in waits:
-            wait.end(SyncerClosedError(self._closed))
+            wait.end(error)
+
+    def close(self) -> None:
+        """End all calls that wait now, and refuse new ones."""
+        with self._lock:
+            self._closed = True
+        self.fail(SyncerClosedError(CLOSED))
 
 
 class Holds:

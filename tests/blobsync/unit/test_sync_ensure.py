@@ -122,7 +122,7 @@ def test_release_that_somebody_waits_for_goes_before_all_that_is_wanted(
     assert gate.passed.index(rig.key(q, "a")) <= 2  # one object was in transfer, the next perhaps started
 
 
-def test_calls_end_when_the_thread_that_serves_them_dies_of_a_defect(
+def test_calls_end_when_the_thread_that_serves_them_meets_a_defect_and_later_ones_succeed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p, syncer = rig.publish("p", a="1"), rig.syncer(start=False)
@@ -132,9 +132,25 @@ def test_calls_end_when_the_thread_that_serves_them_dies_of_a_defect(
 
     monkeypatch.setattr(syncer._loop._table, "looked", defect)
 
-    for _ in range(2):
-        with pytest.raises(SyncerClosedError, match="failed"):
-            syncer.ensure(p, SOON)
+    with pytest.raises(StoreUnavailableError, match="failed"):
+        syncer.ensure(p, SOON)
+    assert syncer.ensure(p, SOON).is_dir()
+
+
+def test_jobs_that_a_defect_meets_under_way_are_done_again(rig: Rig, eventually: Eventually) -> None:
+    p = rig.publish("p", **{f"f{number}": str(number) for number in range(30)})
+    gate, syncer = Gate(rig), rig.syncer(p)
+    assert gate.reached.wait(20)
+
+    def defect(_now_s: float) -> None:
+        raise RuntimeError("a defect of ours")
+
+    syncer._loop._inbox.put(defect)
+    eventually(lambda: any("failed" in one.releases[p].reason for one in rig.seen if p in one.releases))
+    gate.opened.set()
+
+    eventually(lambda: syncer.readiness().is_ready(p))
+    eventually(lambda: syncer._loop._free() == (2, syncer._loop._window))
 
 
 def test_two_calls_for_one_release_fetch_each_object_once(rig: Rig, others: ThreadPoolExecutor) -> None:
