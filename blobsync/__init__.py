@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from blobsync.malloc import give_back_large_blocks
     from blobsync.progress import Phase, Progress, SyncProgress
     from blobsync.publishing.publisher import PublishedRelease, publish
-    from blobsync.publishing.sources import SourceFile, collect
+    from blobsync.publishing.sources import SourceFile, collect, matching
     from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
     from blobsync.replicas import (
         ReplicaBoard,
@@ -139,6 +139,7 @@ __all__ = [
     "gc",
     "give_back_large_blocks",
     "list_releases",
+    "matching",
     "publish",
     "valid_objects",
     "wait_for_replicas",
@@ -156,7 +157,7 @@ _NAMES = {
     "malloc": "give_back_large_blocks",
     "progress": "Phase Progress SyncProgress",
     "publishing.publisher": "PublishedRelease publish",
-    "publishing.sources": "SourceFile collect",
+    "publishing.sources": "SourceFile collect matching",
     "release.manifest": "Artifact Manifest ReleaseRef Role",
     "replicas": "ReplicaBoard ReplicaPolicy ReplicaRecord ReplicaReport Replicas wait_for_replicas",
     "retry": "RetryPolicy",

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +93,16 @@ def collect(
     return files
 
 
+def matching(pattern: str, paths: Iterable[str]) -> list[str]:
+    """The paths of a release that a pattern of `collect` names, in their order.
+
+    Raises:
+        BlobSyncConfigError: the pattern is not valid.
+    """
+    expression = _compiled(pattern)
+    return [path for path in paths if expression.fullmatch(path)]
+
+
 def _candidates(root: Path, hidden: bool) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for entry in _walk(root, hidden):
@@ -126,7 +136,7 @@ def _walk(root: Path, hidden: bool) -> Iterator[Path]:
 
 def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str]:
     expression = _compiled(pattern)
-    found = [path for path in candidates if expression.fullmatch(path)]
+    found = matching(pattern, candidates)
     # A linked folder is not followed: files below it that match would be left out silently.
     above = list(_above(pattern))
     found += [

@@ -333,6 +333,8 @@ class TaskSpecModel(Model):
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName
     spark_conf: dict[str, str]
+    jars: list[str]
+    """Patterns of jars of the release for its Spark: its own before those of the pipeline."""
     limits: LimitsModel | None
     """Null: only the log is limited, to 64 MiB."""
     spark_mode: SparkMode

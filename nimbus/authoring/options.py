@@ -57,6 +57,7 @@ class TaskOptions(TypedDict, total=False):
     timeout: Duration
     priority: Priority
     spark: Spark
+    jars: Sequence[str]
     isolation: Literal["isolated", "pooled"]
     limits: Limits
     start_after: Duration
@@ -183,5 +184,6 @@ class PipelineOptions(TypedDict, total=False):
     parameters: Mapping[str, Parameter]
     files: Sequence[str]
     dependencies: Sequence[str]
+    jars: Sequence[str]
     python_path: Sequence[str]
     defaults: Defaults

@@ -140,11 +140,18 @@ def _prepare(folder: Path, spec: PipelineSpec, task: TaskSpec, files: Sequence[S
         wheels=[str(unpack_wheel(wheel, folder / "wheels")) for wheel in find_wheels(release)],
         master="local[2]",
         worker_conf={},
-        task_conf=dict(task.spark_conf),
+        task_conf={**task.spark_conf, **_jars(release, task)},
         limits=asdict(Limits()),
     )
     (folder / "driver.json").write_text(json.dumps(asdict(plan)))
     (folder / "context.json").write_text(json.dumps(_context(folder, spec, task)))
+
+
+def _jars(release: Path, task: TaskSpec) -> dict[str, str]:
+    from nimbus.worker.libraries import find_jars
+
+    jars = [f"{release}/{jar}" for jar in find_jars(release, task.jars)]
+    return {"spark.jars": ",".join(filter(None, [*jars, task.spark_conf.get("spark.jars")]))} if jars else {}
 
 
 def _context(folder: Path, spec: PipelineSpec, task: TaskSpec) -> Mapping[str, Any]:

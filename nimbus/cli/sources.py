@@ -17,19 +17,23 @@ if TYPE_CHECKING:
     from nimbus.domain.pipeline import PipelineSpec
 
 _MAKER_S = 60.0
+_SPECIAL = ", # % * ? [ ] { }"
+_SPECIAL_IN_LISTS = frozenset(_SPECIAL.replace(" ", ""))
+"""Characters with a meaning in Spark's lists of jars."""
 
 
 def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     """Read the definition, and find the files that it names.
 
     Raises:
-        NimbusError: the definition is not valid; with file, line and key.
-        BlobSyncError: a pattern matches nothing, or a file may not be published.
+        NimbusError: the definition is not valid, or a pattern matches nothing; with file, line and key.
+        BlobSyncError: a file may not be published.
         CliError: there is no definition, it is older than the Python file that generates it, a task's
-            script is not among the files, or two wheels are of one package.
+            script is not among the files, two wheels are of one package, or Spark would misread the name of a
+            jar.
     """
-    from blobsync import collect
-    from nimbus.definition import read_definition
+    from blobsync import Role, UnmatchedPatternError, collect
+    from nimbus.definition import read_definition, unmatched_pattern
     from nimbus.templates.helper import TemplateHelper
 
     place = folder / DEFINITION_FILE
@@ -42,7 +46,10 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     _check_made(place)
     with TemplateHelper() as templates:
         spec = read_definition(place, templates)
-    files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.dependencies)
+    try:
+        files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.libraries)
+    except UnmatchedPatternError as exc:
+        raise unmatched_pattern(place, exc.pattern, str(exc)) from exc
     known = {None, *(item.path for item in files)}
     absent = [f"task {task.name}: {task.file}" for task in spec.tasks if task.file not in known]
     if absent:
@@ -53,7 +60,19 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             exit_code=Exit.USAGE,
         )
     _check_wheels(place, [PurePosixPath(item.path) for item in files if item.path.endswith(".whl")])
+    if odd := next(
+        (item.path for item in files if item.role is Role.DEPENDENCY and _misread(item.path)), None
+    ):
+        raise CliError(
+            f"{place}: {odd!r} has one of {_SPECIAL}, which Spark reads as no part of a name; rename it.",
+            code="jar_name",
+            exit_code=Exit.USAGE,
+        )
     return spec, files
+
+
+def _misread(path: str) -> bool:
+    return path.endswith(".jar") and not _SPECIAL_IN_LISTS.isdisjoint(path)
 
 
 def missing_interpreters(folder: Path, spec: PipelineSpec) -> Iterator[str]:

@@ -49,7 +49,7 @@ _EVENT_LOG = "spark.eventLog.enabled"
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
-    tasks = tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items())
+    tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -67,6 +67,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
+        jars=tuple(model.jars),
         python_path=tuple(model.python_path),
         tasks=tasks,
         variables=variables_of(text for task in tasks for text in _texts(task)),
@@ -233,8 +234,14 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     )
 
 
-def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
+def _both(own: Iterable[str], shared: Iterable[str]) -> tuple[str, ...]:
+    """The patterns of a task: its own first."""
+    return tuple(dict.fromkeys((*own, *shared)))
+
+
+def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSpec:
     """One task."""
+    defaults = pipeline.defaults
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
     args = _arguments(model)
     texts = (
@@ -264,6 +271,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,
         spark_place=spark.place,
+        jars=_both(model.jars, pipeline.jars) if model.type.uses_spark else (),
         main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,

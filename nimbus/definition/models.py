@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import time
 from typing import Annotated, Any, Literal
 
@@ -99,11 +100,16 @@ def _pattern(value: object) -> str:
     return value
 
 
-def _wheels(value: object) -> str:
-    pattern = _pattern(value)
-    if not pattern.endswith(".whl"):
-        raise SuggestingError(f"{pattern!r} must name wheels: it must end with .whl")
-    return pattern
+def _libraries(what: str, ending: str) -> Callable[[object], str]:
+    """A check of patterns of files with this ending."""
+
+    def checked(value: object) -> str:
+        pattern = _pattern(value)
+        if not pattern.endswith(ending):
+            raise SuggestingError(f"{pattern!r} must name {what}: it must end with {ending}")
+        return pattern
+
+    return checked
 
 
 def _folder(value: object) -> str:
@@ -256,6 +262,7 @@ PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)]
 Description = Annotated[str, Field(max_length=4096)]
+Jars = list[Annotated[str, BeforeValidator(_libraries("jars", ".jar"))]]
 
 
 class SparkModel(Strict):
@@ -466,6 +473,8 @@ class TaskModel(Strict):
     """Priority among the ready tasks of a run. Else as `defaults`, else `medium`."""
     spark: SparkModel = Field(default_factory=SparkModel)
     """Spark settings; each key alone overrides that of `defaults`."""
+    jars: Jars = Field(default_factory=list)
+    """Patterns of jars for the task's Spark, in addition to those of the pipeline, and before them."""
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     """`pooled`: a fork of the worker's executor; `isolated`: its own process. By default, `pooled` for
     `python`, else `isolated`."""
@@ -549,8 +558,12 @@ class DefinitionModel(Strict):
         default_factory=lambda: ["**/*"]
     )
     """Patterns of the release's files, relative to the folder; `pipeline.yaml` is always in."""
-    dependencies: list[Annotated[str, BeforeValidator(_wheels)]] = Field(default_factory=list)
+    dependencies: list[Annotated[str, BeforeValidator(_libraries("wheels", ".whl"))]] = Field(
+        default_factory=list
+    )
     """Patterns of wheels that tasks can import."""
+    jars: Jars = Field(default_factory=list)
+    """Patterns of jars for the Spark of all tasks."""
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
     """Folders of the release that every task can import from."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)

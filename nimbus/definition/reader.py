@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
-from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, Problem
+from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, KeyPath, Problem
 from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.faults import Fault, InvalidDefinitionError
-from nimbus.definition.models import DefinitionModel
+from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
@@ -59,6 +59,24 @@ def parse_definition(text: bytes, name_for_errors: str, templates: Templates | N
     return _checked(document, templates, None)
 
 
+def unmatched_pattern(file: Path, pattern: str, why: str) -> InvalidDefinitionError:
+    """The error about a pattern of a valid definition that matches no file, with its places."""
+    document = read_document(file)
+    model, _ = check(DefinitionModel, document)
+    assert model is not None  # noqa: S101 - it is valid
+    lists: dict[KeyPath, Sequence[str]] = {("files",): model.files, **_libraries((), model)}
+    for name, task in model.tasks.items():
+        lists |= _libraries(("tasks", name), task)
+    places = [
+        (*path, n) for path, patterns in lists.items() for n, one in enumerate(patterns) if one == pattern
+    ]
+    return InvalidDefinitionError([document.problem(place, why) for place in places])
+
+
+def _libraries(path: KeyPath, model: DefinitionModel | TaskModel) -> dict[KeyPath, Sequence[str]]:
+    return {(*path, key): getattr(model, key, ()) for key in ("dependencies", "jars")}
+
+
 def _checked(document: Document, templates: Templates | None, root: Path | None) -> PipelineSpec:
     model, problems = check(DefinitionModel, document)
     if model is not None:
@@ -81,7 +99,7 @@ def _file_problems(
     document: Document, model: DefinitionModel, templates: Templates, root: Path
 ) -> Iterator[Problem]:
     for name, task in model.tasks.items():
-        file = build_task(name, task, model.defaults).file
+        file = build_task(name, task, model).file
         if file is not None:
             fault, suggestion = _file_fault(root, file, must_be_program=task.type is TaskKind.SHELL)
             if fault is not None:

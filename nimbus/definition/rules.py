@@ -51,6 +51,7 @@ _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what sets them instead."""
+_LISTS_OF_FILES = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
 _READ_BEFORE_RELEASE = ("spark.driver.", "spark.kubernetes.", "spark.submit.", "spark.yarn.")
 """Properties that the submission, or the start of the driver's JVM in a cluster, reads."""
 _LONGEST_CYCLE = 20
@@ -156,10 +157,15 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _refresh_faults(task)
     if task.type.uses_spark:
         spark = build_spark(task.type, task.spark, model.defaults.spark)
+        yield from _relative_faults(spark)
         yield from _place_faults(task, spark)
         yield from _connect_faults(task, spark)
-    elif any(said for _, said in task.spark):
-        yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
+    else:
+        for key, said in (("spark", any(said for _, said in task.spark)), ("jars", task.jars)):
+            if said:
+                yield Fault(
+                    (key,), f"a {task.type} task has no Spark; make it a pyspark task, or remove this"
+                )
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
         message = (
@@ -227,6 +233,18 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
                 ("needs", need if task.requirements else number),
                 f"{other!r} and {need!r} would both be NIMBUS_INPUT_{name}; rename one of them",
             )
+
+
+def _relative_faults(spark: Spark) -> Iterator[Fault]:
+    """Relative paths, which Spark would search in the temporary folder of the attempt."""
+    for name in _LISTS_OF_FILES:
+        for file in spark.conf.get(name, "").split(","):
+            if file.strip() and not file.strip().startswith(("/", "{{", "{%")) and ":" not in file:
+                yield Fault(
+                    ("spark",),
+                    f"{name} has the relative path {file.strip()!r}, which Spark would search in a temporary "
+                    "folder: write {{ release_root }}/" + f"{file.strip()}, or name jars in `jars`",
+                )
 
 
 def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:

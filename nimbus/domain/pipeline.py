@@ -240,6 +240,8 @@ class TaskSpec:
         return str(PurePosixPath(self.script))
 
     spark_mode: SparkMode = SparkMode.CLASSIC
+    jars: tuple[str, ...] = ()
+    """Globs of jars of the release for its Spark: its own before those of the pipeline."""
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. None keeps the order of each attempt small."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -328,6 +330,8 @@ class PipelineSpec:
     """Globs, relative to the pipeline's folder, of the release's code."""
     dependencies: tuple[str, ...] = ()
     """Globs of wheels that are part of the release."""
+    jars: tuple[str, ...] = ()
+    """Globs of jars that are part of the release. The tasks that get them have them, too."""
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
@@ -336,6 +340,12 @@ class PipelineSpec:
     webhook: Webhook | None = None
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval. Known only where the files of the release are."""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Globs of all wheels and jars."""
+        of_tasks = (glob for task in self.tasks for glob in task.jars)
+        return tuple(dict.fromkeys((*self.dependencies, *self.jars, *of_tasks)))
 
     @property
     def children(self) -> tuple[PipelineName, ...]:

@@ -9,6 +9,7 @@ INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
 DATES = ("ds", "ds_nodash", "logical_date", *INTERVAL, "tz", *FUNCTIONS)
 
+RELEASE_ROOT = "{{ release_root }}"
 _RELEASE_ROOT = re.compile(r"\{\{\s*release_root\s*\}\}")
 _OF_SPARK = re.compile(r"\{\{[A-Z_]+\}\}")
 """Spark's own placeholders, such as `{{APP_ID}}`."""

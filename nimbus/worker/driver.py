@@ -144,7 +144,7 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> int:
     _take_inputs_on_demand()
     if plan.starts_spark:
         _prepare_spark(folder, plan)
-    bind_session = _prepare_connect(folder) if plan.connect else _nothing
+    bind_session = _prepare_connect(folder, plan) if plan.connect else _nothing
     if waits_on is not None:
         _await_go(waits_on)
     bind_session()
@@ -246,7 +246,7 @@ def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
     return event_log_settings(conf, str(folder / "work"))
 
 
-def _prepare_connect(folder: Path) -> Callable[[], None]:
+def _prepare_connect(folder: Path, plan: DriverPlan) -> Callable[[], None]:
     """Create the session. The returned function must be called after go, when the runner has opened it."""
     from nimbus.worker import connect_client
 
@@ -255,6 +255,8 @@ def _prepare_connect(folder: Path) -> Callable[[], None]:
     def bind() -> None:
         opened = json.loads((folder / "session.json").read_text(encoding="utf-8"))
         connect_client.bind_session(session, opened["server_session_id"])
+        if jars := plan.task_conf.get("spark.jars"):
+            session.addArtifacts(*jars.split(","))
 
     return bind
 

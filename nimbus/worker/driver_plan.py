@@ -11,7 +11,9 @@ from typing import Any
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
+from nimbus.templates.names import RELEASE_ROOT
 from nimbus.worker import executor_files
+from nimbus.worker.application.late_conf import JARS
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
 from nimbus.worker.data.places import place_of
@@ -67,8 +69,16 @@ def worker_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:
 
 
 def task_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:
-    """The task's Spark properties. `{{ release_root }}` is not filled in."""
-    return scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
+    """The task's Spark properties. `{{ release_root }}` is not filled in.
+
+    `spark.jars` has the jars of the release, before those that properties name. In `mode: connect` the
+    driver sends them to its session.
+    """
+    conf = scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
+    if not plan.jars:
+        return conf
+    others = "" if plan.connect else {**worker_conf(plan, order), **conf}.get(JARS, "")
+    return {**conf, JARS: ",".join(filter(None, [*(f"{RELEASE_ROOT}/{jar}" for jar in plan.jars), others]))}
 
 
 def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> dict[str, Any]:

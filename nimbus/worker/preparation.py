@@ -29,6 +29,7 @@ from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.free_room import MIN_FREE_BYTES
 from nimbus.worker.identity import host_id
+from nimbus.worker.libraries import find_jars
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
@@ -132,6 +133,7 @@ def prepare(
         check_order(order, root, settings)
         for reference in () if order.task.runs_in_cluster else order.inputs.values():
             _place(settings).fetch(reference, None if user is None else user.gid)
+        jars = find_jars(root, order.task.jars)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     drivers = driver_environment(
         os.environ if environment is None else environment,
@@ -149,6 +151,7 @@ def prepare(
         data_uri=None if settings.data is None else settings.data.uri,
         release_root=root,
         wheels=wheels,
+        jars=jars,
         environment=drivers,
         master=settings.master if target is None else target.master,
         spark_conf=settings.spark_conf if target is None else conf_at(target, settings),

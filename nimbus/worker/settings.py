@@ -129,6 +129,8 @@ class RunnerPlan:
     release_root: Path
     wheels: tuple[Path, ...] = ()
     """Unpacked wheels of the release."""
+    jars: tuple[str, ...] = ()
+    """Jars of the release for the task's Spark, as paths in the release."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The driver's environment, without the variables of the attempt."""
     master: str = "local[2]"

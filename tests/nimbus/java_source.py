@@ -10,7 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-needs_javac = pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
+HAS_JAVAC = shutil.which("javac") is not None
+needs_javac = pytest.mark.skipif(not HAS_JAVAC, reason="there is no Java compiler")
 _NUMBERS = """
 package example;
 

@@ -16,15 +16,17 @@ import pytest
 from nimbus.localstack import tagged
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
+from tests.nimbus.java_source import needs_javac, numbers_jar
 from tests.thorough import thorough
 
-pytestmark = thorough
+pytestmark = [thorough, needs_javac]
 Eventually = Callable[..., None]
 NIMBUS = [sys.executable, "-m", "nimbus.cli.main"]
 PIPELINE = """\
 schema: 1
 name: sums
 python_path: [lib]
+jars: [jars/*.jar]
 defaults:
   spark: {target: standalone, deploy: cluster}
   retries: {limit: 1, delay: 1s}
@@ -47,6 +49,7 @@ print("application_1700000000000_0001 driver-20200101000000-0000")  # of another
 until = time.monotonic() + 120
 while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
     time.sleep(0.05)
+assert spark.read.format("example.Numbers").load().first().told == "of the release"
 total = spark.sparkContext.parallelize(range(1000), 4).map(plus_one).sum()
 spark.createDataFrame([(total,)], "total long").write.parquet(str(ctx.output / "data"))
 """
@@ -75,6 +78,8 @@ class Cluster:
         for name, text in self.files().items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text(text)
+        (place / "jars").mkdir()
+        numbers_jar(place / "jars" / "numbers.jar", "of the release")
         self.stack.start()
         self.stack.wait_ready(timedelta(seconds=120))
         config = str(self.stack.config_file(1))

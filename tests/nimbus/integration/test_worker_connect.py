@@ -30,6 +30,7 @@ from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.worker import Worker
+from tests.nimbus.java_source import needs_javac, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually
 from tests.thorough import thorough
 
@@ -80,6 +81,12 @@ spark = SparkSession.builder.getOrCreate()
 spark.sql(f"SELECT TRANSFORM(id) USING '{program}' AS (line) FROM range(1)").collect()
 """
 BEATING_PROGRAM = 'while :; do printf . >> "$1"; sleep 0.05; done\n'
+
+
+NUMBERS = """
+CREATE TEMPORARY VIEW numbers USING example.Numbers;
+SELECT id, told FROM numbers
+"""
 
 
 class QuietServer(LocalServer):
@@ -433,3 +440,22 @@ def test_fork_server_for_connect_stays_while_an_order_is_prepared(stage: Stage) 
     server.may_start.set()
     stage.bench.await_end(deadline_s=300)
     eventually(lambda: worker._connect_forks.pid is None, "the fork server's end")
+
+
+@needs_javac
+def test_session_has_the_jars_of_its_task_alone(stage: Stage) -> None:
+    pq: Any = pytest.importorskip("pyarrow.parquet")
+    stage.worker()
+    (stage.bench.release / "jars").mkdir()
+    for told in ("first", "second"):
+        numbers_jar(stage.bench.release / "jars" / f"{told}.jar", told)
+        stage.assign(stage.bench.script("n.sql", NUMBERS), f"run1.{told}.1", jars=(f"jars/{told}.jar",))
+        end = stage.bench.await_end(f"run1.{told}.1", 300)
+
+        assert end.outcome is Outcome.SUCCEEDED, stage.bench.folder(f"run1.{told}.1").log.read_text()
+        assert end.output is not None
+        rows = pq.read_table(stage.bench.data / end.output / "data").to_pylist()
+        assert rows == [{"id": 0, "told": told}, {"id": 1, "told": told}]
+
+    stage.assign("n.sql", "run1.without.1")
+    assert "example.Numbers" in stage.bench.await_end("run1.without.1", 300).reason

@@ -14,6 +14,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
+from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [
@@ -31,6 +32,11 @@ from nimbus.task import context
 def numbers():
     return spark.read.parquet(str(context().inputs["load"])).limit(context().parameters["most"])
 """
+OF_JAR = """
+@dp.materialized_view
+def of_jar():
+    return spark.read.format("example.Numbers").load()
+"""
 SQL = """
 CREATE MATERIALIZED VIEW evens AS
 SELECT id, '${env:NIMBUS_TASK}' AS task FROM parquet.`${env:NIMBUS_INPUT_load}` WHERE id % 2 = 0
@@ -40,7 +46,9 @@ SELECT id, '${env:NIMBUS_TASK}' AS task FROM parquet.`${env:NIMBUS_INPUT_load}` 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    made.script("etl/flows/numbers.py", PYTHON)
+    made.script("etl/flows/numbers.py", PYTHON + (OF_JAR if HAS_JAVAC else ""))
+    if HAS_JAVAC:
+        numbers_jar(made.release / "numbers.jar", "of the jar")
     made.script("etl/flows/evens.sql", SQL)
     spec = "name: etl\nstorage: file://{}\nlibraries: [{{glob: {{include: flows/**}}}}]\n"
     made.script("etl/spark-pipeline.yml", spec.format(tmp_path / "storage"))
@@ -64,7 +72,7 @@ def _start(bench: Bench, attempt: str, *args: str) -> None:
     )
     folder = bench.folder(attempt)
     folder.create(order)
-    launch(folder, bench.startup())
+    launch(folder, bench.startup(jars=("numbers.jar",) if HAS_JAVAC else ()))
 
 
 def test_two_declarative_pipelines_run_at_once_on_a_host_each_with_its_output(bench: Bench) -> None:
@@ -78,12 +86,14 @@ def test_two_declarative_pipelines_run_at_once_on_a_host_each_with_its_output(be
 
     logs = [bench.folder(attempt).log.read_text() for attempt in attempts]
     assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 2, logs
-    assert set(seen["flows"]) <= {"spark_catalog.default.numbers", "spark_catalog.default.evens"}
+    assert set(seen["flows"]) <= {f"spark_catalog.default.{name}" for name in ("numbers", "evens", "of_jar")}
     assert {"application", "stages", "tasks_done"} <= set(seen)
     for name in ("a", "b"):
         output = bench.data / f"bench/run1/{name}/1"
         assert pq.read_table(output / "numbers").num_rows == 7
         assert set(pq.read_table(output / "evens").column("task").to_pylist()) == {name}
+        if HAS_JAVAC:
+            assert set(pq.read_table(output / "of_jar").column("told").to_pylist()) == {"of the jar"}
     assert all(re.search("Run is COMPLETED", log) for log in logs)
 
 

@@ -14,7 +14,7 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
-from tests.nimbus.java_source import compile_jar, needs_javac
+from tests.nimbus.java_source import compile_jar, needs_javac, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [
@@ -40,6 +40,9 @@ public class Job {
         }
         System.out.println("java.io.tmpdir=" + System.getProperty("java.io.tmpdir"));
         System.out.println("args=" + Arrays.asList(args));
+        if (args[0].equals("--conf")) {
+            System.out.println("numbers=" + spark.read().format("example.Numbers").load().count());
+        }
         // Not a daemon: without System.exit, the JVM waits for it.
         new Thread(() -> { while (true) { java.util.concurrent.locks.LockSupport.park(); } }).start();
         if (args[0].equals("hang")) {
@@ -60,10 +63,16 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_jar(tmp_path_factory.mktemp("jar") / "job.jar", "example.Job", JOB)
 
 
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbers_jar(tmp_path_factory.mktemp("jar") / "numbers.jar", "x")
+
+
 @pytest.fixture
-def bench(tmp_path: Path, jar: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, jar: Path, numbers: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     (made.release / "lib").mkdir()
+    shutil.copy(numbers, made.release / "lib" / "numbers.jar")
     shutil.copy(jar, made.release / "lib" / "job.jar")
     yield made
     made.close()
@@ -79,7 +88,8 @@ def _start(bench: Bench, *args: str) -> None:
         spark_conf={"spark.x": "of the task"},
     )
     folder.create(order)
-    launch(folder, bench.startup(spark_conf={"spark.x": "of the worker", "spark.y": "a b"}))
+    conf = {"spark.x": "of the worker", "spark.y": "a b"}
+    launch(folder, bench.startup(spark_conf=conf, jars=("lib/numbers.jar",)))
 
 
 def _run(bench: Bench, *args: str) -> tuple[End, str]:
@@ -102,6 +112,7 @@ def test_jar_runs_with_the_properties_of_a_pyspark_task(bench: Bench) -> None:
         "spark.y=a b",
         f"java.io.tmpdir={folder.scratch}",
         "args=[--conf, 2013-01-31]",
+        "numbers=2",
     }
     assert (bench.data / "bench/run1/task/1/data/_SUCCESS").exists()
     assert not folder.spark_local.exists()

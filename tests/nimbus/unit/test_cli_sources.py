@@ -8,6 +8,7 @@ import pytest
 
 from nimbus.cli.exits import CliError
 from nimbus.cli.sources import missing_interpreters, read_sources
+from nimbus.definition import InvalidDefinitionError
 
 PIPELINE = """\
 schema: 1
@@ -16,6 +17,8 @@ dependencies: ["wheels/*.whl"]
 tasks:
   t: {type: python, script: t.py}
 """
+
+SPARK = "tasks:\n  s: {{type: pyspark, script: t.py, {}}}\n"
 
 
 def test_two_wheels_of_one_package_are_refused(tmp_path: Path) -> None:
@@ -28,6 +31,52 @@ def test_two_wheels_of_one_package_are_refused(tmp_path: Path) -> None:
     (tmp_path / "wheels" / "tool-2.0-py3-none-any.whl").touch()
 
     with pytest.raises(CliError, match=r"wheels/tool-1\.0\S* and wheels/tool-2\.0\S* are wheels of one pack"):
+        read_sources(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("jars: [jars/*.jar]\n", ["3: jars[0]"]),
+        ("files: [t.py, docs/**]\n", ["3: files[1]"]),
+        (SPARK.format("jars: [jars/*.jar]"), ["4: tasks.s.jars[0]"]),
+        (
+            "jars: [a.jar, jars/*.jar]\n" + SPARK.format("jars: [jars/*.jar]"),
+            ["3: jars[1]", "5: tasks.s.jars[0]"],
+        ),
+    ],
+)
+def test_pattern_that_matches_no_file_is_refused_with_its_places(
+    tmp_path: Path, text: str, places: list[str]
+) -> None:
+    tasks = "" if "tasks:" in text else SPARK.format("")
+    (tmp_path / "pipeline.yaml").write_text(f"schema: 1\nname: p\n{text}{tasks}")
+    (tmp_path / "t.py").touch()
+    (tmp_path / "a.jar").touch()
+
+    with pytest.raises(InvalidDefinitionError) as refused:
+        read_sources(tmp_path)
+
+    lines = [line for line in str(refused.value).splitlines() if "matches no file below" in line]
+    assert [line.partition("pipeline.yaml:")[2].partition(": pattern")[0] for line in lines] == places
+
+
+def test_jars_are_files_of_the_release_whatever_its_files_are(tmp_path: Path) -> None:
+    text = "schema: 1\nname: p\nfiles: [t.py]\njars: [jars/*.jar]\n" + SPARK.format("jars: [own.jar]")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    (tmp_path / "t.py").touch()
+    (tmp_path / "jars").mkdir()
+    for name in ("own.jar", "jars/a.jar", "other.jar"):
+        (tmp_path / name).touch()
+
+    assert {item.path for item in read_sources(tmp_path)[1]} == {
+        "pipeline.yaml",
+        "t.py",
+        "own.jar",
+        "jars/a.jar",
+    }
+    (tmp_path / "jars" / "a,b.jar").touch()
+    with pytest.raises(CliError, match=r"'jars/a,b\.jar' has one of , # % "):
         read_sources(tmp_path)
 
 

@@ -188,6 +188,10 @@ BAD: list[tuple[str, str, str]] = [
     ("property of the start in connect", HEAD + "defaults: {spark: {conf: {spark.executor.memory: 4g}}}\ntasks:\n  a: {type: sql, script: a.sql, spark: {mode: connect}}\n", "5: tasks.a.spark: spark.executor.memory is set when Spark starts, but mode: connect uses a running Spark; there only spark.sql.* can be set."),
     ("files outside", top("files: [../x]"), "3: files[0]: '../x' must be relative"),
     ("no files", top("files: []"), "3: files: must not be empty"),
+    ("jars without their ending", top("jars: [jars/*]"), "3: jars[0]: 'jars/*' must name jars: it must end with .jar"),
+    ("jars of a task elsewhere", task("jars: [/srv/a.jar]"), "5: tasks.b.jars[0]: '/srv/a.jar' must be relative to the pipeline's folder"),
+    ("jars without Spark", HEAD + "tasks:\n  a: {type: python, script: a.py, jars: [a.jar]}\n", "4: tasks.a.jars: a python task has no Spark; make it a pyspark task, or remove this"),
+    ("relative path in a list of files", task("spark: {conf: {spark.jars: '/srv/a.jar,jars/b.jar'}}"), "5: tasks.b.spark: spark.jars has the relative path 'jars/b.jar', which Spark would search in a temporary folder: write {{ release_root }}/jars/b.jar, or name jars in `jars`"),
     ("dependency is no wheel", top("dependencies: [lib/*.egg]"), "3: dependencies[0]: 'lib/*.egg' must name wheels"),
     ("absolute python path", top("python_path: [/usr/lib]"), "3: python_path[0]: '/usr/lib' must be relative"),
     # Spark
@@ -362,6 +366,7 @@ parameters:
   who: {type: string, default: a, choices: [a, b]}
 files: ["lib/**/*.py", "*.py"]
 dependencies: ["wheels/*.whl"]
+jars: [jars/*.jar]
 python_path: [lib/, .]
 defaults:
   timeout: 10m
@@ -378,6 +383,7 @@ tasks:
     timeout: 1h
     priority: highest
     spark: {conf: {spark.a: "2"}}
+    jars: [jars/new/a.jar, jars/*.jar]
     limits: {memory: 1.5GiB, disk: 100 MiB}
   show: {type: python, script: show.py, needs: [load]}
   sum: {type: sql, script: sum.sql, needs: [load, show]}
@@ -473,6 +479,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
         },
         files=("lib/**/*.py", "*.py"),
         dependencies=("wheels/*.whl",),
+        jars=("jars/*.jar",),
         python_path=("lib", "."),
         tasks=(
             TaskSpec(
@@ -491,6 +498,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=timedelta(hours=1),
                 priority=Priority.HIGHEST,
                 spark_conf={"spark.a": "2", "spark.b": "true", "spark.c": "0.5"},
+                jars=("jars/new/a.jar", "jars/*.jar"),
                 limits=Limits(memory_bytes=3 << 29, open_files=1024, disk_bytes=100 << 20, log_bytes=1 << 20),
             ),
             TaskSpec(
@@ -512,6 +520,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=ten_minutes,
                 priority=Priority.HIGH,
                 spark_conf={"spark.a": "1", "spark.b": "true", "spark.c": "0.5"},
+                jars=("jars/*.jar",),
                 limits=limits,
             ),
             TaskSpec(
@@ -534,6 +543,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=ten_minutes,
                 priority=Priority.HIGH,
                 spark_conf={"spark.a": "1", "spark.b": "true", "spark.c": "0.5"},
+                jars=("jars/*.jar",),
                 limits=limits,
             ),
         ),
