@@ -22,6 +22,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.commit import committed
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.driver_plan import measured
+from nimbus.worker.identity import host_id
 from nimbus.worker.limit_check import LimitCheck
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
@@ -86,7 +87,7 @@ class HeldAttempt:
         return Claim(
             attempt=self.order.attempt,
             worker=self.plan.worker,
-            host=self.plan.host,
+            host=host_id(),
             holder=holder,
             claimed_at=datetime.now(UTC),
             nonce=secrets.token_hex(8),

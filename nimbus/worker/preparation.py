@@ -28,7 +28,6 @@ from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.free_room import MIN_FREE_BYTES
-from nimbus.worker.identity import host_id
 from nimbus.worker.libraries import find_jars
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
@@ -146,7 +145,6 @@ def prepare(
     return RunnerPlan(
         cluster=cluster,
         worker=settings.id,
-        host=host_id(),
         data_dir=settings.data_dir,
         data_uri=None if settings.data is None else settings.data.uri,
         release_root=root,

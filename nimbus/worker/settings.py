@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import ClusterId, HostId, WorkerId
+from nimbus.domain.ids import ClusterId, WorkerId
 from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
@@ -122,7 +122,6 @@ class RunnerPlan:
 
     cluster: ClusterId
     worker: WorkerId
-    host: HostId
     data_dir: Path
     data_uri: str | None = None
     """See `nimbus.worker.data.places.place_of`, with `data_dir`."""
@@ -161,20 +160,25 @@ class RunnerStartup:
     connections: Connections
 
     def encode(self) -> bytes:
-        """Encode as JSON: the plan with its length, then the connections. See `read_plan`."""
-        plan = _PLAN.dump_json(self.plan)
-        return len(plan).to_bytes(_LENGTH_BYTES, "big") + plan + encode_connections(self.connections)
+        """Encode as JSON: the plan, then the connections."""
+        return encode_plan(self.plan) + encode_connections(self.connections)
 
-    @classmethod
-    def decode(cls, data: bytes) -> RunnerStartup:
-        """Decode the output of `encode`."""
-        file = io.BytesIO(data)
-        return cls(plan=read_plan(file), connections=read_connections(file))
+
+def encode_plan(plan: RunnerPlan) -> bytes:
+    """Its length, then the plan as JSON. More can follow."""
+    data = _PLAN.dump_json(plan)
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
 def read_plan(file: BinaryIO) -> RunnerPlan:
-    """Read the first part of a startup. With an unbuffered file, no secret gets into memory."""
-    return _PLAN.validate_json(_read(file, int.from_bytes(_read(file, _LENGTH_BYTES), "big")))
+    """Read a plan up to its end. With an unbuffered file, no secret that follows gets into memory."""
+    return _plan(_read(file, int.from_bytes(_read(file, _LENGTH_BYTES), "big")))
+
+
+@lru_cache(maxsize=16)
+def _plan(data: bytes) -> RunnerPlan:
+    """Decode a plan; cached for executors, because plans of one release are equal."""
+    return _PLAN.validate_json(data)
 
 
 def encode_connections(connections: Connections) -> bytes:

@@ -33,7 +33,6 @@ from nimbus.worker.connections import Connections, open_data, open_logs
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.mark import MARK
 from nimbus.worker.environment import driver_environment
-from nimbus.worker.identity import host_id
 from nimbus.worker.launcher import Launcher, launch
 from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
 from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
@@ -202,7 +201,6 @@ class Bench:
             plan=RunnerPlan(
                 cluster=self._cluster,
                 worker=WorkerId(worker),
-                host=host_id(),
                 data_dir=self.data if self.data_uri is None else self.root / worker / "inputs",
                 data_uri=self.data_uri,
                 release_root=self.release,

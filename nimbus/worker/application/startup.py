@@ -19,6 +19,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment
 from nimbus.worker.application.bootstrap import PACKED
 from nimbus.worker.driver_plan import context_document, driver_plan
+from nimbus.worker.identity import host_id
 from nimbus.worker.settings import RunnerPlan
 
 _PIECE_BYTES = 1 << 20
@@ -67,7 +68,7 @@ def startup_document(
             "release_sha256": release_sha256,
             "target": target,
             "worker": plan.worker,
-            "host": plan.host,
+            "host": host_id(),
             "driver_id": driver_id,
             "endpoints": list(endpoints),
             "token": token_for(key, order.attempt, order.pipeline, order.release),

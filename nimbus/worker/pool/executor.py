@@ -30,6 +30,7 @@ from nimbus.attempt.life import Life
 from nimbus.attempt.upkeep import Pace
 from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
+from nimbus.domain.workers import Assignment
 from nimbus.worker import procfs, remains
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
@@ -46,9 +47,9 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answer, Outbox, PooledOrder, Unstored, receive_order
+from nimbus.worker.pool.messages import Answer, Outbox, Unstored, receive_order
 from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
-from nimbus.worker.settings import read_connections
+from nimbus.worker.settings import RunnerPlan, read_connections
 from nimbus.worker.tags import attempt_tag
 
 _TICK_S = 0.5
@@ -151,10 +152,9 @@ class Executor:
             if order is None:
                 self._stop_listening()
                 return
-            self._take(order)
+            self._take(*order)
 
-    def _take(self, pooled: PooledOrder) -> None:
-        order, plan = pooled.order, pooled.plan
+    def _take(self, order: Assignment, plan: RunnerPlan) -> None:
         attempt = order.attempt
         if attempt in self._held:
             return

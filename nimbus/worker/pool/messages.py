@@ -13,19 +13,15 @@ import os
 import socket
 from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
-
-from pydantic import TypeAdapter
 
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.launcher import memory_file
 from nimbus.worker.loop import Loop
-from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.settings import RunnerPlan, encode_plan, read_plan
 
-_PLAN = TypeAdapter(RunnerPlan)
 _LONGEST_WHY = 1000
 _LONGEST_ANSWER = 16 << 10
 """A character of a reason is up to 12 bytes in JSON."""
@@ -42,43 +38,20 @@ def connected() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledOrder:
-    """An order to run an attempt."""
-
-    order: Assignment
-    plan: RunnerPlan
-
-    def encode(self) -> bytes:
-        """Encode the plan, then the order on the next line."""
-        return _PLAN.dump_json(self.plan) + b"\n" + ASSIGNMENT.encode(self.order)
-
-    @classmethod
-    def decode(cls, data: bytes) -> PooledOrder:
-        """Decode the output of `encode`."""
-        plan, _, order = data.partition(b"\n")
-        return cls(order=ASSIGNMENT.decode(order, "order"), plan=_plan(plan))
-
-
-@lru_cache(maxsize=16)
-def _plan(data: bytes) -> RunnerPlan:
-    """Decode a plan; cached, because plans of one release are equal."""
-    return _PLAN.validate_json(data)
-
-
-def send_order(executor: socket.socket, order: PooledOrder) -> None:
-    """Send an order. BlockingIOError: try again later; OSError: the executor has ended."""
-    with memory_file(order.encode()) as file:
+def send_order(executor: socket.socket, order: Assignment, plan: RunnerPlan) -> None:
+    """Send an order to run an attempt. BlockingIOError: try again later; OSError: the executor has ended."""
+    with memory_file(encode_plan(plan) + ASSIGNMENT.encode(order)) as file:
         socket.send_fds(executor, [b"run"], [file])
 
 
-def receive_order(worker: socket.socket) -> PooledOrder | None:
+def receive_order(worker: socket.socket) -> tuple[Assignment, RunnerPlan] | None:
     """The next order; None: the worker has ended. BlockingIOError: there is none."""
     message, files, _, _ = socket.recv_fds(worker, 16, 1)
     if not message:
         return None
     with os.fdopen(files[0], "rb") as file:
-        return PooledOrder.decode(file.read())
+        plan = read_plan(file)
+        return ASSIGNMENT.decode(file.read(), "order"), plan
 
 
 class Answer(NamedTuple):

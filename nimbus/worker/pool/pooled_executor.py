@@ -23,7 +23,6 @@ from nimbus.worker.pool.exits import exit_of, read_exits
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
 from nimbus.worker.pool.messages import (
     Answer,
-    PooledOrder,
     Unstored,
     connected,
     receive_answer,
@@ -114,7 +113,7 @@ class PooledExecutor:
         self._orders[order.attempt] = order
         self._context.phases[order.attempt] = Phase.RUNNING
         try:
-            send_order(live.connection, PooledOrder(order=order, plan=plan))
+            send_order(live.connection, order, plan)
         except BlockingIOError:
             self._context.loop.after(_FULL_PAUSE_S, partial(self._launch_again, order, plan))
         except (

@@ -62,11 +62,13 @@ from pathlib import Path
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.launcher import launch
-from nimbus.worker.settings import RunnerStartup
+from nimbus.worker.settings import RunnerStartup, read_connections, read_plan
 if sys.argv[3] == "forked":
     launch = ForkLauncher()
     launch.start()
-launch(AttemptFolder(Path(sys.argv[1])), RunnerStartup.decode(Path(sys.argv[2]).read_bytes()))
+with open(sys.argv[2], "rb") as file:
+    startup = RunnerStartup(plan=read_plan(file), connections=read_connections(file))
+launch(AttemptFolder(Path(sys.argv[1])), startup)
 time.sleep(600)
 """
 IMPORTS = """

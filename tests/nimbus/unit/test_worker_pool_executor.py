@@ -25,7 +25,7 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.executor import Executor
 from nimbus.worker.pool.exits import read_exits
 from nimbus.worker.pool.folder import ExecutorFolder
-from nimbus.worker.pool.messages import PooledOrder, connected, send_order
+from nimbus.worker.pool.messages import connected, send_order
 from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = "run1.task.1"
@@ -132,7 +132,7 @@ class _Pool:
 
     def order(self) -> None:
         order = self.bench.order("task.py", isolation=Isolation.POOLED)
-        send_order(self.worker, PooledOrder(order=order, plan=self.bench.startup().plan))
+        send_order(self.worker, order, self.bench.startup().plan)
 
     def do(self, action: Callable[[], None]) -> None:
         self.executor._loop.post(action)
