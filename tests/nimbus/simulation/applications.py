@@ -77,7 +77,7 @@ class Applications:
         """Close an attempt whose submission has an unknown outcome, unless its driver is found."""
         now, cluster = self._world.worker_now(), self._world.cluster
         end = settlement.ended(str(attempt), Outcome.REFUSED, "it is not known if it was submitted", now)
-        won = settlement.fence(self._world.zookeeper, end, self._worker.id, now)
+        won = settlement.fence(self._world.zookeeper.settling, end, self._worker.id, now)
         self._worker.between()
         try:
             driver = won.driver.id if won is not None and won.driver is not None else cluster.find(attempt)
@@ -141,10 +141,12 @@ class Applications:
         if slots.claim is None:
             outcome = Outcome.STOPPED if stopped else Outcome.REFUSED
             end = settlement.ended(str(attempt), outcome, why, now)
-            settlement.fence(zookeeper, end, self._worker.id, now)
+            settlement.fence(zookeeper.settling, end, self._worker.id, now)
         else:
             outcome = Outcome.STOPPED if stopped else Outcome.LOST
-            settlement.put_end(zookeeper, settlement.lost(str(attempt), slots.claim, why, now, outcome))
+            settlement.put_end(
+                zookeeper.settling, settlement.lost(str(attempt), slots.claim, why, now, outcome)
+            )
 
     def _kill(self, driver: str) -> None:
         try:

@@ -127,7 +127,7 @@ def _read_by_leader(slots: Slots) -> Slots:
 
 def check_indexes(state: State) -> None:
     """Incrementally updated indexes equal a full computation."""
-    opened: dict[AttemptId, str] = {}
+    opened: dict[AttemptId, WorkerId] = {}
     for run in state.runs.live.values():
         hold(Law.INDEXES, not run.state.is_final, run.id)
         for name, task in run.tasks.items():
@@ -178,15 +178,15 @@ def check_indexes(state: State) -> None:
     for attempt in opened:
         used.update(state.runs.live[attempt.run].tasks[attempt.task].spec.pools)
     hold(Law.INDEXES, +state.attempts.pools._used == +used, "pools:", used)
-    queued = {run.id for run in state.runs.live.values() if run.state is RunState.QUEUED}
-    waiting = {key for key in queued if state.runs.live[key].paused is None}
+    in_queue = {run.id for run in state.runs.live.values() if run.state is RunState.QUEUED}
+    waiting = {key for key in in_queue if state.runs.live[key].paused is None}
     hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
     live = state.runs.live.values()
     hold(Law.INDEXES, places.in_cluster(live) == state.queue._trees.keys(), state.queue._trees)
     for run in live:
         if about_run(run.id) in state.agenda.set_aside:
             continue
-        held = (run.holds is not Places.NONE, run.holds is Places.ALL)
+        held = run.holds is not Places.NONE, run.holds is Places.ALL
         hold(Law.INDEXES, held == (places.in_pipeline(run), places.works(run)), run.id, run.holds)
         hold(Law.INDEXES, held[0] == (run.id in state.queue._holds), run.id, "in its pipeline")
         late = places.is_overdue(run, live, state.catalog.pipelines)
@@ -215,11 +215,11 @@ def _check_lines(state: State) -> None:
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None
     listed = {name: list(line) for name, line in state.commands.lines._lines.items()}
-    hold(Law.INDEXES, {key: set(line) for key, line in lines.items()} == _sets(listed), "lines")
+    hold(Law.INDEXES, {name: set(line) for name, line in lines.items()} == _sets(listed), "lines")
     late = {key.command for key, found in state.builds.results.items() if found.result is None}
-    for key, line in lines.items():
+    for name, line in lines.items():
         if late.isdisjoint(line):
-            hold(Law.INDEXES, list(line) == listed[key], "line", key)
+            hold(Law.INDEXES, list(line) == listed[name], "line", name)
 
 
 def is_timed(state: State, subject: Subject) -> bool:

@@ -148,9 +148,16 @@ class Ledger:
                 return pipelines[name].published == digest
             case c.RemovePipeline(pipeline=name):
                 return name not in pipelines
-            case c.Abdicate() | c.PurgeRuns() | c.RewindSchedule():
+            case (
+                c.Abdicate()
+                | c.PurgeRuns()
+                | c.RewindSchedule()
+                | c.SetOwner()
+                | c.CreateToken()
+                | c.RevokeToken()
+            ):
                 # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
-                # are ahead, see `ledger_schedules`.
+                # are ahead, see `ledger_schedules`; nobody asks for the others.
                 return True
 
     def _is_withdrawn(self, run: RunId) -> bool:

@@ -63,7 +63,7 @@ class BackfillLaws:
     def _moved(self, before: Backfill, after: Backfill, then: Sequence[w.Write]) -> None:
         hold(Law.BACKFILL_ONCE, not before.state.is_over or after.state is before.state, after.id, "goes on")
         new = (after.started - before.started) + (after.skipped - before.skipped)
-        passed = []
+        passed: list[datetime] = []
         for date in dates_left(before):
             if before.position == after.position or (passed and passed[-1] == after.position):
                 break

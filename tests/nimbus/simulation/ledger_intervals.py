@@ -34,6 +34,8 @@ class IntervalLaws:
                     self._last[key] = run
             case w.RemovePipelineRecord(record):
                 self._last = {key: run for key, run in self._last.items() if key[0] != record.name}
+            case _:
+                pass  # it ends no run
 
     def check_wait(self, run: Run, task: TaskRun) -> None:
         """A wait for runs ends only if each required moment has a success, or a failure."""

@@ -119,8 +119,8 @@ def run_started_before_the_position_moves() -> Iterator[None]:
     """Prefect 17281, 8880: the id does not depend on the fire time, so the next leader starts it again."""
     original = schedules._fired
 
-    def fired(state: Any, *args: Any) -> Decision:
-        decision = original(state, *args)
+    def fired(state: Any, *args: Any) -> Any:
+        decision: Any = original(state, *args)
         return replace(decision, writes=tuple(x for x in decision.writes if isinstance(x, w.CreateRun)))
 
     with replaced(schedules, _fired=fired):

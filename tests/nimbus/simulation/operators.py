@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
@@ -36,6 +36,7 @@ _WEIGHTS = {
     "backfill": 5,
     "abdicate": 1,
 }
+_MARKS: tuple[Literal["succeeded", "skipped"], ...] = ("succeeded", "skipped")
 
 
 class Operators:
@@ -154,7 +155,7 @@ class Operators:
             case "rerun" if run in self._world.ledger.runs.all:
                 return self._rerun(self._world.ledger.runs.all[run])
             case "mark":
-                task, state = self._world.rng.choice("abc"), self._world.rng.choice(("succeeded", "skipped"))
+                task, state = self._world.rng.choice("abc"), self._world.rng.choice(_MARKS)
                 return c.MarkTask(run_id=run, task=TaskName(task), state=state, reason="asked")
             case "pause_run":
                 return c.PauseRun(run_id=run)

@@ -28,6 +28,7 @@ from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
+    ArchiveTerms,
     BuildRun,
     Effect,
     LookAt,
@@ -36,6 +37,7 @@ from nimbus.engine.decision import (
     RenderTask,
     ResignLeadership,
     SendAlert,
+    StorePurge,
 )
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
@@ -97,13 +99,7 @@ class Scheduler:
         """Start the process."""
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
-        self.jobs: deque[
-            tuple[
-                ArchiveRun | ArchiveOutcomes | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
-                float,
-            ]
-        ]
-        self.jobs = deque()
+        self.jobs: deque[tuple[Effect, float]] = deque()
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
@@ -217,23 +213,27 @@ class Scheduler:
         if not self.jobs or not self.acts():
             return
         job, since_s = self.jobs.popleft()
+        if not self._do(job, since_s):
+            self.jobs.append((job, since_s))
+
+    def _do(self, job: Effect, since_s: float) -> bool:
         match job:
             case ArchiveRun(run):
-                done = self._archive(run)
+                return self._archive(run)
             case ArchiveOutcomes(refusals):
-                done = self._archive_refusals(refusals)
+                return self._archive_refusals(refusals)
             case BuildRun(subject, draft):
-                done = self._build(subject, draft)
+                return self._build(subject, draft)
             case RenderTask(read, task):
-                done = self._render(read, task)
+                return self._render(read, task)
             case LookAt(look):
-                done = self._look(look)
+                return self._look(look)
             case PrepareRelease(release):
-                done = self._prepare(release, since_s)
+                return self._prepare(release, since_s)
             case SendAlert(alert):
-                done = self._send(alert)
-        if not done:
-            self.jobs.append((job, since_s))
+                return self._send(alert)
+            case ArchiveTerms() | StorePurge() | ResignLeadership():
+                raise AssertionError(f"nothing here asks for this: {job}")
 
     def _archive(self, run_id: RunId) -> bool:
         if not (self.reaches_zookeeper() and self.world.storage.available):

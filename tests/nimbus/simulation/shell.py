@@ -236,7 +236,7 @@ class Shell:
             case m.KillStarter():
                 self.process.kill_starter()
 
-    def _finish(self, instruction: m.Instruction) -> None:
+    def _finish(self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.Forget | m.Leave) -> None:
         match instruction:
             case m.Clear():
                 self._clear()

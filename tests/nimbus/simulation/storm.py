@@ -210,10 +210,12 @@ class Storm:
         host.cut = True
 
     def _heal(self) -> None:
-        for one in (*self._world.hosts, *self._world.schedulers, *self._world.processes()):
-            one.cut = False
+        for host in self._world.hosts:
+            host.cut = False
+        for scheduler in self._world.schedulers:
+            scheduler.cut = False
         for process in self._world.processes():
-            process.paused = process.silent = False
+            process.cut = process.paused = process.silent = False
 
     def _busy(self) -> list[Process]:
         return [process for process in self._world.processes() if process.shells]

@@ -190,7 +190,9 @@ class Worker:
         if before is not None and (before.is_locked or self._was_launched(before)):
             return
         if self.world.dice.order_is_refused(full=self.host.full):
-            settlement.refuse(self.world.zookeeper, order, self.id, "no disk", self.world.worker_now())
+            settlement.refuse(
+                self.world.zookeeper.settling, order, self.id, "no disk", self.world.worker_now()
+            )
             self.done(attempt)
             return
         is_pooled = crc32(str(attempt).encode()) % 2 == 0
@@ -227,7 +229,7 @@ class Worker:
             record = self._lost(folder) if folder.is_pooled else self._ending_of_the_dead(folder)
             self.between()
         if record is not None:
-            settlement.put_end(self.world.zookeeper, record)
+            settlement.put_end(self.world.zookeeper.settling, record)
             self.between()
         if folder.is_pooled:
             del self.host.folders[self.id, folder.attempt]
@@ -249,7 +251,7 @@ class Worker:
         """See `dead_runner.ending_of_the_dead`."""
         attempt, now = str(folder.attempt), self.world.worker_now()
         refused = settlement.ended(attempt, Outcome.REFUSED, "its runner ended before its claim", now)
-        won = settlement.fence(self.world.zookeeper, refused, self.id, now)
+        won = settlement.fence(self.world.zookeeper.settling, refused, self.id, now)
         if won is None or (not won.is_fenced and won.worker != self.id):
             return None
         if won.is_fenced:
@@ -265,7 +267,7 @@ class Worker:
         if folder is not None and not folder.delivered:
             self._phases.setdefault(attempt, False)
         elif order.claim is not None or order.task.runs_in_cluster:
-            settlement.reap(self.world.zookeeper, order, self._executors)
+            settlement.reap(self.world.zookeeper.settling, order, self._executors)
 
 
 class _OfHost:

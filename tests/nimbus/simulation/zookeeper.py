@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import cast
 
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeRegistrations
@@ -12,7 +13,7 @@ from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import AttemptWithdrawnError
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from tests.nimbus.dict_cluster import ROOT, Always, DictCluster, World
 from tests.nimbus.dict_store import DictCalls
 from tests.nimbus.simulation.clocks import START, Time
@@ -58,6 +59,11 @@ class Ensemble:
     def board(self) -> TreeAttemptBoard:
         """The board, for another process."""
         return TreeAttemptBoard(DictCalls(Always(self.cluster.store)), ROOT)
+
+    @property
+    def settling(self) -> AttemptBoard:
+        """The board as a worker uses it when it ends attempts."""
+        return cast("AttemptBoard", self)
 
     @property
     def world(self) -> World:
