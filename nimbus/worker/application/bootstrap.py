@@ -62,6 +62,7 @@ from nimbus.worker.application.reports import (
     text_in,
 )
 from nimbus.worker.application.unpacking import ARCHIVE, BUNDLE, FOLDERS_ABOVE, make_folder
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.flushing import flush_above, flush_tree
 from nimbus.worker.forked import adopt_orphans, die_with
 from nimbus.worker.short_path import drop, new_name
@@ -233,15 +234,15 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     )
     report = {"nonce": nonce, "timeout_s": startup["timeout_s"], "is_program": terms.is_program}
     life = Life(terms, pace=None)
-    life.hear(m.ClaimAnswered(m.Holder.OURS, time.monotonic()), time.monotonic())
+    life.hear(m.ClaimAnswered(m.Holder.OURS, boottime_s()), boottime_s())
     try:
         folder = make_folder(startup, door, bundle)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
         return deliver(door, {**report, "status": None, "refused": why[:_TEXT]})
     while not beats.answers.empty():
-        life.hear(beats.answers.get(), time.monotonic())
-    life.hear(m.Prepared(), time.monotonic())
+        life.hear(beats.answers.get(), boottime_s())
+    life.hear(m.Prepared(), boottime_s())
     started_at = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
@@ -289,11 +290,11 @@ def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:
             event = beats.answers.get()
         else:
             time.sleep(_TICK_S)
-        for instruction in life.hear(event, time.monotonic()):
+        for instruction in life.hear(event, boottime_s()):
             if isinstance(instruction, m.AskToEnd):
                 was_done = done.exists()
                 task.signal(signal.SIGTERM)
-                life.hear(m.ToldToEnd(was_done), time.monotonic())
+                life.hear(m.ToldToEnd(was_done), boottime_s())
             elif isinstance(instruction, m.Kill):
                 task.signal(signal.SIGKILL)
 

@@ -23,8 +23,8 @@ _MODULES = (
     *(
         f"nimbus/worker/{name}.py"
         for name in (
-            "class_archive", "driver", "driver_progress", "environment", "files", "flushing", "forked",
-            "procfs", "program", "program_end", "shared_output", "short_path", "spark_pipeline",
+            "class_archive", "clock", "driver", "driver_progress", "environment", "files", "flushing",
+            "forked", "procfs", "program", "program_end", "shared_output", "short_path", "spark_pipeline",
             "sql_task",
         )
     ),

@@ -21,6 +21,7 @@ from nimbus.attempt import model as m
 from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.checkpoint import LARGEST_BYTES
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError, as_object
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.files import open_untrusted, read_untrusted
 
 END_PATIENCE_S = 6 * 3600.0
@@ -122,7 +123,7 @@ class BeatThread:
                 new = None if checkpoint == self._kept else checkpoint
                 progress = progress_in(self._work / "progress.json")
                 said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
-                asked_s, answer = time.monotonic(), self._door.post("beat", said, 0.0)
+                asked_s, answer = boottime_s(), self._door.post("beat", said, 0.0)
                 self._note_schedulers()
                 holder = m.Holder.OURS if answer.get("claimed", True) else m.Holder.NONE
                 if holder is m.Holder.OURS:

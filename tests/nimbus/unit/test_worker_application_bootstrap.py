@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +27,7 @@ from nimbus.worker.application import bootstrap, reports, unpacking
 from nimbus.worker.application.door import RefusedError
 from nimbus.worker.application.startup import release_archive
 from nimbus.worker.application.unpacking import make_folder
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.data.mark import MARK
 
 pytestmark = pytest.mark.timeout(20)  # opening a pipe for reading may wait without end
@@ -206,7 +207,7 @@ def _watched(task: Any, terms: m.Terms, done: Path) -> m.State:
     """The state after the end of a task that is asked to stop."""
     life = Life(terms, pace=None)
     for event in (m.ClaimAnswered(m.Holder.OURS, 0.0), m.Prepared()):
-        life.hear(event, time.monotonic())
+        life.hear(event, boottime_s())
     beats: Any = SimpleNamespace(answers=SimpleQueue())
     beats.answers.put(m.Looked(m.Holder.OURS, 0.0, stop_requested=True))
     bootstrap.watch(task, life, beats, done)
@@ -220,6 +221,23 @@ def test_task_that_ignores_a_stop_is_killed_after_its_grace(tmp_path: Path) -> N
 
     assert task.signals == [signal.SIGTERM, signal.SIGKILL]
     assert state == m.Clearing(m.Story(-signal.SIGKILL, m.Ordered.STOP))
+
+
+def test_timeout_of_a_task_goes_on_while_its_machine_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals, polls = list[int](), iter([None, None, None, 0])
+    task: Any = SimpleNamespace(poll=lambda: next(polls), signal=signals.append)
+    life = Life(m.Terms(timeout_s=3600), pace=None)
+    for event in (m.ClaimAnswered(m.Holder.OURS, 0.0), m.Prepared()):
+        life.hear(event, boottime_s())
+    woken_s = boottime_s() + 3601
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: woken_s}.__getitem__)
+
+    bootstrap.watch(task, life, cast(Any, SimpleNamespace(answers=SimpleQueue())), tmp_path / "done")
+
+    assert signals == [signal.SIGTERM]
+    assert life.state == m.Clearing(m.Story(0, m.Ordered.TIMEOUT))
 
 
 def test_program_that_ended_before_a_stop_is_a_success(tmp_path: Path) -> None:
