@@ -333,6 +333,8 @@ class TaskSpecModel(Model):
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName
     spark_conf: dict[str, str]
+    dependencies: list[str]
+    """Patterns of wheels of the release that it imports: its own before those of the pipeline."""
     jars: list[str]
     """Patterns of jars of the release for its Spark: its own before those of the pipeline."""
     limits: LimitsModel | None

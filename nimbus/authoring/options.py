@@ -57,6 +57,7 @@ class TaskOptions(TypedDict, total=False):
     timeout: Duration
     priority: Priority
     spark: Spark
+    dependencies: Sequence[str]
     jars: Sequence[str]
     isolation: Literal["isolated", "pooled"]
     limits: Limits

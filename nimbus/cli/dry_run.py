@@ -122,7 +122,8 @@ def _refused(task: TaskSpec, why: str) -> CliError:
 def _prepare(folder: Path, spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> None:
     """Write the files that a driver reads; the release consists of links."""
     from nimbus.worker.driver import DriverPlan
-    from nimbus.worker.wheels import find_wheels, unpack_wheel
+    from nimbus.worker.libraries import find_wheels
+    from nimbus.worker.wheels import unpack_wheel
 
     release = folder / "release"
     for item in files:
@@ -137,7 +138,10 @@ def _prepare(folder: Path, spec: PipelineSpec, task: TaskSpec, files: Sequence[S
         args=["dry-run"],
         release_root=str(release),
         python_path=list(spec.python_path),
-        wheels=[str(unpack_wheel(wheel, folder / "wheels")) for wheel in find_wheels(release)],
+        wheels=[
+            str(unpack_wheel(release / wheel, folder / "wheels"))
+            for wheel in find_wheels(release, task.dependencies)
+        ],
         master="local[2]",
         worker_conf={},
         task_conf={**task.spark_conf, **_jars(release, task)},

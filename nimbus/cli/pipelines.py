@@ -54,11 +54,11 @@ def pipeline() -> None:
 def validate(folder: Path, dry_run: bool, output: str) -> None:
     """Check the definition in FOLDER, and that every file it names exists. Needs no server."""
     from nimbus.cli.dry_run import dry_run as run_dry
-    from nimbus.cli.sources import missing_interpreters, read_sources
+    from nimbus.cli.sources import read_sources, warnings
 
     spec, files = read_sources(folder)
     out = Output(output)
-    for warning in missing_interpreters(folder, spec):
+    for warning in warnings(folder, spec, files):
         out.note(warning)
     checked = run_dry(spec, files, out.note) if dry_run else {}
     total = sum(item.file.stat().st_size for item in files)

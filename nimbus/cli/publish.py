@@ -75,12 +75,12 @@ def publish(
     """
     from blobsync import publish as upload
     from nimbus.cli.dry_run import dry_run as run_dry
-    from nimbus.cli.sources import missing_interpreters, read_sources
+    from nimbus.cli.sources import read_sources, warnings
     from nimbus.cli.storage import object_store, storage_of
 
     wish = _replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
-    for warning in missing_interpreters(folder, spec):
+    for warning in warnings(folder, spec, files):
         out.note(warning)
     if dry_run:
         run_dry(spec, files, out.note)

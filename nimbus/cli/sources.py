@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             code="script_missing",
             exit_code=Exit.USAGE,
         )
-    _check_wheels(place, [PurePosixPath(item.path) for item in files if item.path.endswith(".whl")])
+    _check_wheels(place, spec, [item.path for item in files])
     if odd := next(
         (item.path for item in files if item.role is Role.DEPENDENCY and _misread(item.path)), None
     ):
@@ -75,8 +75,13 @@ def _misread(path: str) -> bool:
     return path.endswith(".jar") and not _SPECIAL_IN_LISTS.isdisjoint(path)
 
 
-def missing_interpreters(folder: Path, spec: PipelineSpec) -> Iterator[str]:
-    """Warnings about scripts whose interpreter this host lacks. Workers may have it, so it is no error."""
+def warnings(folder: Path, spec: PipelineSpec, files: Iterable[SourceFile]) -> Iterator[str]:
+    """Warnings about wheels that no task imports, and scripts whose interpreter this host lacks."""
+    from blobsync import Role
+
+    for item in files:
+        if item.path.endswith(".whl") and item.role is not Role.DEPENDENCY:
+            yield f"warning: no `dependencies` names {item.path}, so no task imports it"
     for task in spec.tasks:
         if task.kind is TaskKind.SHELL and task.file is not None:
             with (folder / task.file).open("rb") as script:
@@ -85,16 +90,22 @@ def missing_interpreters(folder: Path, spec: PipelineSpec) -> Iterator[str]:
                 yield f"warning: task {task.name}: {task.file} needs {name}, which is not on this host"
 
 
-def _check_wheels(place: Path, wheels: list[PurePosixPath]) -> None:
+def _check_wheels(place: Path, spec: PipelineSpec, paths: list[str]) -> None:
+    """Refuse two wheels of one package in one `dependencies`. A task's own replaces that of the pipeline."""
+    from blobsync import matching
     from nimbus.worker.wheels import same_package
 
-    if same := same_package(wheels):
-        raise CliError(
-            f"{place}: {same[0]} and {same[1]} are wheels of one package, and a task can import only one. "
-            "Delete one, or name the other alone in `dependencies`.",
-            code="package_twice",
-            exit_code=Exit.USAGE,
-        )
+    shared = frozenset(spec.dependencies)
+    own = ([one for one in task.dependencies if one not in shared] for task in spec.tasks)
+    for patterns in (spec.dependencies, *own):
+        wheels = sorted({path for pattern in patterns for path in matching(pattern, paths)})
+        if same := same_package(map(PurePosixPath, wheels)):
+            raise CliError(
+                f"{place}: {same[0]} and {same[1]} are wheels of one package, and a task imports only one. "
+                "Delete one, or name the other alone in `dependencies`.",
+                code="package_twice",
+                exit_code=Exit.USAGE,
+            )
 
 
 def _check_made(place: Path) -> None:

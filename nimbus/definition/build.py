@@ -271,6 +271,7 @@ def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSp
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,
         spark_place=spark.place,
+        dependencies=_both(model.dependencies, pipeline.dependencies) if model.type.uses_wheels else (),
         jars=_both(model.jars, pipeline.jars) if model.type.uses_spark else (),
         main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),

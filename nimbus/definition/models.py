@@ -262,6 +262,7 @@ PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)]
 Description = Annotated[str, Field(max_length=4096)]
+Wheels = list[Annotated[str, BeforeValidator(_libraries("wheels", ".whl"))]]
 Jars = list[Annotated[str, BeforeValidator(_libraries("jars", ".jar"))]]
 
 
@@ -473,6 +474,8 @@ class TaskModel(Strict):
     """Priority among the ready tasks of a run. Else as `defaults`, else `medium`."""
     spark: SparkModel = Field(default_factory=SparkModel)
     """Spark settings; each key alone overrides that of `defaults`."""
+    dependencies: Wheels = Field(default_factory=list)
+    """Patterns of wheels that the task imports, in addition to those of the pipeline, and before them."""
     jars: Jars = Field(default_factory=list)
     """Patterns of jars for the task's Spark, in addition to those of the pipeline, and before them."""
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
@@ -558,10 +561,8 @@ class DefinitionModel(Strict):
         default_factory=lambda: ["**/*"]
     )
     """Patterns of the release's files, relative to the folder; `pipeline.yaml` is always in."""
-    dependencies: list[Annotated[str, BeforeValidator(_libraries("wheels", ".whl"))]] = Field(
-        default_factory=list
-    )
-    """Patterns of wheels that tasks can import."""
+    dependencies: Wheels = Field(default_factory=list)
+    """Patterns of wheels that all tasks can import."""
     jars: Jars = Field(default_factory=list)
     """Patterns of jars for the Spark of all tasks."""
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)

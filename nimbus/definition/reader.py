@@ -74,7 +74,7 @@ def unmatched_pattern(file: Path, pattern: str, why: str) -> InvalidDefinitionEr
 
 
 def _libraries(path: KeyPath, model: DefinitionModel | TaskModel) -> dict[KeyPath, Sequence[str]]:
-    return {(*path, key): getattr(model, key, ()) for key in ("dependencies", "jars")}
+    return {(*path, "dependencies"): model.dependencies, (*path, "jars"): model.jars}
 
 
 def _checked(document: Document, templates: Templates | None, root: Path | None) -> PipelineSpec:

@@ -155,17 +155,14 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     if task.type is TaskKind.SHELL and task.args:
         yield Fault(("args",), "a shell task takes no args; its command has them")
     yield from _refresh_faults(task)
+    yield from _library_faults(task)
     if task.type.uses_spark:
         spark = build_spark(task.type, task.spark, model.defaults.spark)
         yield from _relative_faults(spark)
         yield from _place_faults(task, spark)
         yield from _connect_faults(task, spark)
-    else:
-        for key, said in (("spark", any(said for _, said in task.spark)), ("jars", task.jars)):
-            if said:
-                yield Fault(
-                    (key,), f"a {task.type} task has no Spark; make it a pyspark task, or remove this"
-                )
+    elif any(said for _, said in task.spark):
+        yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
         message = (
@@ -233,6 +230,13 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
                 ("needs", need if task.requirements else number),
                 f"{other!r} and {need!r} would both be NIMBUS_INPUT_{name}; rename one of them",
             )
+
+
+def _library_faults(task: TaskModel) -> Iterator[Fault]:
+    if task.dependencies and not task.type.uses_wheels:
+        yield Fault(("dependencies",), f"a {task.type} task imports no wheels; remove this")
+    if task.jars and not task.type.uses_spark:
+        yield Fault(("jars",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
 
 
 def _relative_faults(spark: Spark) -> Iterator[Fault]:

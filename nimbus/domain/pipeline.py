@@ -48,6 +48,11 @@ class TaskKind(StrEnum):
         return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL, TaskKind.PIPELINE)
 
     @property
+    def uses_wheels(self) -> bool:
+        """True when its code imports Python modules."""
+        return self.uses_worker and not self.is_program and self is not TaskKind.PIPELINE
+
+    @property
     def is_program(self) -> bool:
         """True when its driver becomes another program, whose exit code alone decides about success."""
         return self in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT)
@@ -240,6 +245,8 @@ class TaskSpec:
         return str(PurePosixPath(self.script))
 
     spark_mode: SparkMode = SparkMode.CLASSIC
+    dependencies: tuple[str, ...] = ()
+    """Globs of wheels of the release that it imports: its own before those of the pipeline."""
     jars: tuple[str, ...] = ()
     """Globs of jars of the release for its Spark: its own before those of the pipeline."""
     spark_place: SparkPlace | None = None
@@ -329,9 +336,9 @@ class PipelineSpec:
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""
     dependencies: tuple[str, ...] = ()
-    """Globs of wheels that are part of the release."""
+    """Globs of wheels of the release. The tasks that import them have them, too."""
     jars: tuple[str, ...] = ()
-    """Globs of jars that are part of the release. The tasks that get them have them, too."""
+    """Globs of jars of the release, likewise."""
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
@@ -344,7 +351,7 @@ class PipelineSpec:
     @property
     def libraries(self) -> tuple[str, ...]:
         """Globs of all wheels and jars."""
-        of_tasks = (glob for task in self.tasks for glob in task.jars)
+        of_tasks = (glob for task in self.tasks for glob in (*task.dependencies, *task.jars))
         return tuple(dict.fromkeys((*self.dependencies, *self.jars, *of_tasks)))
 
     @property

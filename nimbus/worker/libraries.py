@@ -1,9 +1,26 @@
-"""Finds the jars of a release that a task uses. Any thread."""
+"""Finds the wheels and jars of a release that a task uses. Any thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+from nimbus.worker.wheels import BadWheelError, package_of, same_package
+
+
+def find_wheels(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
+    """The wheels that the patterns name, as paths in the release. Of each package, only the first.
+
+    Raises:
+        BadWheelError: one pattern names two of one package.
+    """
+    chosen: dict[str, str] = {}
+    for found in _found(release_root, patterns):
+        if same := same_package(map(PurePosixPath, found)):
+            raise BadWheelError(same[1], f"is of the same package as {same[0].name}")
+        for path in found:
+            chosen.setdefault(package_of(PurePosixPath(path)), path)
+    return tuple(chosen.values())
 
 
 def find_jars(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
     if plan.starts_spark:
         return f"the task is of kind {plan.kind}"
     if plan.wheels:
-        return "the release has wheels"
+        return "the task has wheels"
     read_at_start = _READ_AT_START + (_READ_BY_CONNECT if plan.connect else ())
     if changed := _changed(environment, read_at_start):
         return f"{changed} counts when a program starts"

@@ -28,11 +28,11 @@ from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.free_room import MIN_FREE_BYTES
-from nimbus.worker.libraries import find_jars
+from nimbus.worker.libraries import find_jars, find_wheels
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
+from nimbus.worker.wheels import BadWheelError, unpack_wheel
 
 _OF_PYSPARK = (TaskKind.PYSPARK, TaskKind.SQL, TaskKind.SPARK_PIPELINE)
 
@@ -110,7 +110,7 @@ def prepare(
             there, or the result of a sql task would be lost.
         MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
-        BadWheelError: a wheel of the release cannot be used.
+        BadWheelError: a wheel of the task cannot be used.
         SecretError: a secret of the task cannot be read, or its pipeline may not use it.
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
     """
@@ -133,7 +133,10 @@ def prepare(
         for reference in () if order.task.runs_in_cluster else order.inputs.values():
             _place(settings).fetch(reference, None if user is None else user.gid)
         jars = find_jars(root, order.task.jars)
-        wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
+        wheels = tuple(
+            unpack_wheel(root / wheel, settings.work_dir / "wheels")
+            for wheel in find_wheels(root, order.task.dependencies)
+        )
     drivers = driver_environment(
         os.environ if environment is None else environment,
         java_home=java_home,

@@ -127,7 +127,7 @@ class RunnerPlan:
     """See `nimbus.worker.data.places.place_of`, with `data_dir`."""
     release_root: Path
     wheels: tuple[Path, ...] = ()
-    """Unpacked wheels of the release."""
+    """Unpacked wheels of the task; the first with a module wins."""
     jars: tuple[str, ...] = ()
     """Jars of the release for the task's Spark, as paths in the release."""
     environment: Mapping[str, str] = field(default_factory=dict)

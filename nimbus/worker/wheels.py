@@ -1,4 +1,4 @@
-"""Unpacks a release's wheels, so that a task can import them without installation. Any thread.
+"""Unpacks wheels of a release, so that a task can import them without installation. Any thread.
 
 Folders are named by the wheel's digest and shared by all attempts. A wheel is an untrusted zip file: each
 member's name is checked before anything is written.
@@ -39,18 +39,6 @@ class BadWheelError(NimbusError):
 
     def __init__(self, wheel: PurePath, why: str) -> None:
         super().__init__(f"wheel {wheel.name} {why}. Publish a release without it or with a good one.")
-
-
-def find_wheels(release_root: Path) -> tuple[Path, ...]:
-    """The wheels of a release, ordered by path.
-
-    Raises:
-        BadWheelError: two are of one package, so the first would hide the second.
-    """
-    wheels = tuple(sorted(path for path in release_root.rglob("*.whl") if path.is_file()))
-    if same := same_package(wheels):
-        raise BadWheelError(same[1], f"is of the same package as {same[0].name}")
-    return wheels
 
 
 def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> Path:
@@ -187,11 +175,16 @@ def why_not_here(file_name: str, own: Set[Tag] | None = None) -> str | None:
     return f"is for {needed}, and this is {sysconfig.get_platform()} with Python {platform.python_version()}"
 
 
+def package_of(wheel: PurePath) -> str:
+    """The normalized name of a wheel's package."""
+    return canonicalize_name(wheel.name.partition("-")[0])
+
+
 def same_package(wheels: Iterable[PurePath]) -> tuple[PurePath, PurePath] | None:
     """Two wheels of one package, of which a task could import only one; None if there are none."""
     known: dict[str, PurePath] = {}
     for wheel in wheels:
-        other = known.setdefault(canonicalize_name(wheel.name.partition("-")[0]), wheel)
+        other = known.setdefault(package_of(wheel), wheel)
         if other is not wheel:
             return other, wheel
     return None

@@ -87,12 +87,12 @@ _LONGEST_ERROR = 300
 _log = structlog.get_logger(__name__)
 
 
-_Prepared = tuple[PipelineName, ReleaseDigest, TaskKind]
+_Prepared = tuple[PipelineName, ReleaseDigest, TaskKind, tuple[str, ...]]
 
 
 def _prepared(order: Assignment) -> _Prepared:
     """The key of a plan: everything that it depends on."""
-    return order.pipeline, order.release, order.task.kind
+    return order.pipeline, order.release, order.task.kind, order.task.dependencies
 
 
 class Worker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -155,6 +156,16 @@ class Bench:
         path = self.release / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        return name
+
+    def wheel(self, name: str, **modules: str) -> str:
+        """Put a wheel with modules into the release."""
+        path = self.release / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("any-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+            for module, text in modules.items():
+                archive.writestr(f"{module}.py", text)
         return name
 
     def order(

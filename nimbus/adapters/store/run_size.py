@@ -34,6 +34,6 @@ def _order_bytes(run: Run) -> int:
 def _weight(task: TaskRun) -> int:
     """Approximate size of a task's part of its order: its own texts, and the place of each input."""
     spec = task.spec
-    texts = (*spec.args, *spec.spark_conf, *spec.spark_conf.values(), *spec.jars)
+    texts = (*spec.args, *spec.spark_conf, *spec.spark_conf.values(), *spec.dependencies, *spec.jars)
     needs = spec.needs if len(spec.needs) <= orders.MOST_NEEDS else ()
     return sum(map(len, texts)) + sum(2 * len(need) + 200 for need in needs)

@@ -46,9 +46,9 @@ from nimbus.worker.driver_plan import task_conf, worker_conf
 from nimbus.worker.environment import event_log_settings
 from nimbus.worker.executor import Sight
 from nimbus.worker.executor_files import import_path
+from nimbus.worker.libraries import find_wheels
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan
-from nimbus.worker.wheels import find_wheels
 
 _TICK_S = 2.0
 _LOOKS_A_SECOND = 10
@@ -453,6 +453,6 @@ def _kill(manager: ClusterManager, driver: str) -> None:
 def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
     """Spark's properties. Executors import the release from its archive, our modules from the bundle."""
     conf = without_late({**worker_conf(plan, order), **task_conf(plan, order)})
-    wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
+    wheels = find_wheels(plan.release_root, order.task.dependencies)
     conf |= import_path(conf, order.task.script, order.python_path, wheels)
     return event_log_settings(conf, WORK)

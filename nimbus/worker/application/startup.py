@@ -20,6 +20,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker.application.bootstrap import PACKED
 from nimbus.worker.driver_plan import context_document, driver_plan
 from nimbus.worker.identity import host_id
+from nimbus.worker.libraries import find_wheels
 from nimbus.worker.settings import RunnerPlan
 
 _PIECE_BYTES = 1 << 20
@@ -76,6 +77,7 @@ def startup_document(
             "timeout_s": None if timeout is None else timeout.total_seconds(),
             "stop_grace_s": plan.stop_grace_s,
             "driver": asdict(driver_plan(plan, order)),
+            "wheels": find_wheels(plan.release_root, order.task.dependencies),
             "context": context,
             "environment": {
                 **plan.telemetry.variables(plan.cluster, AttemptId.parse(order.attempt)),

@@ -1,4 +1,4 @@
-"""Makes the folder of a task inside a cluster: the release, its wheels, and the task's documents.
+"""Makes the folder of a task inside a cluster: the release, the task's wheels, and the task's documents.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ import stat
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -62,7 +62,7 @@ def make_folder(startup: Mapping[str, Any], door: Door, bundle: Path) -> Path:
     for link, place in ((BUNDLE, folder / "bundle.zip"), (ARCHIVE, release)):
         with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
             Path(link).symlink_to(place)
-    wheels = list(unpacked_wheels(release, folder / "wheels"))
+    wheels = [unpacked_wheel(release / wheel, folder / "wheels") for wheel in startup["wheels"]]
     driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
     context = {**startup["context"], "release_root": str(release)}
     if startup["data_token"] is not None:
@@ -95,10 +95,9 @@ def unpack(archive: tarfile.TarFile, folder: Path) -> None:
         place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
 
 
-def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
-    """Unpack the wheels of a release, which its publisher has checked; yield the folders to import from."""
-    for wheel in sorted(release.rglob("*.whl")):
-        place = root / wheel.stem
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(place)  # noqa: S202 - drops `..` and leading `/` of names
-        yield str(place)
+def unpacked_wheel(wheel: Path, root: Path) -> str:
+    """Unpack a wheel, which its publisher has checked; return the folder to import from."""
+    place = root / wheel.stem
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)  # noqa: S202 - drops `..` and leading `/` of names
+    return str(place)

@@ -86,12 +86,17 @@ def test_attempt_runs_in_the_cluster_with_its_context_log_output_and_release(clu
     text = """
 from nimbus.task import context
 from helper import NAME
+from packed import VERSION
+assert VERSION == 2
 (context().output / "told").write_text(NAME)
 import sys
 assert sys.argv[1] == f"{context().release_root}/lib", sys.argv
 print("attempt", context().attempt, "of", context().task)
 """
-    made = order(cluster, text, "{{ release_root }}/lib", python_path=("lib",))
+    for number in (1, 2):
+        cluster.bench.wheel(f"v{number}/packed-{number}-py3-none-any.whl", packed=f"VERSION = {number}")
+    wheels = ("v2/*.whl", "v1/*.whl")
+    made = order(cluster, text, "{{ release_root }}/lib", python_path=("lib",), dependencies=wheels)
     cluster.bench.board.assign("w1", made)
 
     end = cluster.bench.await_end()

@@ -30,19 +30,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def test_jars_of_a_task_are_in_the_order_of_its_patterns(bench: Bench) -> None:
-    for name in ("jars/b.jar", "jars/a.jar", "jars/deep/c.jar", "jars/.hidden.jar", "jars/a.txt"):
-        bench.script(name, "")
-
-    assert find_jars(bench.release, ["jars/deep/*.jar", "jars/*.jar"]) == (
-        "jars/deep/c.jar",
-        "jars/a.jar",
-        "jars/b.jar",
-    )
-    assert find_jars(bench.release, ["**/*.jar"]) == ("jars/a.jar", "jars/b.jar", "jars/deep/c.jar")
-    assert find_jars(bench.release, []) == ()
-
-
 def test_jars_come_before_those_of_properties_and_differ_between_warm_drivers(bench: Bench) -> None:
     plan = bench.startup(jars=("a.jar", "b.jar"), spark_conf={JARS: "/of/worker.jar"}).plan
     order = bench.order("t.py", task_kind=TaskKind.PYSPARK, known=False)

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.ids import ReleaseDigest
+from nimbus.domain.pipeline import Isolation
 from nimbus.domain.slots import Claim
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
@@ -282,13 +283,44 @@ def test_order_with_a_bad_wheel_is_refused_by_its_pipelines_fault(
 ) -> None:
     bench.script("broken-1-py3-none-any.whl", "no wheel")
     _started(bench, workers)
-    bench.board.assign("w1", bench.order(bench.script("task.py", "print(1)\n")))
+    script = bench.script("task.py", "print(1)\n")
+    bench.board.assign("w1", bench.order(script, dependencies=("*.whl",)))
 
     end = bench.await_end()
 
     assert end.outcome is Outcome.REFUSED
     assert "broken-1-py3-none-any.whl is damaged" in end.reason
     assert end.pipeline_at_fault
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_two_tasks_use_two_versions_of_one_library(
+    bench: Bench, workers: list[Worker], isolation: Isolation
+) -> None:
+    bench.wheel("wheels/lib-1.0-py3-none-any.whl", lib="VERSION = 1\n")
+    bench.wheel("wheels/other-1.0-py3-none-any.whl", other="VERSION = 1\n")
+    bench.wheel("new/lib-2.0-py3-none-any.whl", lib="VERSION = 2\n")
+    _started(bench, workers)
+    text = """
+import sys, lib
+try:
+    import other
+except ModuleNotFoundError:
+    other = None
+sys.exit(10 * lib.VERSION + (other is not None))
+"""
+    script = bench.script("task.py", text)
+    ends: dict[str, int | None] = {}
+    for task, patterns in (
+        ("new", ("new/*.whl", "wheels/*.whl")),
+        ("old", ("wheels/*.whl",)),
+        ("alone", ("new/*.whl",)),
+    ):
+        order = bench.order(script, attempt=f"run1.{task}.1", dependencies=patterns, isolation=isolation)
+        bench.board.assign("w1", order)
+        ends[task] = bench.await_end(f"run1.{task}.1").exit_code
+
+    assert ends == {"new": 21, "old": 11, "alone": 20}
 
 
 def test_order_waits_while_storage_is_away_and_runs_when_it_is_back(

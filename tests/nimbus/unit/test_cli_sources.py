@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.cli.exits import CliError
-from nimbus.cli.sources import missing_interpreters, read_sources
+from nimbus.cli.sources import read_sources, warnings
 from nimbus.definition import InvalidDefinitionError
 
 PIPELINE = """\
@@ -31,6 +31,27 @@ def test_two_wheels_of_one_package_are_refused(tmp_path: Path) -> None:
     (tmp_path / "wheels" / "tool-2.0-py3-none-any.whl").touch()
 
     with pytest.raises(CliError, match=r"wheels/tool-1\.0\S* and wheels/tool-2\.0\S* are wheels of one pack"):
+        read_sources(tmp_path)
+
+
+def test_wheel_of_a_task_replaces_that_of_the_pipeline_and_one_that_nobody_names_is_a_warning(
+    tmp_path: Path,
+) -> None:
+    text = PIPELINE.replace("script: t.py", "script: t.py, dependencies: [new/*.whl]")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    (tmp_path / "t.py").touch()
+    for name in ("wheels/tool-1.0", "new/tool-2.0", "dist/own-1.0"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}-py3-none-any.whl").touch()
+
+    spec, files = read_sources(tmp_path)
+
+    assert spec.tasks[0].dependencies == ("new/*.whl", "wheels/*.whl")
+    assert list(warnings(tmp_path, spec, files)) == [
+        "warning: no `dependencies` names dist/own-1.0-py3-none-any.whl, so no task imports it"
+    ]
+    (tmp_path / "new" / "tool-2.1-py3-none-any.whl").touch()
+    with pytest.raises(CliError, match="are wheels of one package"):
         read_sources(tmp_path)
 
 
@@ -86,10 +107,10 @@ def test_script_whose_interpreter_this_host_lacks_is_a_warning(tmp_path: Path) -
     script = tmp_path / "t.sh"
     script.write_text("#!/usr/bin/gone\n")
     script.chmod(0o755)
-    spec, _ = read_sources(tmp_path)
+    spec, files = read_sources(tmp_path)
 
-    assert list(missing_interpreters(tmp_path, spec)) == [
+    assert list(warnings(tmp_path, spec, files)) == [
         "warning: task t: t.sh needs /usr/bin/gone, which is not on this host"
     ]
     script.write_text("#!/bin/sh\n")
-    assert list(missing_interpreters(tmp_path, spec)) == []
+    assert list(warnings(tmp_path, spec, files)) == []

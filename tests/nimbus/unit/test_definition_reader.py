@@ -190,6 +190,9 @@ BAD: list[tuple[str, str, str]] = [
     ("no files", top("files: []"), "3: files: must not be empty"),
     ("jars without their ending", top("jars: [jars/*]"), "3: jars[0]: 'jars/*' must name jars: it must end with .jar"),
     ("jars of a task elsewhere", task("jars: [/srv/a.jar]"), "5: tasks.b.jars[0]: '/srv/a.jar' must be relative to the pipeline's folder"),
+    ("wheels of a program", HEAD + "tasks:\n  a: {type: shell, command: [sort], dependencies: [a.whl]}\n", "4: tasks.a.dependencies: a shell task imports no wheels; remove this"),
+    ("wheels of an approval", HEAD + "tasks:\n  a: {type: approval, prompt: x, dependencies: [a.whl]}\n", "4: tasks.a.dependencies: no worker runs a task of type approval"),
+    ("jars of child runs", fan("pipeline: p, jars: [a.jar]"), "4: tasks.a.jars: a pipeline task has no Spark"),
     ("jars without Spark", HEAD + "tasks:\n  a: {type: python, script: a.py, jars: [a.jar]}\n", "4: tasks.a.jars: a python task has no Spark; make it a pyspark task, or remove this"),
     ("relative path in a list of files", task("spark: {conf: {spark.jars: '/srv/a.jar,jars/b.jar'}}"), "5: tasks.b.spark: spark.jars has the relative path 'jars/b.jar', which Spark would search in a temporary folder: write {{ release_root }}/jars/b.jar, or name jars in `jars`"),
     ("dependency is no wheel", top("dependencies: [lib/*.egg]"), "3: dependencies[0]: 'lib/*.egg' must name wheels"),
@@ -384,6 +387,7 @@ tasks:
     priority: highest
     spark: {conf: {spark.a: "2"}}
     jars: [jars/new/a.jar, jars/*.jar]
+    dependencies: [new/*.whl]
     limits: {memory: 1.5GiB, disk: 100 MiB}
   show: {type: python, script: show.py, needs: [load]}
   sum: {type: sql, script: sum.sql, needs: [load, show]}
@@ -498,12 +502,14 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=timedelta(hours=1),
                 priority=Priority.HIGHEST,
                 spark_conf={"spark.a": "2", "spark.b": "true", "spark.c": "0.5"},
+                dependencies=("new/*.whl", "wheels/*.whl"),
                 jars=("jars/new/a.jar", "jars/*.jar"),
                 limits=Limits(memory_bytes=3 << 29, open_files=1024, disk_bytes=100 << 20, log_bytes=1 << 20),
             ),
             TaskSpec(
                 name="show",  # type: ignore[arg-type]
                 kind=TaskKind.PYTHON,
+                dependencies=("wheels/*.whl",),
                 script="show.py",
                 needs=("load",),  # type: ignore[arg-type]
                 retries=retries,
@@ -514,6 +520,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
             TaskSpec(
                 name="sum",  # type: ignore[arg-type]
                 kind=TaskKind.SQL,
+                dependencies=("wheels/*.whl",),
                 script="sum.sql",
                 needs=("load", "show"),  # type: ignore[arg-type]
                 retries=retries,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.tags import compatible_tags, cpython_tags
 
-from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel, why_not_here
+from nimbus.worker.wheels import BadWheelError, unpack_wheel, why_not_here
 
 GOOD = "lib-1.0-py3-none-any.whl"
 
@@ -145,25 +145,3 @@ def test_refusal_of_a_wheel_is_not_much_longer_than_its_name() -> None:
 
 def test_wheel_whose_version_is_none_is_refused_with_what_is_wrong() -> None:
     assert "invalid version" in (why_not_here("a-latest-py3-none-any.whl") or "")
-
-
-def test_wheels_of_a_release_are_found_anywhere_in_it(tmp_path: Path) -> None:
-    wheels = (tmp_path / "a/deep" / GOOD, tmp_path / "b" / "other-2.0-py3-none-any.whl")
-    for wheel in wheels:
-        wheel.parent.mkdir(parents=True)
-        wheel.touch()
-
-    assert find_wheels(tmp_path) == wheels
-
-
-@pytest.mark.parametrize(
-    "second", ["Some_Package-2.0-py3-none-any.whl", "some.package-1.0-1-py3-none-any.whl"]
-)
-def test_release_with_two_wheels_of_one_package_is_refused(tmp_path: Path, second: str) -> None:
-    (tmp_path / "lib").mkdir()
-    first = tmp_path / "lib" / "some_package-1.0-py3-none-any.whl"
-    for wheel in (first, tmp_path / second):
-        wheel.touch()
-
-    with pytest.raises(BadWheelError, match=r"of the same package as (?i:some.package)"):
-        find_wheels(tmp_path)
