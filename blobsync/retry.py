@@ -32,7 +32,7 @@ WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, Inval
 """The errors that wrong bytes cause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class RetryPolicy:
     """How long to wait between tries. Checked once, here, then trusted.
 

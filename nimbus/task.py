@@ -47,7 +47,7 @@ class ListedInputs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class TaskContext:
     """The attempt of this process."""
 
@@ -60,20 +60,24 @@ class TaskContext:
     """1 for the first attempt of the task in this run."""
     logical_date: datetime
     """The time that the run stands for, not its start. Aware, with the offset of the schedule's time zone."""
+    parameters: Mapping[str, Any]
+    inputs: Mapping[str, Path]
+    """Committed output folders of the tasks that this one needs, by task name. Inside a cluster, with outputs
+    in a bucket, the first access to an input copies it."""
+    output: Path
+    """This attempt's own output folder; it exists and is empty when the code starts."""
+    release_root: Path
+    """The release's files, read-only."""
+    fence_token: str
+    """The attempt's number, zero-padded to sort as text. It grows with each attempt of the task."""
     data_interval_start: datetime | None = None
     """Start of the data interval. None: the run was started by hand without one."""
     data_interval_end: datetime | None = None
     """End of the data interval, exclusive."""
     tz: str = "UTC"
     """IANA name of the schedule's time zone, or UTC."""
-    parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
     """Cluster variables that the pipeline's templates name, with their values when the run was created."""
-    inputs: Mapping[str, Path]
-    """Committed output folders of the tasks that this one needs, by task name. Inside a cluster, with outputs
-    in a bucket, the first access to an input copies it."""
-    output: Path
-    """This attempt's own output folder; it exists and is empty when the code starts."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Where outputs are kept: `uri` of the place, and the names of `output` and `inputs` in it.
 
@@ -88,10 +92,6 @@ class TaskContext:
     """File that `checkpoint` writes. A program writes its checkpoint there itself, as JSON."""
     last_checkpoint: Any = None
     """The newest checkpoint that an earlier attempt of this task gave in this run; None: none did."""
-    release_root: Path
-    """The release's files, read-only."""
-    fence_token: str
-    """The attempt's number, zero-padded to sort as text. It grows with each attempt of the task."""
 
     def result(self, **values: Any) -> None:
         """Set the task's result. Templates of other tasks read it as `tasks.NAME.result.KEY`.

@@ -27,7 +27,7 @@ def ignore_progress(_size_bytes: int) -> None:
     """An `OnProgress` that does nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ObjectInfo:
     """One object of a listing.
 
@@ -43,7 +43,7 @@ class ObjectInfo:
     modified: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UnfinishedUpload:
     """An upload in parts that was not completed. Its parts take room until it is abandoned.
 

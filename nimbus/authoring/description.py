@@ -65,6 +65,6 @@ def _plain(value: Any) -> Any:
         return f"{value.total_seconds():g}s"
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     return value

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, Union
 
-Duration = str | timedelta
+Duration = Union[str, timedelta]
 Requirement = Literal["succeeded", "not_failed", "failed", "done"]
 Priority = Literal["highest", "high", "medium", "low", "lowest"]
 Kind = Literal[

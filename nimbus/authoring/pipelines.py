@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from nimbus.authoring.description import Description
 from nimbus.authoring.options import PipelineOptions
@@ -18,6 +18,8 @@ from nimbus.authoring.tasks import Task
 from nimbus.task import CONTEXT_VARIABLE, context
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from nimbus.authoring.trial import TaskFunction, Trial
 
 

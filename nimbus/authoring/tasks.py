@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, cast, overload
 
 from nimbus.authoring.options import Kind, ProgramOptions, Requirement, TaskOptions
 from nimbus.task import TaskContext
 
-Args = ParamSpec("Args")
+if TYPE_CHECKING:
+    from typing import Concatenate, ParamSpec, Unpack
+
+    Args = ParamSpec("Args")
+else:
+    Args = TypeVar("Args")
 Returned = TypeVar("Returned")
-Needs = Sequence["Task[..., Any] | str"] | Mapping["Task[..., Any] | str", Requirement]
+Needs = Union[Sequence["Task[..., Any] | str"], Mapping["Task[..., Any] | str", Requirement]]
 """Tasks, or their names. A mapping has the requirement of each; with a list, all must have succeeded."""
 
 

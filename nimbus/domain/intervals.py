@@ -11,7 +11,7 @@ NO_INTERVAL = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class DataInterval:
     """The data from `start` to `end`, which is excluded. Both are aware."""
 

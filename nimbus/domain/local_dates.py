@@ -7,7 +7,7 @@ and a datetime with a named zone in a repeated hour is unequal to every datetime
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 
@@ -27,7 +27,7 @@ def on_calendar(moment: datetime, zone: tzinfo, change: Callable[[datetime], Any
     changed = change(shown)
     if changed == shown:
         return local(moment, zone)
-    return local(changed.replace(tzinfo=zone).astimezone(UTC), zone)
+    return local(changed.replace(tzinfo=zone).astimezone(timezone.utc), zone)
 
 
 def earlier(moment: datetime, length: timedelta, zone: tzinfo) -> datetime:

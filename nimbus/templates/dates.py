@@ -35,7 +35,7 @@ def date_values(
         "ds": f"{logical_date:%Y-%m-%d}",
         "ds_nodash": f"{logical_date:%Y%m%d}",
         "logical_date": logical_date,
-        **dict(zip(INTERVAL, ends, strict=True)),
+        **dict(zip(INTERVAL, ends)),
         "tz": tz,
         "days": functions.days,
         "months": functions.months,

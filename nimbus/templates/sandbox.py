@@ -83,16 +83,14 @@ class Sandbox(SandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Refuse products, powers and formats with huge results, before they are computed."""
-        match operator:
-            case "**":
-                if abs(right) > _LARGEST_EXPONENT or abs(left) > _LARGEST_BASE:
-                    raise SecurityError(f"the power {left} ** {right} is too large")
-            case "*":
-                _check_product(left, right)
-                _check_product(right, left)
-            case _:
-                if isinstance(left, str):
-                    check_format(left)
+        if operator == "**":
+            if abs(right) > _LARGEST_EXPONENT or abs(left) > _LARGEST_BASE:
+                raise SecurityError(f"the power {left} ** {right} is too large")
+        elif operator == "*":
+            _check_product(left, right)
+            _check_product(right, left)
+        elif isinstance(left, str):
+            check_format(left)
         return super().call_binop(context, operator, left, right)
 
 
@@ -103,7 +101,7 @@ def shown(value: Any) -> Any:
 
 def _check_product(sequence: Any, times: Any) -> None:
     if (
-        isinstance(sequence, str | list | tuple)
+        isinstance(sequence, (str, list, tuple))
         and isinstance(times, int)
         and len(sequence) * times > LONGEST
     ):

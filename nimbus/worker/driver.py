@@ -43,7 +43,7 @@ _EXIT_AFTER_MAIN = "spark.submit.callSystemExitOnMainExit"
 """Without it, the JVM of a jar waits for ever for threads that are not daemons."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class DriverPlan:
     """The content of `driver.json`. The same release writes and reads it."""
 

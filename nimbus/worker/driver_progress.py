@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class StageBook:
                 self._stages[stage] = (info.numTasks, done, info.numActiveTasks, info.numFailedTasks)
         self._active = active
         figures = list(self._stages.values()) or [(0, 0, 0, 0)]
-        total, done, running, failed = (sum(column) for column in zip(*figures, strict=True))
+        total, done, running, failed = (sum(column) for column in zip(*figures))
         return {
             "stages": len(self._stages),
             "stages_active": len(active),
@@ -80,7 +80,7 @@ class ProgressThread(threading.Thread):
             self._named = context, _names(context)
         figures = {**self._named[1], **self._book.update(context.statusTracker()), **self._more()}
         if figures != self._written:
-            document = {**figures, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+            document = {**figures, "at": datetime.now(timezone.utc).isoformat(timespec="seconds")}
             write_atomic(self._place, json.dumps(document).encode())
             self._written = figures
 

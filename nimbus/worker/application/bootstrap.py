@@ -1,7 +1,7 @@
 """Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
 
 The cluster downloads it from a scheduler, or Spark's client uploads it: a zip archive of our modules that is
-named `bootstrap.py`, see `bundle.build_bundle`. The task's process, for Python 3.11 or newer, imports from
+named `bootstrap.py`, see `bundle.build_bundle`. The task's process, for Python 3.10 or newer, imports from
 the same archive. This module and those that it imports use only the standard library, of Python 3.8 or newer.
 With a token for this attempt it can reach only the slots of its attempt, through any scheduler's door. It has
 no credentials of ZooKeeper or storage.

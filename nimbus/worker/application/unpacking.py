@@ -24,7 +24,7 @@ ARCHIVE = "nimbus_release"
 """The release's folder in the working folder of each executor."""
 BUNDLE = "nimbus_bundle"
 """The folder of our modules there, which the data source `nimbus` needs."""
-OLDEST_PYTHON = (3, 11)
+OLDEST_PYTHON = (3, 10)
 """For a task. This module, like the bootstrap, needs only Python 3.8."""
 FOLDERS_ABOVE = 4
 """Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""

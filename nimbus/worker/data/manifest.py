@@ -21,7 +21,7 @@ _KEY = re.compile(r"(?P<prefix>.+)/manifest-(?P<sha256>[0-9a-f]{64})\.json")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, order=True)
 class OutputFile:
     """One file. Its key is the attempt's prefix and `path`."""
 
@@ -31,7 +31,7 @@ class OutputFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class OutputManifest:
     """The files and folders of an output."""
 

@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional, Tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Values = tuple[tuple[str, str | None], ...]
+Values = Tuple[Tuple[str, Optional[str]], ...]
 """Partition columns of a file, with the text of their values; None: null."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"

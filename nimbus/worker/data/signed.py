@@ -32,6 +32,7 @@ from blobsync.bucket.ports import checked_key
 from blobsync.log import log_errors_alone
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
+from nimbus.worker.files import digested
 
 LARGEST_BYTES = 5 << 30
 """Largest object: the limit of S3 for one request."""
@@ -84,7 +85,7 @@ class SignedStore:
                     "let the task write several"
                 )
             file.seek(0)
-            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).digest()
+            md5 = digested(file, hashlib.md5(usedforsecurity=False)).digest()
             file.seek(0)
             headers = {
                 "Content-Length": str(size),

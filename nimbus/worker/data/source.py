@@ -31,6 +31,7 @@ from nimbus.worker.data import partitions
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
 from nimbus.worker.data.notes import read_notes, write_note
 from nimbus.worker.data.ports import DataStore, InputRefusedError
+from nimbus.worker.files import digested
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,7 @@ class NimbusDataError(Exception):
     """A read or write is not possible. Shown to the author of the task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourcePlace:
     """The data of a reader or writer, which is sent to Spark's executors."""
 
@@ -106,7 +107,7 @@ class SourcePlace:
         return uri.removeprefix(f"{self.uri}/").strip("/")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Part(InputPartition):
     """One file."""
 
@@ -288,7 +289,7 @@ class _Reader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=expected)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Written(WriterCommitMessage):
     """The parts that one of Spark's tasks has written; empty if it had no rows."""
 
@@ -397,7 +398,7 @@ def _parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[OutputFile
 
 def _digest_of(file: str) -> str:
     with Path(file).open("rb") as opened_file:
-        return hashlib.file_digest(opened_file, "sha256").hexdigest()
+        return str(digested(opened_file, hashlib.sha256()).hexdigest())
 
 
 def has_table(uri: str) -> bool:

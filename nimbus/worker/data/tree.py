@@ -16,7 +16,7 @@ _DEEPEST = 100
 """Deepest nesting of folders: each level needs a descriptor during the walk."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FoundFolder:
     """One folder of an output. Its descriptor is valid until the iterator advances."""
 

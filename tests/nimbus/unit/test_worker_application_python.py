@@ -1,4 +1,4 @@
-"""The bootstrap runs on old versions of Python, so that it can tell a user that a task needs a newer one."""
+"""The bundle runs on old versions of Python: its bootstrap on 3.8, a driver and its task on 3.9."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ NAMES = {
     *("zoneinfo", "tomllib", "graphlib", "anext", "aiter", "ExceptionGroup", "BaseExceptionGroup", "eventfd"),
 }
 """Its names that did."""
+OF_3_9 = {
+    "removeprefix",
+    "removesuffix",
+    "is_relative_to",
+    "with_stem",
+    "randbytes",
+    "cache",
+    "to_thread",
+} | {"usedforsecurity="}
+"""Those of them that Python 3.9 has."""
 GENERIC = {"dict", "frozenset", "list", "set", "tuple", "type"}
 
 
@@ -65,18 +75,43 @@ class Bundle:
 
 def later_than_python_3_8(tree: ast.Module) -> list[str]:
     """What `tree` evaluates, outside of annotations, that Python 3.8 does not have."""
+    return [f"line {node.lineno}: {what}" for node, what in _all_later(tree)]
+
+
+def later_than_python_3_9(tree: ast.Module) -> list[str]:
+    """Likewise, also outside of `if TYPE_CHECKING`, that Python 3.9 does not have."""
+    return [
+        f"line {node.lineno}: {what}"
+        for node, what in _all_later(tree)
+        if what not in OF_3_9 and not what.endswith("[...]") and not _joins_dictionaries(node)
+    ]
+
+
+def _joins_dictionaries(node: ast.AST) -> bool:
+    match node:
+        case ast.AugAssign() | ast.BinOp(left=ast.Dict() | ast.DictComp()) | ast.BinOp(right=ast.Dict()):
+            return True
+        case _:
+            return False
+
+
+def _all_later(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.keyword | ast.stmt | ast.alias, str]]:
     generic = GENERIC | {
         alias.name
         for node in tree.body
         if isinstance(node, ast.ImportFrom) and node.module == "collections.abc"
         for alias in node.names
     }
-    return [f"line {node.lineno}: {what}" for node in _evaluated(tree) if (what := _later(node, generic))]
+    for node in _evaluated(tree):
+        if what := _later(node, generic):
+            yield node, what
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.expr | ast.keyword | ast.stmt | ast.alias]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns"):
+            continue
+        if field == "body" and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.expr | ast.keyword | ast.stmt | ast.alias):
@@ -127,6 +162,22 @@ def test_bootstrap_needs_nothing_that_came_after_python_3_8(bundle: Bundle) -> N
     later = {name: found for name, tree in bundle.modules.items() if (found := later_than_python_3_8(tree))}
 
     assert not later
+
+
+def test_task_and_its_driver_need_nothing_that_came_after_python_3_9() -> None:
+    with ZipFile(io.BytesIO(build_bundle())) as archive:
+        own = [name for name in archive.namelist() if name.startswith(("nimbus/", "blobsync/"))]
+        trees = {name: ast.parse(archive.read(name), name, feature_version=(3, 9)) for name in own}
+    later = {name: found for name, tree in trees.items() if (found := later_than_python_3_9(tree))}
+
+    assert not later
+
+
+@pytest.mark.parametrize(
+    "text", ["@dataclass(kw_only=True)\nclass A: ...", "Name = Path | None", "from datetime import UTC"]
+)
+def test_what_came_after_python_3_9_is_found(text: str) -> None:
+    assert later_than_python_3_9(ast.parse(text))
 
 
 @pytest.mark.parametrize(
