@@ -105,6 +105,14 @@ def find_java(state_dir: Path | None = None) -> JavaRuntime:
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", os.defpath), state_dir)
 
 
+def java_version(home: Path) -> int | None:
+    """Feature release of the Java in a folder; None: none runs there."""
+    try:
+        return _ask(home / "bin" / "java")[1]
+    except _UnfitError:
+        return None
+
+
 @lru_cache(maxsize=32)
 def _find(java_home: str, path: str, state_dir: Path | None) -> JavaRuntime:
     passed_over: list[str] = []

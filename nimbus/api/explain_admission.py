@@ -122,6 +122,13 @@ def _no_target(need: Need) -> str:
 def _no_labels(labels: tuple[str, ...], capacity: Capacity) -> str:
     known = {label for worker in capacity.workers for label in worker.labels}
     missing = [label for label in labels if label not in known]
+    environments = [label for label in missing if ":" in label]
+    if environments:
+        name = environments[0].partition(":")[2]
+        return (
+            f"no worker has environment {name}: add it to worker.environments of a worker; `nimbus cluster "
+            "workers` and `nimbus doctor` there say why one cannot be used"
+        )
     if missing:
         return f"no worker has label {', '.join(missing)}: add it to worker.labels of a worker"
     return f"no worker has all of the labels {', '.join(labels)}"

@@ -203,7 +203,9 @@ class WorkerModel(Model):
     targets: Mapping[str, int] = {}
     """Names of the targets where it can run a task's Spark, with the slots of each."""
     labels: list[str] = []
-    """Labels that tasks can require with `runs_on`."""
+    """Labels that tasks can require with `runs_on`, and one for each environment that can be used."""
+    environments: Mapping[str, str] = {}
+    """Versions of each environment, or why it cannot be used."""
     lacks: str = ""
     """What its host has too little of, so that it gets no new attempts."""
     class_archive: str = ""
@@ -350,6 +352,8 @@ class TaskSpecModel(Model):
     """How much an open attempt takes of each pool."""
     runs_on: list[str]
     """Labels that its worker must have."""
+    environment: str
+    """Its interpreter and Spark; empty: the worker's own."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
     queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
     """Longest wait for room before each attempt; null: no limit."""

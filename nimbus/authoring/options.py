@@ -67,6 +67,7 @@ class TaskOptions(TypedDict, total=False):
     secrets: Mapping[str, str]
     env: Mapping[str, str]
     runs_on: Sequence[str]
+    environment: str
     pool: Mapping[str, int]
 
 
@@ -165,6 +166,7 @@ class Defaults(TypedDict, total=False):
     priority: Priority
     spark: Spark
     limits: Limits
+    environment: str
 
 
 class PipelineOptions(TypedDict, total=False):

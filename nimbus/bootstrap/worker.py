@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -29,11 +30,12 @@ from nimbus.bootstrap.targets import spark_targets
 from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
+from nimbus.config.sections import Environment as EnvironmentSection
 from nimbus.config.sections import Secrets
 from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.secret_rules import SecretRules
-from nimbus.java import find_java
+from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.application.executor import ClusterTarget
@@ -42,6 +44,12 @@ from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data, storage_environment
 from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.environments import (
+    EnvironmentUnusableError,
+    FoundEnvironment,
+    TaskEnvironment,
+    find_environment,
+)
 from nimbus.worker.free_room import MinFree
 from nimbus.worker.secrets import (
     CommandProvider,
@@ -103,6 +111,7 @@ def build_worker(
             connect=_connect_provider(settings),
             targets=targets,
             labels=tuple(sorted(set(worker.labels))),
+            environments=find_environments(worker.environments),
             min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             secrets=secret_provider(worker.secrets, os.environ),
             secret_rules=SecretRules(worker.secrets.allow),
@@ -127,6 +136,32 @@ def build_worker(
 
     foundation.session.add_listener(on_session)
     return built
+
+
+def find_environments(sections: Mapping[str, EnvironmentSection]) -> dict[str, FoundEnvironment | str]:
+    """The environments of the configuration; of one that cannot be used the reason."""
+    found: dict[str, FoundEnvironment | str] = {}
+    for name, section in sections.items():
+        environment = TaskEnvironment(
+            name=name,
+            python=section.python,
+            java_home=section.java_home,
+            spark_home=section.spark_home,
+            env=section.env,
+        )
+        try:
+            found[name] = find_environment(environment, _java_home())
+        except EnvironmentUnusableError as exc:
+            found[name] = str(exc)
+            _log.warning("environment_unusable", environment=name, error=str(exc))
+    return found
+
+
+def _java_home() -> Path | None:
+    try:
+        return find_java().java_home
+    except JavaMissingError:
+        return None
 
 
 def connections_of(settings: Settings, environment: Mapping[str, str]) -> Connections:

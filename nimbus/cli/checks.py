@@ -45,6 +45,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield executor(settings)
     yield class_archive(settings)
     yield warm_drivers(settings)
+    yield from environments(settings)
     yield from targets(spark_targets(settings, os.environ))
     yield from alert_targets_of(settings, os.environ)
     yield from identity_provider_of(settings)
@@ -140,6 +141,18 @@ def warm_drivers(settings: Settings) -> Finding:
     if why is not None:
         return Finding(name, Verdict.WARN, f"none: {why}", "Spark tasks start cold; nothing else is wrong")
     return Finding(name, Verdict.OK, f"up to {worker.warm_drivers}, while Spark tasks are expected")
+
+
+def environments(settings: Settings) -> Iterator[Finding]:
+    """Can tasks run in each environment of the configuration?"""
+    from nimbus.bootstrap.worker import find_environments
+
+    for name, found in find_environments(settings.worker.environments).items():
+        if isinstance(found, str):
+            advice = f"mend worker.environments.{name}; tasks that name it wait for another worker"
+            yield Finding(f"environment {name}", Verdict.FAIL, found, advice)
+        else:
+            yield Finding(f"environment {name}", Verdict.OK, found.versions)
 
 
 def disk(folder: Path) -> Finding:

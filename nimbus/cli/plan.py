@@ -108,9 +108,9 @@ def _waits(api: Api, spec: PipelineSpec) -> Iterator[str]:
                 yield f"task {task.name}: there is no pool {pool}; create it: nimbus pool set {pool} {takes}"
             elif takes > sizes[pool]:
                 yield f"task {task.name} takes {takes} of pool {pool}, which has {sizes[pool]}"
-        fitting = [worker for worker in workers if set(task.runs_on) <= set(worker["labels"])]
-        if not fitting and task.runs_on:
-            yield f"task {task.name}: no worker has the labels {', '.join(task.runs_on)}"
+        fitting = [worker for worker in workers if set(task.labels) <= set(worker["labels"])]
+        if not fitting and task.labels:
+            yield f"task {task.name}: no worker has the labels {', '.join(task.labels)}"
         target = None if task.spark_place is None else task.spark_place.target
         if target is not None and not any(target in worker["targets"] for worker in fitting):
             yield f"task {task.name}: no worker that fits has the target {target} in spark.targets"

@@ -155,6 +155,18 @@ class Secrets(Strict):
     """Patterns of the pipelines that may use a secret, by its name. None: all may use all secrets."""
 
 
+class Environment(Strict):
+    """An interpreter with a Spark of its own, for tasks with `environment`."""
+
+    python: AbsoluteFile
+    java_home: AbsolutePath | None = None
+    """None: the worker's Java."""
+    spark_home: AbsolutePath | None = None
+    """None: the PySpark that the interpreter has."""
+    env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
+    """Environment variables of its drivers, which override `worker.env`."""
+
+
 class Worker(Strict):
     """The worker of this host."""
 
@@ -174,6 +186,10 @@ class Worker(Strict):
     """As of a target, for executors of `master` and of `connect.url`."""
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
+    environments: dict[Annotated[str, BeforeValidator(texts.plain_name)], Environment] = Field(
+        default_factory=dict
+    )
+    """Environments that tasks can name."""
     secrets: Secrets = Field(default_factory=Secrets)
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)

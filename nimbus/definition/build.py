@@ -27,6 +27,7 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
+    ENVIRONMENT_KINDS,
     SPARK_KINDS,
     Limits,
     ParameterSpec,
@@ -239,6 +240,24 @@ def _both(own: Iterable[str], shared: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *shared)))
 
 
+def _environment(model: TaskModel, spark: Spark, defaults: DefaultsModel) -> str:
+    """A default is for tasks that can have one."""
+    if model.environment is not None:
+        return model.environment
+    return "" if environment_fault(model.type, spark) else defaults.environment or ""
+
+
+def environment_fault(kind: TaskKind, spark: Spark) -> str | None:
+    """Why a task has no environment; None: it may have one."""
+    if kind not in ENVIRONMENT_KINDS:
+        return f"a task of type {kind} has no interpreter that could be another"
+    if spark.mode is SparkMode.CONNECT:
+        return "the client of Spark Connect runs in the worker's own interpreter: say mode: classic"
+    if spark.place is not None and spark.place.deploy is SparkDeploy.CLUSTER:
+        return "a driver in a cluster has what the target's conf names, such as spark.pyspark.python"
+    return None
+
+
 def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSpec:
     """One task."""
     defaults = pipeline.defaults
@@ -284,5 +303,6 @@ def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSp
         queue_timeout=model.queue_timeout,
         warn_after=model.warn_after,
         runs_on=tuple(sorted(set(model.runs_on))),
+        environment=_environment(model, spark, defaults),
         children=build_children(model),
     )

@@ -27,6 +27,7 @@ _OF_DRIVERS = (
     "priority",
     "secrets",
     "env",
+    "environment",
     "warn_after",
 )
 """Keys about a driver, or about its slot."""

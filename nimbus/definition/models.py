@@ -374,6 +374,8 @@ class DefaultsModel(Strict):
     """Spark settings of tasks."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
     """What an attempt may use."""
+    environment: Name | None = None
+    """Interpreter and Spark of tasks with a Python or Spark driver; none: the worker's own."""
 
 
 class WaitForModel(Strict):
@@ -504,6 +506,8 @@ class TaskModel(Strict):
     """Environment variables of the task."""
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
     """Labels of which its worker must have all."""
+    environment: Name | None = None
+    """Interpreter and Spark of its driver, one of `worker.environments`; none: that of `defaults`."""
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict
     )

@@ -7,7 +7,7 @@ from functools import partial
 
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
-from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
+from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark, environment_fault
 from nimbus.definition.child_rules import (
     all_items_faults,
     child_faults,
@@ -163,6 +163,7 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield from _connect_faults(task, spark)
     elif any(said for _, said in task.spark):
         yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
+    yield from _environment_faults(task, model)
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
         message = (
@@ -249,6 +250,12 @@ def _relative_faults(spark: Spark) -> Iterator[Fault]:
                     f"{name} has the relative path {file.strip()!r}, which Spark would search in a temporary "
                     "folder: write {{ release_root }}/" + f"{file.strip()}, or name jars in `jars`",
                 )
+
+
+def _environment_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
+    spark = build_spark(task.type, task.spark, model.defaults.spark) if task.type.uses_spark else Spark()
+    if task.environment is not None and (why := environment_fault(task.type, spark)) is not None:
+        yield Fault(("environment",), f"{why}; or remove this")
 
 
 def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:

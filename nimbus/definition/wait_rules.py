@@ -11,8 +11,8 @@ from nimbus.domain.waits import SELF, DataSource, address_fault
 from nimbus.templates.names import tasks_read
 
 _OF_WORKERS = (
-    "args", "dependencies", "isolation", "jars", "limits", "pool", "priority", "queue_timeout", "retries",
-    "runs_on", "spark", "start_after",
+    "args", "dependencies", "environment", "isolation", "jars", "limits", "pool", "priority", "queue_timeout",
+    "retries", "runs_on", "spark", "start_after",
 )  # fmt: skip
 """Keys that only a task run by workers may have."""
 _BESIDE = {"status": "http", "covers": "pipeline", "last": "pipeline", "on_failed": "pipeline"}

@@ -61,7 +61,7 @@ def need_of(task: TaskSpec) -> Need:
         java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC,
         target=None if place is None else place.target,
         in_cluster=place is not None and place.deploy is SparkDeploy.CLUSTER,
-        labels=task.runs_on,
+        labels=task.labels,
     )
 
 
@@ -158,7 +158,7 @@ def held_by(task: TaskRun, answer: Grant | Wait) -> str:
     """Why a task still waited when it was decided about for the last time."""
     if isinstance(answer, Grant):
         return "more urgent tasks took all room"
-    return WORDS[answer.reason].format(about=answer.about, labels=", ".join(task.spec.runs_on))
+    return WORDS[answer.reason].format(about=answer.about, labels=", ".join(task.spec.labels))
 
 
 class Holder(NamedTuple):

@@ -94,8 +94,17 @@ class SparkPlace:
     deploy: SparkDeploy = SparkDeploy.CLIENT
 
 
+ENVIRONMENT_KINDS = frozenset(
+    {TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SQL, TaskKind.SPARK_SUBMIT, TaskKind.SPARK_PIPELINE}
+)
+"""Kinds whose drivers can have an environment."""
 SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
 """Kinds whose drivers have a Spark session."""
+
+
+def environment_label(name: str) -> str:
+    """The label of a worker that has an environment. No label of a configuration has a colon."""
+    return f"environment:{name}"
 
 
 class Requirement(StrEnum):
@@ -259,6 +268,8 @@ class TaskSpec:
     """How much an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
     """Labels of which its worker must have all."""
+    environment: str = ""
+    """Name of the interpreter and Spark of its drivers in the workers' configuration; empty: the worker's."""
     waits_for: tuple[WaitFor, ...] = ()
     start_after: timedelta | None = None
     """Shortest time from when its needs are met to its first attempt."""
@@ -268,6 +279,11 @@ class TaskSpec:
     """Duration of an attempt, or of the wait of a task without attempts, after which `late` is raised."""
     children: ChildSpec | None = None
     """Set only for a task of kind `pipeline`."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of which its worker must have all, also that of its environment."""
+        return (*self.runs_on, environment_label(self.environment)) if self.environment else self.runs_on
 
     @property
     def awaits_pipelines(self) -> bool:

@@ -42,6 +42,8 @@ class WorkerInfo:
     """Its orders for attempts with drivers in clusters, at the last heartbeat. They take no slots."""
     labels: tuple[str, ...] = ()
     """Labels that tasks can require with `runs_on`."""
+    environments: Mapping[str, str] = field(default_factory=dict)
+    """Versions of each of its environments, as text; of one that cannot be used the reason."""
     lacks: str = ""
     """What its host has too little of (`worker.min_free`). Until it is empty, it gets no new attempts."""
     class_archive: str = ""

@@ -60,6 +60,9 @@ class DriverPlan:
     limits: Mapping[str, Any]
     """Fields of `nimbus.domain.pipeline.Limits`."""
     class_archive: str = ""
+    interpreter: str = ""
+    """The Python that runs it, if it is not ours; it imports our modules from `bundle`."""
+    bundle: str = ""
     user: Mapping[str, Any] | None = None
     """Fields of the `TaskUser` that it runs as; None: the user of the process that forks it."""
     connect: bool = False
@@ -313,7 +316,8 @@ def _run_task(plan: DriverPlan, book: FlowBook) -> None:
     imports = plan.import_folders()
     inherited = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     # For processes that the task starts, above all Spark's Python workers.
-    os.environ["PYTHONPATH"] = os.pathsep.join([*imports, *inherited])
+    ours = [plan.bundle] if plan.bundle else []  # for the format `nimbus`
+    os.environ["PYTHONPATH"] = os.pathsep.join([*imports, *inherited, *ours])
     sys.path[:0] = [str(plan.script_path.parent), *imports, *inherited]
     if plan.kind == "sql":
         from nimbus.worker.sql_task import run_sql

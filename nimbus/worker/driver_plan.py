@@ -28,6 +28,8 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverPlan:
     """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started."""
     made = driver_plan(plan, order).placed()
+    if made.interpreter:
+        made = replace(made, bundle=str(executor_files.bundle_file(folder)))
     sends_files = plan.sends_files and made.starts_spark
     if sends_files:
         made = replace(made, task_conf={**made.task_conf, **executor_files.settings(folder, made)})
@@ -36,7 +38,9 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> Dr
     if plan.user is not None:
         folder.give_to(plan.user)
     if sends_files:
-        executor_files.write(folder, made)
+        executor_files.write_release(folder, made)
+    if sends_files or made.bundle:
+        executor_files.write_bundle(folder)
     return made
 
 
@@ -59,6 +63,7 @@ def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
         limits=asdict(limits_of(order)),
         user=None if plan.user is None else asdict(plan.user),
         class_archive=str(plan.class_archive or ""),
+        interpreter=str(plan.interpreter or ""),
         connect=order.task.spark_mode is SparkMode.CONNECT,
     )
 

@@ -23,8 +23,20 @@ from nimbus.worker.proc_area import show_as
 from nimbus.worker.program_end import run_fork
 from nimbus.worker.task_user import TaskUser
 
-PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
+PROGRAM: tuple[str, ...] = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 """Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
+_START = """
+import glob, os, sys
+bundle, *arguments = sys.argv[1:]
+home = os.environ.get("SPARK_HOME", "")
+sys.path += [home + "/python", *glob.glob(home + "/python/lib/py4j-*.zip")] if home else []
+sys.path.insert(0, bundle)
+from nimbus.worker.driver import main
+sys.path.remove(bundle)
+sys.path.append(bundle)
+main(arguments)
+"""
+"""The same with another interpreter, which imports our modules from an archive, after its own packages."""
 
 
 def prepare(
@@ -74,7 +86,13 @@ def prepare(
 
 def _refuse_unreadable(user: TaskUser, folder: Path, plan: DriverPlan) -> None:
     """Raise with the path that the user cannot read. The interpreter would only print a traceback."""
-    ours = [sys.executable, os.__file__, __file__, str(folder / "context.json"), str(folder / "work")]
+    ours = [
+        plan.interpreter or sys.executable,
+        os.__file__,
+        __file__,
+        str(folder / "context.json"),
+        str(folder / "work"),
+    ]
     script = [] if plan.is_host_program else [str(plan.script_path)]
     for needed in (*ours, *script, *plan.wheels):
         path = Path(os.path.realpath(needed))
@@ -110,4 +128,7 @@ def run(
     if waits_on is not None:
         os.set_inheritable(waits_on, True)
         arguments.append(str(waits_on))
-    os.execve(PROGRAM[0], [*PROGRAM, *arguments], environment)  # noqa: S606 - no shell
+    program = PROGRAM
+    if plan.interpreter:
+        program = (plan.interpreter, "-I", "-u", "-c", _START, plan.bundle)
+    os.execve(program[0], [*program, *arguments], environment)  # noqa: S606 - no shell

@@ -39,7 +39,7 @@ def import_path(
 def settings(folder: AttemptFolder, plan: DriverPlan) -> dict[str, str]:
     """Properties with which Spark sends the archives, and executors import from them."""
     conf = {**plan.worker_conf, **plan.task_conf}
-    archives = [f"{_release_file(folder)}#{ARCHIVE}", f"{_bundle_file(folder)}#{BUNDLE}"]
+    archives = [f"{_release_file(folder)}#{ARCHIVE}", f"{bundle_file(folder)}#{BUNDLE}"]
     wheels = [f"{_WHEELS}/{Path(wheel).name}" for wheel in plan.wheels]
     return {
         _ARCHIVES: ",".join(filter(None, [conf.get(_ARCHIVES), *archives])),
@@ -47,14 +47,18 @@ def settings(folder: AttemptFolder, plan: DriverPlan) -> dict[str, str]:
     }
 
 
-def write(folder: AttemptFolder, plan: DriverPlan) -> None:
-    """Write the archives: the release, with its wheels unpacked, and our modules for the format `nimbus`."""
+def write_release(folder: AttemptFolder, plan: DriverPlan) -> None:
+    """Write the archive of the release, with its wheels unpacked."""
     with tarfile.open(_release_file(folder), "w", dereference=True) as archive:
         for place in sorted(Path(plan.release_root).iterdir()):
             archive.add(place, place.name, filter=_without_wheels)
         for wheel in plan.wheels:
             archive.add(wheel, f"{_WHEELS}/{Path(wheel).name}")
-    _bundle_file(folder).write_bytes(build_bundle())
+
+
+def write_bundle(folder: AttemptFolder) -> None:
+    """Write the archive of our modules, for executors and for drivers with another interpreter."""
+    bundle_file(folder).write_bytes(build_bundle())
 
 
 def _without_wheels(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -65,5 +69,6 @@ def _release_file(folder: AttemptFolder) -> Path:
     return folder.work / "release.tar"
 
 
-def _bundle_file(folder: AttemptFolder) -> Path:
+def bundle_file(folder: AttemptFolder) -> Path:
+    """The archive of our modules; user code may read it."""
     return folder.work / "bundle.zip"

@@ -27,6 +27,8 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
         plan: The driver's plan.
         environment: The driver's environment.
     """
+    if plan.interpreter:
+        return f"its environment has {plan.interpreter}"
     if plan.is_program:  # it is executed in any case
         return None
     if plan.starts_spark:

@@ -27,6 +27,7 @@ from nimbus.worker.data.mark import MARK, is_marked
 from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
+from nimbus.worker.environments import FoundEnvironment
 from nimbus.worker.free_room import MIN_FREE_BYTES
 from nimbus.worker.libraries import find_jars, find_wheels
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
@@ -122,9 +123,9 @@ def prepare(
     elif not is_marked(settings.data_dir):
         raise CannotRunHereError(f"{settings.data_dir} has no {MARK} of the cluster's outputs: mount it")
     user, java_home = settings.users.of(order.pipeline), None
-    target = target_of(order, settings)
+    target, own = target_of(order, settings), _environment_of(order, settings)
     connect = _connect_plan(order, settings, target) if _wants_connect(order) else None
-    if order.task.kind is TaskKind.SPARK_PIPELINE:
+    if order.task.kind is TaskKind.SPARK_PIPELINE and own is None:
         check_packages()
     if order.task.kind.uses_spark and settings.java_home is not None and connect is None:
         java_home = settings.java_home()
@@ -134,16 +135,25 @@ def prepare(
             _place(settings).fetch(reference, None if user is None else user.gid)
         jars = find_jars(root, order.task.jars)
         wheels = tuple(
-            unpack_wheel(root / wheel, settings.work_dir / "wheels")
+            unpack_wheel(root / wheel, settings.work_dir / "wheels", None if own is None else own.tags())
             for wheel in find_wheels(root, order.task.dependencies)
         )
     drivers = driver_environment(
         os.environ if environment is None else environment,
-        java_home=java_home,
-        extra={**settings.env, **({} if target is None else target.env), **_access(settings)},
+        java_home=java_home if own is None else own.configured.java_home or java_home,
+        extra={
+            **settings.env,
+            **({} if target is None else target.env),
+            **({} if own is None else own.configured.variables()),
+            **_access(settings),
+        },
         user=user,
     )
-    if order.task.kind in _OF_PYSPARK and connect is None and not order.task.runs_in_cluster:
+    if own is not None and own.configured.spark_home is None:
+        drivers.pop("SPARK_HOME", None)
+    elif (
+        order.task.kind in _OF_PYSPARK and own is None and connect is None and not order.task.runs_in_cluster
+    ):
         _check_spark_home(drivers.get("SPARK_HOME"))
     return RunnerPlan(
         cluster=cluster,
@@ -164,9 +174,10 @@ def prepare(
         secrets=resolve(order.task.secrets, settings.secrets),
         connect=connect,
         telemetry=settings.telemetry,
+        interpreter=None if own is None else own.configured.python,
         class_archive=(
             find_archive(settings.class_archive_dir or settings.work_dir, drivers)
-            if settings.class_archive and java_home is not None and user is None
+            if settings.class_archive and java_home is not None and user is None and own is None
             else None
         ),
     )
@@ -207,6 +218,26 @@ def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None
     """Check the parts of an order that differ between attempts of one release. Raises CannotRunHereError."""
     _check_space(settings.work_dir)
     _check_files(root, order)
+
+
+def _environment_of(order: Assignment, settings: WorkerSettings) -> FoundEnvironment | None:
+    """The environment of an order's task; None: the worker's own.
+
+    Raises:
+        CannotRunHereError: this worker has no such environment, or it cannot be used.
+        PipelineUnfitError: tasks of this kind need a later Spark.
+    """
+    if not (name := order.task.environment):
+        return None
+    found = settings.environments.get(name)
+    if found is None:
+        known = ", ".join(sorted(settings.environments)) or "none"
+        raise CannotRunHereError(f"this worker has no environment {name}; it has {known}")
+    if isinstance(found, str):
+        raise CannotRunHereError(f"environment {name} of this worker cannot be used: {found}")
+    if (why := found.unfit(order.task.kind)) is not None:
+        raise PipelineUnfitError(why)
+    return found
 
 
 def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None:

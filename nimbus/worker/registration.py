@@ -9,6 +9,7 @@ from datetime import datetime
 import psutil
 
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.pipeline import environment_label
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
@@ -87,6 +88,7 @@ class Registration:
         return self._mark
 
     def _info(self, now: datetime) -> WorkerInfo:
+        usable = (name for name, found in self._settings.environments.items() if not isinstance(found, str))
         return WorkerInfo(
             id=self._settings.id,
             host=host_id(),
@@ -104,7 +106,11 @@ class Registration:
             targets={name: target.slots for name, target in self._settings.targets.items()},
             submits=self._submits,
             orders_in_clusters=self.orders_in_clusters,
-            labels=self._settings.labels,
+            labels=(*self._settings.labels, *map(environment_label, sorted(usable))),
+            environments={
+                name: found if isinstance(found, str) else found.versions
+                for name, found in self._settings.environments.items()
+            },
             lacks=lacking(self._settings.min_free, self._settings.work_dir) or self._foreign_data(),
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,

@@ -17,6 +17,7 @@ from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.connections import Connections
+from nimbus.worker.environments import FoundEnvironment
 from nimbus.worker.free_room import MinFree
 from nimbus.worker.secrets import Provider
 from nimbus.worker.task_telemetry import TaskTelemetry
@@ -82,6 +83,8 @@ class WorkerSettings:
     """Places where a task's Spark can run, by name."""
     labels: tuple[str, ...] = ()
     """Labels that tasks can require with `runs_on`."""
+    environments: Mapping[str, FoundEnvironment | str] = field(default_factory=dict)
+    """Environments that tasks can name; of one that cannot be used the reason."""
     min_free: MinFree = field(default_factory=MinFree)
     secrets: Provider | None = field(default=None, repr=False)
     """Provider of secrets; None: tasks with `secrets` are refused."""
@@ -137,6 +140,8 @@ class RunnerPlan:
     stop_grace_s: float = 10.0
     connect: ConnectPlan | None = None
     """For a task in `mode: connect`. Its token is a secret that the driver also needs."""
+    interpreter: Path | None = None
+    """The driver's Python, if it is not ours."""
     class_archive: Path | None = None
     """The class-data archive for a Spark driver's JVM, if there is one."""
     user: TaskUser | None = None

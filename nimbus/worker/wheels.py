@@ -41,12 +41,15 @@ class BadWheelError(NimbusError):
         super().__init__(f"wheel {wheel.name} {why}. Publish a release without it or with a good one.")
 
 
-def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> Path:
+def unpack_wheel(
+    wheel: Path, root: Path, own: Set[Tag] | None = None, *, max_total_bytes: int = MAX_TOTAL_BYTES
+) -> Path:
     """Unpack a wheel below `root`, unless it is already there.
 
     Args:
         wheel: A `.whl` file with a valid name.
         root: Folder of unpacked wheels, one folder each, named by digest.
+        own: The tags that the task's interpreter supports; None: those of this one.
         max_total_bytes: Limit for all its members, unpacked.
 
     Returns:
@@ -56,7 +59,7 @@ def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BY
         BadWheelError: it is not a wheel, is for another platform, or has a name or size that is not allowed.
         OSError: the disk is full or cannot be written.
     """
-    if reason := why_not_here(wheel.name):
+    if reason := why_not_here(wheel.name, own):
         raise BadWheelError(wheel, reason)
     with wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -172,7 +175,8 @@ def why_not_here(file_name: str, own: Set[Tag] | None = None) -> str | None:
         return None
     # As written in the name, because 250 characters can expand to 20,000 combinations.
     needed = "-".join(file_name.removesuffix(".whl").split("-")[-3:])
-    return f"is for {needed}, and this is {sysconfig.get_platform()} with Python {platform.python_version()}"
+    here = f"Python {platform.python_version()}" if own is None else "the Python of the task's environment"
+    return f"is for {needed}, and this is {sysconfig.get_platform()} with {here}"
 
 
 def package_of(wheel: PurePath) -> str:

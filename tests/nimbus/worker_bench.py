@@ -182,6 +182,7 @@ class Bench:
             "main_class",
             "jars",
             "dependencies",
+            "environment",
         )
         task: dict[str, Any] = {name: more.pop(name) for name in said if name in more}
         task["isolation"] = more.pop("isolation", Isolation.ISOLATED)

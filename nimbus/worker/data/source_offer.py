@@ -25,7 +25,14 @@ def offer_source(*, connect: bool) -> None:
 def _registering(format_of: Any, *, connect: bool) -> Any:
     def format_and_register(of: Any, source: str) -> Any:
         if source == _FORMAT:
+            import pyspark
             from pyspark.sql import SparkSession
+
+            if pyspark.__version__.startswith("3."):
+                raise NotImplementedError(
+                    f"the format nimbus needs Spark 4.0 or newer, and this is {pyspark.__version__}: use "
+                    "paths below context().inputs and context().output"
+                )
 
             from nimbus.worker.data.source import register
 

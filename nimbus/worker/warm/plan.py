@@ -109,6 +109,7 @@ def warm_plan(plan: RunnerPlan, order: Assignment) -> WarmPlan | None:
         own_spark
         and not bounded
         and plan.user is None
+        and plan.interpreter is None
         and not plan.secrets
         and made.is_local
         and PYTHON_PATH_CONF not in made._conf

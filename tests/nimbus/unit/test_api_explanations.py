@@ -425,6 +425,11 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
         ("no worker has label gpu: add it to worker.labels",),
         None,
     ),
+    (
+        lambda: with_workers(W1, environment="spark35"),
+        ("no worker has environment spark35: add it to worker.environments",),
+        None,
+    ),
     (cordoned, ("the only worker is draining or cordoned", "(w1)", "`nimbus worker uncordon ID`"), None),
     (lambda: with_workers(replace(W1, lacks="1 GiB of memory")), ("worker w1 has 1 GiB of memory",), None),
     (

@@ -23,7 +23,6 @@ REASONS = {
     "nimbus/definition/json_schema.py": {"_texts": "Python's syntax tree"},
     "nimbus/domain/parameters.py": {"has_type": "names of types in a definition"},
     "nimbus/engine/state/__init__.py": {"wake": "all other kinds of subjects go back to the agenda"},
-    "nimbus/templates/sandbox.py": {"call_binop": "operators of Jinja"},
 }
 """Functions that may have a catch-all, and what it takes."""
 

@@ -611,6 +611,39 @@ def test_schedule_says_how_far_back_it_looks() -> None:
     assert spec.schedule.data_interval == timedelta(days=7)
 
 
+def test_environment_is_a_label_of_workers_and_a_default_is_for_tasks_that_can_have_one() -> None:
+    text = f"""{HEAD}defaults: {{environment: spark35}}
+tasks:
+  a: {{type: python, script: a.py, runs_on: [gpu]}}
+  b: {{type: sql, script: b.sql, environment: site}}
+  c: {{type: shell, command: [ls]}}
+  d: {{type: pyspark, script: d.py, spark: {{mode: connect}}}}
+  e: {{type: pyspark, script: e.py, spark: {{target: t, deploy: cluster}}}}
+"""
+
+    a, b, *others = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+
+    assert (a.environment, a.labels) == ("spark35", ("gpu", "environment:spark35"))
+    assert (b.environment, b.labels) == ("site", ("environment:site",))
+    assert [task.environment for task in others] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        ("type: shell, command: [ls]", "a task of type shell has no interpreter"),
+        ("type: pyspark, script: b.py, spark: {mode: connect}", "say mode: classic; or remove this"),
+        ("type: sql, script: b.sql, spark: {target: t, deploy: cluster}", "such as spark.pyspark.python"),
+        ("type: wait, waits_for: [{file: /x}]", "no worker runs a task of type wait"),
+        ("type: pipeline, pipeline: other", "a pipeline task has no driver"),
+    ],
+)
+def test_environment_of_a_task_that_cannot_have_one_is_refused(task: str, why: str) -> None:
+    text = f"{HEAD}tasks:\n  a: {{{task}, environment: spark35}}\n"
+
+    assert why in "\n".join(refusal(text))
+
+
 def test_task_says_what_it_takes_of_pools_and_which_labels_its_worker_must_have() -> None:
     tasks = TASKS.replace(
         "script: a.py", "script: a.py, pool: {warehouse: 2}, runs_on: [gpu, eu, gpu], start_after: 10m"

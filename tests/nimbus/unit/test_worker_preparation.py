@@ -16,7 +16,13 @@ from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.connect_session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
-from nimbus.worker.preparation import CannotRunHereError, prepare, prepare_if_here
+from nimbus.worker.environments import FoundEnvironment, TaskEnvironment
+from nimbus.worker.preparation import (
+    CannotRunHereError,
+    PipelineUnfitError,
+    prepare,
+    prepare_if_here,
+)
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from tests.nimbus.worker_bench import Bench
 
@@ -128,6 +134,37 @@ def test_executors_that_may_not_see_the_release_are_sent_it(
     )
 
     assert prepare(order, settings, bench, bench.board.cluster()).sends_files is sends
+
+
+def test_task_gets_the_interpreter_spark_and_java_of_its_environment(bench: Bench) -> None:
+    configured = TaskEnvironment(
+        name="spark35", python=Path("/e/python"), java_home=Path("/e/java"), env={"TZ": "UTC"}
+    )
+    found = FoundEnvironment(configured=configured, python=(3, 9), spark="3.5.9", versions="all")
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=bench.root / "w1",
+        data_dir=bench.data,
+        env={"TZ": "Europe/Berlin", "SPARK_HOME": "/ours"},
+        environments={"spark35": found, "broken": "/f/python cannot be run: no such file"},
+    )
+    script = bench.script("task.py", "")
+
+    def prepare_in(environment: str, kind: TaskKind = TaskKind.PYSPARK) -> RunnerPlan:
+        order = bench.order(script, known=False, task_kind=kind, environment=environment)
+        return prepare(order, settings, bench, bench.board.cluster())
+
+    plan = prepare_in("spark35")
+
+    assert plan.interpreter == Path("/e/python")
+    told = {name: plan.environment.get(name) for name in ("PYSPARK_PYTHON", "JAVA_HOME", "TZ", "SPARK_HOME")}
+    assert told == {"PYSPARK_PYTHON": "/e/python", "JAVA_HOME": "/e/java", "TZ": "UTC", "SPARK_HOME": None}
+    with pytest.raises(CannotRunHereError, match="no environment site; it has broken, spark35"):
+        prepare_in("site")
+    with pytest.raises(CannotRunHereError, match="broken of this worker cannot be used: /f/python cannot"):
+        prepare_in("broken")
+    with pytest.raises(PipelineUnfitError, match=r"needs Spark 4\.1, and environment spark35 has 3\.5\.9"):
+        prepare_in("spark35", TaskKind.SPARK_PIPELINE)
 
 
 def test_order_waits_with_those_that_take_long_while_the_connect_server_is_not_up(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from nimbus.adapters.clock import SystemClock
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
 from nimbus.java import JavaMissingError
+from nimbus.worker.environments import FoundEnvironment, TaskEnvironment
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import WorkerSettings
 from tests.nimbus.worker_bench import RecordingRegistrations
@@ -51,3 +52,27 @@ def test_registration_says_how_far_the_clock_is_ahead_of_the_stores(tmp_path: Pa
 
     assert [worker.clock_ahead_s for worker in told.workers] == [None, 900]
     assert registration.clock_ahead_s == 900
+
+
+def test_worker_has_the_label_of_each_environment_that_can_be_used_and_tells_why_of_the_others(
+    tmp_path: Path,
+) -> None:
+    found = FoundEnvironment(
+        configured=TaskEnvironment(name="site", python=tmp_path),
+        python=(3, 12),
+        spark="",
+        versions="Python 3.12",
+    )
+    board = RecordingRegistrations()
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=tmp_path,
+        data_dir=tmp_path,
+        labels=("gpu",),
+        environments={"site": found, "old": "it cannot be run"},
+    )
+
+    Registration(settings, board, SystemClock()).publish()
+
+    assert board.workers[0].labels == ("gpu", "environment:site")
+    assert board.workers[0].environments == {"site": "Python 3.12", "old": "it cannot be run"}

@@ -1,0 +1,123 @@
+"""Tasks in environments of their own: real interpreters without Nimbus, and an older Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.domain.pipeline import Isolation, TaskKind
+from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
+from nimbus.java import find_java
+from nimbus.worker.environments import TaskEnvironment, find_environment
+from tests.nimbus.worker_bench import Bench
+from tests.thorough import thorough
+
+BARE = """
+import importlib.util, sys, packed
+from nimbus.task import context
+ctx = context()
+assert importlib.util.find_spec("pydantic") is None, "our packages are not in this environment"
+(ctx.output / "said").write_text(f"{sys.prefix} {packed.WORD} {ctx.parameters}")
+ctx.result(python=sys.version.split()[0])
+"""
+SPARK = """
+import sys
+from nimbus.task import context
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+spark = SparkSession.builder.getOrCreate()
+def where(_):
+    import sys
+    return sys.prefix
+table = spark.range(10).select("id", udf(where)("id").alias("place"))
+assert {row.place for row in table.collect()} == {sys.prefix}
+table.write.parquet(str(context().output / "data"))
+context().result(spark=spark.version)
+try:
+    spark.read.format("nimbus").load("x")
+except Exception as exc:
+    print("refused:", exc, flush=True)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def _ended(bench: Bench, interpreter: Path, order: Any) -> End:
+    environment = TaskEnvironment(name="other", python=interpreter)
+    found = find_environment(environment, find_java().java_home)
+    settings = {"environments": {"other": found}, "java_home": lambda: find_java().java_home}
+    worker = bench.worker(settings=settings)
+    worker.start()
+    try:
+        bench.board.assign("w1", order)
+        return bench.await_end(order.attempt, 300)
+    finally:
+        worker.close(timedelta(seconds=20))
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_task_runs_in_an_interpreter_without_our_packages(
+    bench: Bench, tmp_path: Path, isolation: Isolation
+) -> None:
+    place = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
+    (packages / "packed.py").write_text("WORD = 'packed'")
+    order = bench.order(bench.script("task.py", BARE), environment="other", isolation=isolation)
+
+    ended = _ended(bench, place / "bin" / "python", order)
+
+    assert (ended.outcome, ended.reason) == (Outcome.SUCCEEDED, "")
+    assert (bench.data / str(ended.output) / "said").read_text() == f"{place} packed {{}}"
+
+
+def _spark_35() -> Path:
+    """A virtual environment with the newest PySpark 3.5; made once."""
+    place = Path(__file__).parents[3] / "build" / "environments" / "spark35"
+    if not (place / "made").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        asked = [place / "bin" / "pip", "install", "--quiet", "pyspark==3.5.*", "setuptools"]
+        subprocess.run(asked, check=True, timeout=600)
+        (place / "made").touch()
+    return place / "bin" / "python"
+
+
+@thorough
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("java_home")
+def test_tasks_run_with_spark_3_5_and_what_it_lacks_is_refused_with_the_version(bench: Bench) -> None:
+    interpreter = _spark_35()
+    script = bench.script("task.py", SPARK)
+    made = _ended(bench, interpreter, bench.order(script, task_kind=TaskKind.PYSPARK, environment="other"))
+    assert (made.outcome, made.reason) == (Outcome.SUCCEEDED, "")
+    assert str((made.result or {})["spark"]).startswith("3.5.")
+    log = (bench.root / "w1" / "attempts" / "run1.task.1" / "log").read_text()
+    assert "refused: the format nimbus needs Spark 4.0 or newer, and this is 3.5." in log
+
+    counts = bench.script(
+        "count.sql", "CREATE OR REPLACE TEMP VIEW t AS SELECT * FROM make;\nSELECT count(*) n FROM t"
+    )
+    assert made.output is not None
+    order = bench.order(
+        counts,
+        task_kind=TaskKind.SQL,
+        environment="other",
+        attempt="run1.count.1",
+        inputs={"make": made.output},
+    )
+    counted = _ended(bench, interpreter, order)
+    assert (counted.outcome, counted.reason) == (Outcome.SUCCEEDED, "")
