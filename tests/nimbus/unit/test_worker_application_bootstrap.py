@@ -378,6 +378,7 @@ def _startup(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> di
     (where / "program").touch()
     return {
         "release_sha256": hashlib.sha256(archive).hexdigest(),
+        "wheels": [],
         "driver": {},
         "context": {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}},
         "data_token": None,
@@ -438,6 +439,7 @@ def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
     output = tmp_path / "data" / "p" / "r" / "t" / "1"
     startup = {
         "release_sha256": hashlib.sha256(archive).hexdigest(),
+        "wheels": [],
         "driver": {},
         "data_token": None,
         "context": {"output": str(output), "inputs": {}},
