@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,8 +31,14 @@ LARGE_VALUE = 4096
 LEAK_TAG = "NIMBUS_TEST"
 """Environment variable with a new value for each test, by which its detached processes are found."""
 
-LEAK_GRACE_S = 15.0
+LEAK_GRACE_S = 60.0
 """How long threads and processes of a test may take to end after it."""
+
+MOST_LOGS = 12
+LOG_END = 3000
+"""Bytes of a log that are shown."""
+_BEGAN_S = pytest.StashKey[float]()
+"""When a test began."""
 
 _HELPERS = frozenset(
     {
@@ -59,11 +66,37 @@ def pytest_assertrepr_compare(left: object, right: object) -> Generator[None, li
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Enable Spark's fast start for the test and for fixtures of wider scope, which may start a worker."""
+    item.stash[_BEGAN_S] = time.time()
     with pytest.MonkeyPatch.context() as patch:
         if item.get_closest_marker("spark") is not None:
             for name, value in spark_start.environment().items():
                 patch.setenv(name, value)
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show, with a test that fails, the ends of the logs that processes wrote meanwhile."""
+    report = yield
+    if report.failed:
+        report.sections += log_ends(item.config._tmp_path_factory.getbasetemp(), item.stash[_BEGAN_S])
+    return report
+
+
+def log_ends(folder: Path, since_s: float) -> list[tuple[str, str]]:
+    """Name and end of the logs below a folder that were written since a time: the newest MOST_LOGS."""
+    found: list[tuple[float, Path]] = []
+    for file in (*folder.rglob("*.log"), *folder.rglob("log")):
+        with suppress(OSError):  # it was removed meanwhile
+            if file.is_file() and file.stat().st_size and file.stat().st_mtime >= since_s:
+                found.append((file.stat().st_mtime, file))
+    ends: list[tuple[str, str]] = []
+    for _, file in sorted(found)[-MOST_LOGS:]:
+        with suppress(OSError):
+            ends.append(
+                (f"end of {file.relative_to(folder)}", file.read_bytes()[-LOG_END:].decode(errors="replace"))
+            )
+    return ends
 
 
 class LongLived:
@@ -128,14 +161,14 @@ def java_home(_java_environment: JavaRuntime | JavaMissingError) -> Path:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits: `eventually(condition, within_s=30, what="the port is open")`; fails with these words.
+    """Waits: `eventually(condition, within_s=60, what="the port is open")`; fails with these words.
 
     The limit is long, for busy machines; only a failing test takes that long.
     """
     return _eventually
 
 
-def _eventually(condition: Callable[[], object], within_s: float = 30.0, what: str = "") -> None:
+def _eventually(condition: Callable[[], object], within_s: float = 60.0, what: str = "") -> None:
     until = time.monotonic() + within_s
     pause = threading.Event()
     while not condition():

@@ -21,6 +21,8 @@ LOOPBACK = "127.0.0.1"
 _LOWEST = 20_000
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 200
+_CLASSES = 32
+"""Processes whose ids differ modulo this number never choose the same port."""
 
 
 def is_free(port: int) -> bool:
@@ -38,12 +40,12 @@ def is_free(port: int) -> bool:
 def free_port(taken: Collection[int] = ()) -> int:
     """A free loopback port that is not in `taken`.
 
-    The port is not reserved. It is chosen at random, so that stacks which start together do not choose the
-    same one.
+    The port is not reserved. It is chosen at random, and by the process id, so that stacks which start
+    together do not choose the same one.
     """
     above = _lowest_ephemeral()
     for _ in range(_TRIES):
-        port = _LOWEST + secrets.randbelow(above - _LOWEST)
+        port = _LOWEST + secrets.randbelow((above - _LOWEST) // _CLASSES) * _CLASSES + os.getpid() % _CLASSES
         if port not in taken and is_free(port):
             return port
     raise PortBusyError(port=port, what=f"nothing (after {_TRIES} tries between {_LOWEST} and {above}) ")

@@ -22,7 +22,7 @@ from leader import (
 from leader.factory import ElectorSetup, make_elector
 from leader.local.memory import MemoryElection, MemoryElector
 
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 SHARED = ("zookeeper", "memory")
 ALL = (*SHARED, "single")
 

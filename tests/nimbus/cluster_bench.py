@@ -153,14 +153,14 @@ class ProcessManager:
         for process in self._processes.values():
             if process.poll() is None:
                 process.kill()
-            process.wait(10)
+            process.wait(60)
         self._thread.shutdown()
 
 
 def _downloaded(url: str) -> bytes:
     """The bootstrap that a cluster downloads. A driver without one ends at once."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return bytes(answer.read())
     except OSError:
         return b"raise SystemExit(1)"

@@ -111,7 +111,7 @@ def flows(browser: Any, tmp_path_factory: pytest.TempPathFactory, long_lived: An
         patch.setenv("NIMBUS__API__TOKENS_FILE", str(folder / "tokens.json"))
         stack = ends.enter_context(LocalStack(folder / "stack", 3, tuning=tuning))
         headers = {"Authorization": f"Bearer {tokens['ada']}"}
-        cluster = Cluster(stack, ends.enter_context(httpx.Client(timeout=5, headers=headers)))
+        cluster = Cluster(stack, ends.enter_context(httpx.Client(timeout=60, headers=headers)))
         long_lived.processes += [stack.zookeeper, stack.s3, *stack.schedulers]
         stack.wait_ready(timedelta(seconds=120))
         for pipeline in sorted(PIPELINES.iterdir()):

@@ -45,7 +45,7 @@ T = TypeVar("T")
 RELEASE = ReleaseDigest("0" * 64)
 
 
-def eventually(question: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
+def eventually(question: Callable[[], T], what: str, deadline_s: float = 60.0) -> T:
     """Call `question` until its result is true, and return the result.
 
     Raises:
@@ -288,7 +288,7 @@ class Bench:
     def close(self) -> None:
         """End everything, and the board's session."""
         for attempt in self.attempts:
-            procfs.kill_all(lambda attempt=attempt: self.processes(attempt), deadline_s=10.0)  # type: ignore[misc]
+            procfs.kill_all(lambda attempt=attempt: self.processes(attempt), deadline_s=60.0)  # type: ignore[misc]
         self.board.close()
 
 

@@ -15,7 +15,7 @@ from leader.zookeeper.executor import SessionExecutor
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.leader.zookeeper_bench import Bench, Client
 
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 
 
 class Stage:

@@ -58,7 +58,7 @@ def far_participants(proxy: FaultProxy, zk_root: str) -> Iterator[Participants]:
 def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     """An operator's client, with its own session."""
     client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
+    client.start(timeout=60)
     yield client
     client.stop()
     client.close()

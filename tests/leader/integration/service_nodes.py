@@ -21,7 +21,7 @@ from leader import (
 from leader.elector import Electable
 from leader.flink.service import LeaderElection, LeaderElectionService
 
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 Published = Callable[[str], tuple[str, int, UUID, str] | None]
 """Reads what is published for a component: participant, epoch, session, address."""
 

@@ -22,7 +22,7 @@ from leader.protocol.participant import Card, Rank, encode_card
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
 
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 
 
 class Quiet:
@@ -85,4 +85,4 @@ def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_
     assert trap.wait(LONG)
     earlier.call(earlier.client.delete_async, card)
 
-    eventually(queue.is_leader, within_s=10, what="it joins")
+    eventually(queue.is_leader, within_s=60, what="it joins")

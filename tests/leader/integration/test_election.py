@@ -33,7 +33,7 @@ from leader import (
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 SESSION = timedelta(seconds=4)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 Eventually = Callable[..., None]
 
 
@@ -205,7 +205,7 @@ def test_a_leader_whose_session_is_closed_at_the_server_is_deposed_and_queues_ag
     old_session = first.session.session_id
 
     thief = KazooClient(hosts=zookeeper.hosts, client_id=first.session.client.client_id)
-    thief.start(timeout=10)
+    thief.start(timeout=60)
     thief.stop()
     thief.close()
 

@@ -14,7 +14,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
 
 Eventually = Callable[..., None]
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy
 
 SESSION = timedelta(seconds=3)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 Eventually = Callable[..., None]
 Connect = Callable[[str], ZooKeeperSession]
 

@@ -32,7 +32,7 @@ from tests.fault_proxy.proxy import FaultProxy
 SESSION = timedelta(seconds=4)
 BRIEF = timedelta(seconds=1.5)
 """The session timeout of followers that must notice that it is over."""
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 Eventually = Callable[..., None]
 
 
@@ -92,7 +92,7 @@ def follow(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., F
 def client(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     """Simulates the leaders: writes the same nodes."""
     client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
+    client.start(timeout=60)
     yield client
     client.stop()
     client.close()
@@ -289,7 +289,7 @@ def test_a_session_that_ends_makes_it_unknown_and_the_next_session_reads_anew(
     before = len(listener.told)
 
     thief = KazooClient(hosts=zookeeper.hosts, client_id=follower.session.client.client_id)
-    thief.start(timeout=10)
+    thief.start(timeout=60)
     thief.stop()
     thief.close()
 

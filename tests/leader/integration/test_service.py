@@ -335,7 +335,7 @@ def test_a_participant_whose_session_is_taken_is_deposed_and_publishes_with_its_
     eventually(lambda: len(first.service.elector.get_all_participants()) == 2)
 
     thief = KazooClient(hosts=zookeeper.hosts, client_id=first.session.client.client_id)
-    thief.start(timeout=10)
+    thief.start(timeout=60)
     thief.stop()
     thief.close()
 

@@ -22,7 +22,7 @@ from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 SESSION = timedelta(seconds=4)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 Eventually = Callable[..., None]
 
 

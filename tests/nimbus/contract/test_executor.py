@@ -78,7 +78,7 @@ class Case:
             assert runner is not None
             os.kill(runner.pid, signal.SIGKILL)
         elif self.holder is Holder.POOLED:
-            procfs.kill_all(self._executor_processes, deadline_s=10.0)
+            procfs.kill_all(self._executor_processes, deadline_s=60.0)
         else:
             self.cluster.manager.kill("driver-0001")
         eventually(lambda: not self.bench.processes(), "the driver ends with its holder")
@@ -99,7 +99,7 @@ class Case:
     def close(self) -> None:
         (self.root / "gate").touch()
         self.stop_workers()
-        procfs.kill_all(self._executor_processes, deadline_s=10.0)
+        procfs.kill_all(self._executor_processes, deadline_s=60.0)
 
 
 @pytest.fixture(params=list(Holder))

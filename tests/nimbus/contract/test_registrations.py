@@ -32,7 +32,7 @@ from tests.nimbus.worker_bench import RecordingRegistrations
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 WORKER = WorkerInfo(
     id=WorkerId("w1"),
     host=HostId("h"),

@@ -33,7 +33,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreDeniedError
 from tests.nimbus.contract.test_registrations import SCHEDULER, WORKER
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 Configure = Callable[..., Path]
 
 

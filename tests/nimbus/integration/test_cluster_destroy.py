@@ -24,7 +24,7 @@ from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.s3 import S3Server
 
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 
 
 @pytest.fixture(params=["sqlite", "zookeeper"])

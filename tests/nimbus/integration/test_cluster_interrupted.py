@@ -19,7 +19,7 @@ from nimbus.adapters.store.tree import DESTROY, ClusterTree
 from nimbus.ports import StoreUnavailableError
 from tests.nimbus.integration.test_cluster_move import fill
 
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 
 
 def test_import_and_removal_that_stop_at_any_write_are_ended_by_the_next_ones(

@@ -51,7 +51,7 @@ from tests.nimbus.leader_writes import commit
 from tests.nimbus.loading import loaded
 
 Eventually = Callable[..., None]
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 EPOCH = 7
 MADE = ("sqlite", "zookeeper")
 

@@ -1,4 +1,4 @@
-"""The leak check fails a test that leaves something."""
+"""The leak check fails a test that leaves something; a test that fails shows the logs of its processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wide(long_lived):
 
 def test_leaks_of_every_kind_fail_their_test_and_nothing_else_does(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        CONFTEST.read_text().replace("LEAK_GRACE_S = 15.0", "LEAK_GRACE_S = 0.3")
+        CONFTEST.read_text().replace("LEAK_GRACE_S = 60.0", "LEAK_GRACE_S = 0.3")
     )
     lines = ["import os, subprocess, threading, pytest"]
     lines.append("from concurrent.futures import ThreadPoolExecutor")
@@ -43,14 +43,30 @@ def test_leaks_of_every_kind_fail_their_test_and_nothing_else_does(tmp_path: Pat
     lines += [f"def test_{name}(request):\n    {body}" for name, body in (SUSPECTS | INNOCENT).items()]
     (tmp_path / "test_inner.py").write_text("\n".join(lines))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-qrEf", "-Wignore", "-pno:cacheprovider", "-c", "/dev/null", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _pytest(tmp_path)
 
     failed = {line.split("::test_")[1].split()[0] for line in done.stdout.splitlines() if line[:5] == "ERROR"}
     assert failed == set(SUSPECTS), done.stdout
     assert f"{len(SUSPECTS | INNOCENT)} passed, {len(SUSPECTS)} errors" in done.stdout
+
+
+def test_test_that_fails_shows_the_ends_of_the_logs_that_were_written_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    writes = "    (tmp_path / 'w1').mkdir()\n    (tmp_path / 'w1/runner.log').write_text('refused\\n')\n"
+    passes, fails = (f"def test_{name}(tmp_path):\n{writes}    assert {name}\n" for name in ("True", "False"))
+    (tmp_path / "test_inner.py").write_text(passes + fails)
+
+    done = _pytest(tmp_path)
+
+    assert "test_False0/w1/runner.log" in done.stdout
+    assert done.stdout.count("\nrefused\n") == 1, done.stdout
+
+
+def _pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-qrEf", "-Wignore", "-pno:cacheprovider", "-c", "/dev/null", "."],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -78,7 +78,7 @@ def settings_of(document: dict[str, Any], folder: Path) -> Settings:
 
 
 def leads(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/metrics")
         return b"nimbus_leader 1.0" in connection.getresponse().read()
@@ -138,7 +138,7 @@ def test_scheduler_leads_over_tls_and_its_sentinel_ends_its_session_when_it_is_k
     client.start(timeout=30)
     try:
         queue = f"{document['cluster']['root']}/leader-lock"
-        eventually(lambda: client.get_children(queue) == [], within_s=10, what="long before 30 s: no latch")
+        eventually(lambda: client.get_children(queue) == [], within_s=20, what="before 30 s: no latch")
     finally:
         client.stop()
         client.close()

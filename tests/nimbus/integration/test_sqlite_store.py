@@ -23,7 +23,7 @@ from nimbus.ports import StoreUnavailableError
 from tests.forked import exit_code_of_child
 
 Eventually = Callable[..., None]
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=60)
 
 WRITER = """
 import sys

@@ -578,5 +578,5 @@ def _known(flows: Flows, token: str) -> None:
     until(
         "the token to be known",
         30,
-        lambda: httpx.get(f"{flows.url()}/api/v1/whoami", headers=headers, timeout=10).is_success,
+        lambda: httpx.get(f"{flows.url()}/api/v1/whoami", headers=headers, timeout=60).is_success,
     )

@@ -507,7 +507,7 @@ def test_attempts_that_wait_for_their_submission_are_submitted_by_the_next_worke
     held, second = Held(cluster), "run1.task.2"
     worker = cluster.worker()
     made = waiting(cluster, until_it_runs=False)
-    assert held.begun.wait(10)
+    assert held.begun.wait(60)
     cluster.bench.board.add_attempt(second)
     cluster.bench.board.assign("w1", replace(made, attempt=second))
     eventually(lambda: worker._phases.get(second) is Phase.RUNNING, "the second one is in the queue")
@@ -530,7 +530,7 @@ def test_driver_is_followed_while_the_submission_of_another_one_takes_its_time(c
     held, second = Held(cluster), "run1.task.2"
     cluster.bench.board.add_attempt(second)
     cluster.bench.board.assign("w1", replace(made, attempt=second))
-    assert held.begun.wait(10)
+    assert held.begun.wait(60)
 
     cluster.manager.kill("driver-0001")
 

@@ -220,7 +220,7 @@ class Asker:
             {"Authorization": f"Bearer {token or right}", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as exc:
             return exc.code
@@ -271,7 +271,7 @@ def test_end_that_does_not_name_an_output_of_its_attempt_is_a_failure(
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
 
-    with urllib.request.urlopen(request, timeout=10):
+    with urllib.request.urlopen(request, timeout=60):
         end = cluster.bench.await_end(asker.attempt)
 
     assert end.outcome is Outcome.FAILED

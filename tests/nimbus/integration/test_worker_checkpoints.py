@@ -44,7 +44,7 @@ def bench(tmp_path: Path, shared_forks: None) -> Iterator[Bench]:
     worker.start()
     yield made
     _close(worker)
-    procfs.kill_all(lambda: procfs.with_variable(EXECUTOR_VARIABLE, str(made.root / "w1")), deadline_s=10.0)
+    procfs.kill_all(lambda: procfs.with_variable(EXECUTOR_VARIABLE, str(made.root / "w1")), deadline_s=60.0)
     made.close()
 
 

@@ -36,7 +36,7 @@ from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 SUM = "SELECT sum(id) AS total FROM range(1000)"
 ADOPTS = """
 import os
@@ -267,7 +267,7 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     bench.board.request_stop("run1.stopped.1")
 
     assert bench.await_end("run1.stopped.1").outcome is Outcome.STOPPED
-    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    eventually(stage.has_stopped_beating, "the operation's end", 60)
 
     stage.beats.unlink()
     stage.beating("run1.driver.1")
@@ -277,7 +277,7 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     os.kill(driver.pid, signal.SIGKILL)
 
     assert bench.await_end("run1.driver.1").outcome is Outcome.FAILED
-    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    eventually(stage.has_stopped_beating, "the operation's end", 60)
 
     stage.beats.unlink()
     stage.beating("run1.runner.1")
@@ -286,7 +286,7 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     os.kill(runner.pid, signal.SIGKILL)
 
     assert bench.await_end("run1.runner.1").outcome is Outcome.LOST
-    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    eventually(stage.has_stopped_beating, "the operation's end", 60)
     (server,) = stage.servers()
 
     stage.beats.unlink()
@@ -296,7 +296,7 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
 
     assert bench.await_end("run1.server.1", 300).outcome is Outcome.STOPPED
     assert stage.servers() == []
-    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    eventually(stage.has_stopped_beating, "the operation's end", 60)
 
 
 def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage: Stage) -> None:
@@ -328,7 +328,7 @@ def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage
     end = bench.await_end("run1.server.1", 300)
     assert end.outcome is Outcome.LOST
     assert "Spark Connect server" in end.reason
-    eventually(stage.has_stopped_beating, "the program's end", 10)
+    eventually(stage.has_stopped_beating, "the program's end", 60)
 
     stage.beats.unlink()
     stage.beating_program("run1.both.1")
@@ -342,7 +342,7 @@ def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage
     os.kill(runner.pid, signal.SIGKILL)
 
     assert bench.await_end("run1.both.1", 300).outcome is Outcome.LOST
-    eventually(stage.has_stopped_beating, "the program's end", 10)
+    eventually(stage.has_stopped_beating, "the program's end", 60)
 
 
 @thorough
@@ -358,7 +358,7 @@ def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(
     os.kill(runner.pid, signal.SIGKILL)
 
     assert bench.await_end(deadline_s=300).outcome is Outcome.LOST
-    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    eventually(stage.has_stopped_beating, "the operation's end", 60)
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
     succeeded(bench, "run1.sum.1")
     stage.end_workers()

@@ -24,7 +24,7 @@ from nimbus.worker.connections import open_logs, storage_environment
 from tests.nimbus.worker_bench import RELEASE, Bench, eventually
 from tests.thorough import sampled
 
-SHORT = timedelta(seconds=10)
+SHORT = timedelta(seconds=60)
 WRITES = """
 from nimbus.task import context
 ctx = context()

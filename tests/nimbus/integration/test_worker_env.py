@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     worker.start()
     yield made
     worker.close(timedelta(seconds=10))
-    procfs.kill_all(lambda: procfs.with_variable(EXECUTOR_VARIABLE, str(made.root / "w1")), deadline_s=10.0)
+    procfs.kill_all(lambda: procfs.with_variable(EXECUTOR_VARIABLE, str(made.root / "w1")), deadline_s=60.0)
     made.close()
 
 

@@ -29,7 +29,7 @@ from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 pytestmark = pytest.mark.usefixtures("shared_forks")
 
 ATTEMPT = "run1.task.1"
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 WAITS = """
 import sys, time
 from pathlib import Path
@@ -56,7 +56,7 @@ def workers(bench: Bench) -> Iterator[list[Worker]]:
     for worker in started:
         worker.close(SOON)
         assert worker.failure is None
-    procfs.kill_all(lambda: _executors(bench), deadline_s=10.0)
+    procfs.kill_all(lambda: _executors(bench), deadline_s=60.0)
 
 
 def _started(bench: Bench, workers: list[Worker], **more: object) -> Worker:

@@ -29,7 +29,7 @@ from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = pytest.mark.usefixtures("shared_forks")
 
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 VICTIM = "run9.victim.1"
 UID = 2_000_000 + 2 * os.getpid() % 1_000_000
 """A user id that nothing else uses, not even a test in another process."""
@@ -80,7 +80,7 @@ def worker(bench: Bench, mallory: TaskUser, alice: TaskUser) -> Iterator[Worker]
     started.close(SOON)
     assert started.failure is None
     executors = lambda: procfs.with_variable(EXECUTOR_VARIABLE, str(bench.root / "w1"))  # noqa: E731
-    procfs.kill_all(executors, deadline_s=10.0)
+    procfs.kill_all(executors, deadline_s=60.0)
     for user in (mallory, alice):
         assert not _of_user(user)
 

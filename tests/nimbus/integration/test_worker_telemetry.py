@@ -69,7 +69,7 @@ def test_each_task_of_a_worker_is_told_its_own_parent(bench: Bench) -> None:
     finally:
         worker.close(timedelta(seconds=10))
         mine = str(bench.root / "w1")
-        procfs.kill_all(lambda: procfs.with_variable(EXECUTOR_VARIABLE, mine), deadline_s=10.0)
+        procfs.kill_all(lambda: procfs.with_variable(EXECUTOR_VARIABLE, mine), deadline_s=60.0)
 
 
 def test_a_worker_without_traces_tells_nothing(bench: Bench) -> None:

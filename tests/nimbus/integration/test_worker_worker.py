@@ -29,7 +29,7 @@ from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 
 ATTEMPT = "run1.task.1"
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=60)
 WAITS = """
 import sys, time
 from pathlib import Path
