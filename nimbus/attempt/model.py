@@ -175,9 +175,10 @@ class LogStored(NamedTuple):
 
 
 class LeaveAsked(NamedTuple):
-    """This process must end soon, and what it asked the board has no answer. A running driver continues.
+    """This process must end soon, and wants to claim, or what it asked the board has no answer.
 
-    Reported again as long as that is so, because states in which nothing is asked forget it.
+    A running driver continues. Reported again as long as that is so, because states in which nothing is
+    asked forget it.
     """
 
 

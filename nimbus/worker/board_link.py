@@ -39,7 +39,7 @@ class BoardLink:
     """Performs the newest instruction of each kind for each attempt, again until the board answers."""
 
     must_leave = False
-    """Report `LeaveAsked` to attempts that wait for the board when it does not answer."""
+    """Send no claim, but report `LeaveAsked`; also to all that wait when the board does not answer."""
 
     def __init__(
         self,
@@ -110,7 +110,11 @@ class BoardLink:
                 self._record()
                 if self._opened is None:
                     self._opened = self._open_board()
-                if due := self._next():
+                due = self._next()
+                claiming = [attempt for kind, attempt in due if kind is m.Claim]
+                if self.must_leave and claiming:
+                    self._leave(claiming)
+                elif due:
                     self._answer(self._opened.board, due)
                 waits = pauses()
             except StoreUnavailableError as exc:
@@ -161,10 +165,13 @@ class BoardLink:
         return together[:MOST_TOGETHER]
 
     def _leave_if_asked(self) -> None:
-        if not self.must_leave:
-            return
+        if self.must_leave:
+            with self._changed:
+                attempts = {attempt for _, attempt in self._waiting}
+            self._leave(attempts)
+
+    def _leave(self, attempts: Collection[HeldAttempt]) -> None:
         with self._changed:
-            attempts = {attempt for _, attempt in self._waiting}
             for attempt in attempts:
                 for waiting in (self._waiting, self._again_s):
                     waiting.pop((m.Claim, attempt), None)  # nobody would run what it claims

@@ -119,7 +119,7 @@ class Executor:
         self._loop.post(partial(self._answers.send, unstored.encode()))
 
     def leave(self, *_signal: object) -> None:
-        """Handle SIGTERM: take no more orders. Attempts continue; a worker does what waits for the board."""
+        """Handle SIGTERM: take no more orders. Claimed attempts continue; a worker does the rest."""
         self._loop.post(self._leave)
         self._board.must_leave = True
 

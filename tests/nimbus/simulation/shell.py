@@ -84,7 +84,8 @@ class Shell:
         """Do some of what is due: seldom nothing is left."""
         if self.driver.runs:
             self._driver_goes_on()
-        if self._asked and self.process.must_leave and not self.process.is_answered():
+        unheard = m.Claim in self._asked or (self._asked and not self.process.is_answered())
+        if self.process.must_leave and unheard:
             self.tell(m.LeaveAsked())
         for _ in range(self.world.dice.stretch()):
             if not self._go_on():

@@ -262,6 +262,26 @@ def test_claim_is_not_sent_any_more_after_an_order_to_leave(link: _Link) -> None
     assert link.board.calls == [{}]
 
 
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_claim_is_not_sent_after_an_order_to_leave_also_if_the_board_answers_again(
+    link: _Link, monkeypatch: pytest.MonkeyPatch, *, was_sent: bool
+) -> None:
+    def paused() -> Iterator[float]:  # the order comes in the pause after a request without an answer
+        link.link.must_leave = True
+        yield 0.0
+
+    link.board.trouble = [StoreUnavailableError("away")] if was_sent else []
+    link.link.must_leave = not was_sent
+    monkeypatch.setattr(board_link, "pauses", paused)
+    link.put(m.Claim())
+    link.start()
+
+    assert link.hears() == m.LeaveAsked()
+    link.put(m.Beat("{}"))
+    eventually(lambda: link.board.calls, "the board answers")
+    assert link.board.calls == [{}]
+
+
 def test_claim_that_was_sent_again_counts_from_the_first_time(
     link: _Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,11 +297,10 @@ def test_claim_that_was_sent_again_counts_from_the_first_time(
 
 def test_order_to_leave_is_reported_while_the_board_does_not_answer(link: _Link) -> None:
     link.start()
-    link.link.must_leave = True
     link.put(m.Claim())
     assert isinstance(link.hears(), m.ClaimAnswered)
 
-    link.board.away = True
+    link.board.away, link.link.must_leave = True, True
     link.put(m.PutEnd())
 
     assert (link.hears(), link.hears()) == (m.LeaveAsked(), m.LeaveAsked())
