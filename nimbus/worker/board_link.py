@@ -15,11 +15,10 @@ import structlog
 from nimbus.attempt import model as m
 from nimbus.domain.slots import Claim, End
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
-from nimbus.worker.clock import boottime_s
+from nimbus.worker.clock import boottime_s, pauses
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.held_attempt import HeldAttempt
 from nimbus.worker.pool.exits import Exits
-from nimbus.worker.retry import pauses
 
 BoardInstruction = m.Claim | m.PutEnd | m.Look | m.Keep | m.Beat
 _Key = tuple[type[BoardInstruction], HeldAttempt]

@@ -16,9 +16,9 @@ from nimbus.ports import AttemptBoard, Clock, LogArchive, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import settlement
+from nimbus.worker.clock import pauses
 from nimbus.worker.connections import Connections
 from nimbus.worker.loop import Action, Loop
-from nimbus.worker.retry import pauses
 from nimbus.worker.settings import WorkerSettings
 
 _log = structlog.get_logger(__name__)

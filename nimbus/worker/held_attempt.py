@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,24 +12,25 @@ from pathlib import Path
 
 import structlog
 
+from blobsync import BlobSyncError
 from nimbus.attempt import model as m
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard
+from nimbus.result import ResultError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.data.commit import committed
-from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.data.ports import DataPlace, OutputRefusedError
 from nimbus.worker.driver_plan import measured
 from nimbus.worker.identity import host_id
-from nimbus.worker.limit_check import LimitCheck
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import log_tail
 from nimbus.worker.settings import RunnerPlan
-from nimbus.worker.verdict import Verdict, judge
+from nimbus.worker.verdict import REASON_LIMIT, Verdict, judge
 
 _log = structlog.get_logger(__name__)
 
@@ -155,9 +157,8 @@ class HeldAttempt:
     # --- the end ---
 
     def commit(self, place: DataPlace, begun: Callable[[], object]) -> m.Committed:
-        """Store the output of a success. See `nimbus.worker.data.commit`. Any thread."""
-        success = Verdict(Outcome.SUCCEEDED, "", 0)
-        self.kept = committed(success, place, self.folder, self.output, begun)
+        """Store the output of a success. Any thread."""
+        self.kept = committed(place, self.folder, self.output, begun)
         return m.Committed(self.kept[0].reason)
 
     def ended(self, story: m.Story, written_by: str, application: str | None = None) -> End:
@@ -188,3 +189,70 @@ class HeldAttempt:
             log_tail=log_tail(self.folder),
             oom_killer=self.started_at is not None and procfs.oom_kills() > self.oom_kills,
         )
+
+
+class LimitCheck:
+    """Measures an attempt against its limits, and keeps its log within its limit.
+
+    `measure` may hang, because it walks folders: another thread may call it than the other methods.
+    """
+
+    def __init__(self, watch: LimitWatch, log: LimitedLog) -> None:
+        self._watch, self._attempt_log = watch, log
+        self.measures = watch.is_needed
+        self._frees_log = True
+
+    def check(self) -> str | None:
+        """Free the log's middle, and `measure`."""
+        self.free_log()
+        return self.measure()
+
+    def measure(self) -> str | None:
+        """Measure what is due; return why the attempt must be ended, or None."""
+        try:
+            return self._watch.check(time.monotonic())
+        except Exception:  # noqa: BLE001 - a defect must not cost the attempt its log's limit
+            _log.exception("limits_not_checked")
+            return None
+
+    def free_log(self) -> None:
+        """Free the log's middle."""
+        if not self._frees_log:
+            return
+        try:
+            self._attempt_log.free_middle()
+        except OSError as exc:
+            self._frees_log = False
+            _log.warning("log_not_limited", error=str(exc))
+
+
+def committed(
+    place: DataPlace, folder: AttemptFolder, output: Path, begun: Callable[[], object]
+) -> tuple[Verdict, str | None]:
+    """Store the output of a success before its END, which is the commit of the attempt.
+
+    The driver and all its descendants are dead, so the output does not change any more. The task's timeout
+    does not apply.
+
+    Args:
+        place: The storage of outputs.
+        folder: The attempt's folder.
+        output: The local folder that it wrote to.
+        begun: Calls `place.begin`, or waits until it is done.
+
+    Returns:
+        The verdict with the task's result, and the output's reference; a failure if the output cannot be
+        stored, or the result is invalid.
+    """
+    try:
+        success = Verdict(Outcome.SUCCEEDED, "", 0, result=folder.result())
+        begun()
+        return success, place.commit(output, folder.output_prefix(), folder.noted)
+    except ResultError as exc:
+        why = str(exc)
+    except OSError as exc:
+        why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
+    except (BlobSyncError, OutputRefusedError) as exc:
+        why = f"its output could not be stored: {exc}"
+    readable = why.encode(errors="replace").decode()  # a name may contain any bytes
+    return Verdict(Outcome.FAILED, readable[:REASON_LIMIT], 0, FailureClass.ERROR), None

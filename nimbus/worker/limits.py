@@ -2,7 +2,7 @@
 
 The kernel limits open files and memory of one process, but memory of a process tree only in a delegated
 cgroup; and a JVM reserves more memory than it uses. So memory and disk are measured periodically, and an
-attempt above its limit is ended. Linux only.
+attempt above its limit is ended. Linux only. The zygote imports this module, so it must import little.
 """
 
 from __future__ import annotations

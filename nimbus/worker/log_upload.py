@@ -18,11 +18,11 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import Kept, LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.clock import pauses
 from nimbus.worker.failure import TAIL_BYTES
 from nimbus.worker.files import read_untrusted
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.loop import Action, Loop
-from nimbus.worker.retry import pauses
 
 CHUNK_BYTES = 1 << 20
 ENOUGH_BYTES = 64 << 10

@@ -59,9 +59,8 @@ from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_plan import make_output
 from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
-from nimbus.worker.held_attempt import HeldAttempt
+from nimbus.worker.held_attempt import HeldAttempt, LimitCheck
 from nimbus.worker.identity import own_process
-from nimbus.worker.limit_check import LimitCheck
 from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.loop import Loop
 from nimbus.worker.process_log import configure_log, end_with_any_thread, leave

@@ -47,6 +47,7 @@ from nimbus.telemetry.worker import WorkerMetrics, WorkerStanding
 from nimbus.worker import settlement
 from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarget
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
+from nimbus.worker.clock import pauses
 from nimbus.worker.connections import Connections
 from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.data.ports import InputRefusedError
@@ -67,7 +68,6 @@ from nimbus.worker.preparation import (
 from nimbus.worker.process_executor import ProcessExecutor
 from nimbus.worker.process_lock import take_work_dir
 from nimbus.worker.registration import Registration
-from nimbus.worker.retry import pauses
 from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, WorkerSettings
 from nimbus.worker.task_user import open_to_users
 from nimbus.worker.warm.launcher import WarmLauncher

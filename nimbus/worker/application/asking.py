@@ -1,20 +1,28 @@
 """Sends requests to the HTTP API of a cluster, and distinguishes "never sent" from "not answered".
 
-Uses the standard library only. Any thread.
+`Kept` caches figures of a cluster, because each waiting driver reads them. Uses the standard library only.
+Any thread.
 """
 
 from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 _ANSWER_S = 10.0
 _LARGEST_ANSWER = 64 << 20
+_KEPT_S = 10.0
+_NOTHING_KEPT_S = 60.0
+"""Longer for empty results, because a server that does not answer costs seconds."""
+
+T = TypeVar("T")
 
 
 class NotSentError(Exception):
@@ -73,3 +81,21 @@ def ask(
     except ValueError as exc:
         raise NoAnswerError(f"status {response.status} without JSON") from exc
     return Answer(response.status, said if isinstance(said, dict) else {})
+
+
+class Kept(Generic[T]):
+    """A cached result of `read`, at most ten seconds old, or a minute if it is empty. Any thread."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._until_s = float("-inf")
+        self._value: T
+
+    def value(self) -> T:
+        """Return the result, read again if it is old. Raises the errors of `read`, which are not cached."""
+        with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._value = self._read()
+                self._until_s = time.monotonic() + (_KEPT_S if self._value else _NOTHING_KEPT_S)
+            return self._value

@@ -1,10 +1,16 @@
-"""Our modules as one file that Python runs or imports: for drivers in clusters, and for executors."""
+"""Our modules as one file that Python runs or imports: for drivers in clusters, and for executors.
+
+Also chooses the scheduler that a cluster downloads it from, on the cluster's thread.
+"""
 
 from __future__ import annotations
 
 import io
+import urllib.request
 import zipfile
+from collections.abc import Sequence
 from functools import cache
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,6 +48,9 @@ _MODULES = (
 )  # fmt: skip
 """The modules that a driver and its task import."""
 _MAIN = "from nimbus.worker.application.bootstrap import run\n\nrun()\n"
+BOOTSTRAP = "/attempt/v1/bootstrap.py"
+"""Path of the program on each scheduler."""
+_ANSWER_S = 2.0
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip archive knows."""
 _PACKAGES = ("jinja2", "markupsafe", "tenacity")
@@ -71,3 +80,18 @@ def build_bundle() -> bytes:
             for file in sorted(folder.rglob("*.py")):
                 add(f"{package}/{file.relative_to(folder)}", file.read_bytes())
     return buffer.getvalue()
+
+
+def living_first(endpoints: Sequence[str]) -> list[str]:
+    """The base URLs, with one first that serves the program; unchanged if none serves it to this host."""
+    living = next(filter(_lives, endpoints), None)
+    return list(dict.fromkeys(((living,) if living else ()) + tuple(endpoints)))
+
+
+def _lives(endpoint: str) -> bool:
+    try:
+        url = f"{endpoint}{BOOTSTRAP}"
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - a scheduler's
+            return bool(answer.status == 200)
+    except (OSError, HTTPException, ValueError):
+        return False

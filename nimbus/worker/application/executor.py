@@ -28,7 +28,7 @@ from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
 from nimbus.worker.application.bootstrap import WORK
-from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
+from nimbus.worker.application.bundle import BOOTSTRAP, living_first
 from nimbus.worker.application.followed import Followed
 from nimbus.worker.application.late_conf import without_late
 from nimbus.worker.application.manager import (
@@ -41,13 +41,13 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
+from nimbus.worker.clock import pauses
 from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.driver_plan import task_conf, worker_conf
 from nimbus.worker.environment import event_log_settings
 from nimbus.worker.executor import Sight
 from nimbus.worker.executor_files import import_path
 from nimbus.worker.libraries import find_wheels
-from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan
 
 _TICK_S = 2.0

@@ -14,9 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from nimbus.domain.errors import NimbusError
-from nimbus.worker.application.asking import NoAnswerError, NotSentError, ask
+from nimbus.worker.application.asking import Kept, NoAnswerError, NotSentError, ask
 from nimbus.worker.application.bootstrap import VARIABLE
-from nimbus.worker.application.kept import Kept
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
     DriverReport,

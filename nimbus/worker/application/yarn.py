@@ -19,9 +19,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from nimbus.domain.errors import NimbusError
-from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError, ask
+from nimbus.worker.application.asking import Answer, Kept, NoAnswerError, NotSentError, ask
 from nimbus.worker.application.bundle import build_bundle
-from nimbus.worker.application.kept import Kept
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
     DriverReport,

@@ -38,9 +38,8 @@ from nimbus.worker.connections import Connections, enter_environment, open_board
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
-from nimbus.worker.held_attempt import HeldAttempt
+from nimbus.worker.held_attempt import HeldAttempt, LimitCheck
 from nimbus.worker.identity import own_process
-from nimbus.worker.limit_check import LimitCheck
 from nimbus.worker.limits import limits_of
 from nimbus.worker.loop import Loop
 from nimbus.worker.pool.drivers import DriverEnd, Drivers

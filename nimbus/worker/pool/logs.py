@@ -16,10 +16,10 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.clock import pauses
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import CHUNK_BYTES, ENOUGH_BYTES, store_rest, store_some
 from nimbus.worker.pool.messages import Unstored
-from nimbus.worker.retry import pauses
 
 SMALL_BYTES = 64 << 10
 """Largest log that is stored with others, if none of it was stored before its attempt ended."""

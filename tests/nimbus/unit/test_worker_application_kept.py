@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nimbus.worker.application.kept import Kept
+from nimbus.worker.application.asking import Kept
 
 
 @pytest.mark.parametrize(("figure", "kept_s"), [("4 of 4 cores", 10.0), ("", 60.0)])

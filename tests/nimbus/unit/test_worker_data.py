@@ -17,15 +17,13 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.commit import committed
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of
 from nimbus.worker.data.notes import write_note
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
-from nimbus.worker.verdict import Verdict
+from nimbus.worker.held_attempt import committed
 
 OUTPUT = "sums/run1/load/1"
 IMPATIENT = RetryPolicy(first_wait=timedelta(milliseconds=1), deadline=timedelta(milliseconds=50))
-SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
 
 
 @pytest.fixture
@@ -178,7 +176,7 @@ def test_success_whose_output_cannot_be_stored_is_a_failure_that_says_why(
 ) -> None:
     store.unavailable = True
 
-    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, partial(place.begin, output))
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)
     assert verdict.reason.startswith("its output could not be stored: ")
@@ -206,15 +204,6 @@ def test_upload_is_tried_again_when_the_store_does_not_answer_for_a_moment(
     assert (place.input(reference) / "data" / "part-0").read_text() == "rows"
 
 
-def test_failed_task_uploads_nothing(
-    place: BucketPlace, folder: AttemptFolder, output: Path, store: MemoryObjectStore
-) -> None:
-    failed = Verdict(Outcome.FAILED, "it raised", 1)
-
-    assert committed(failed, place, folder, output, partial(place.begin, output)) == (failed, None)
-    assert keys(store) == []
-
-
 def test_parts_that_were_noted_are_a_part_of_the_output_and_others_are_not(
     place: BucketPlace, folder: AttemptFolder, output: Path, store: MemoryObjectStore
 ) -> None:
@@ -223,7 +212,7 @@ def test_parts_that_were_noted_are_a_part_of_the_output_and_others_are_not(
         write_note(folder.noted, [a_part(store, prefix, f"table/part-{number}")])
     a_part(store, prefix, "table/part-of-a-spark-task-that-failed")
 
-    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, partial(place.begin, output))
 
     assert reference is not None, verdict.reason
     place.fetch(reference)
@@ -250,7 +239,7 @@ def test_note_that_cannot_be_followed_fails_the_attempt(
     folder.noted.mkdir()
     (folder.noted / "x.json").write_text(note)
 
-    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, partial(place.begin, output))
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)
     assert "noted" in verdict.reason or "note of" in verdict.reason
@@ -263,7 +252,7 @@ def test_notes_behind_a_link_are_not_read(
     (tmp_path / "elsewhere" / "x.json").write_text("[")
     folder.noted.symlink_to(tmp_path / "elsewhere")
 
-    assert committed(SUCCESS, place, folder, output, partial(place.begin, output))[1] is not None
+    assert committed(place, folder, output, partial(place.begin, output))[1] is not None
 
 
 def test_copy_is_read_only(place: BucketPlace, output: Path) -> None:
@@ -308,7 +297,7 @@ def test_name_that_is_no_key_fails_the_attempt_or_is_kept(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("odd")
 
-    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, partial(place.begin, output))
 
     assert reference is not None or "choose another" in verdict.reason
     if reference is not None:
@@ -325,6 +314,6 @@ def test_note_of_a_name_that_is_no_key_fails_the_attempt(
     note = [{"path": path, "size_bytes": 4, "sha256": "0" * 64}]
     (folder.noted / "x.json").write_text(json.dumps(note))
 
-    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, partial(place.begin, output))
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)

@@ -12,9 +12,9 @@ import pytest
 
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.data.commit import committed
 from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.flushing import flush_above, flush_tree
+from nimbus.worker.held_attempt import committed
 from nimbus.worker.verdict import Verdict
 
 SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
@@ -44,12 +44,12 @@ def output(tmp_path: Path) -> Path:
     return place
 
 
-def with_all_above(verdict: Verdict, output: Path, tmp_path: Path, disk: Disk) -> Verdict:
+def with_all_above(output: Path, tmp_path: Path, disk: Disk) -> Verdict:
     place = FolderPlace(tmp_path / "data", fsync=disk.fsync)
     folder = AttemptFolder(tmp_path / "r.t.1")
     folder.path.mkdir()
     folder.context_file.write_text('{"data": {"output": "p/r/t/1"}}')
-    verdict, reference = committed(verdict, place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, partial(place.begin, output))
     assert reference == ("p/r/t/1" if verdict.outcome is Outcome.SUCCEEDED else None)
     return verdict
 
@@ -96,7 +96,7 @@ def test_flush_follows_no_symbolic_link_and_opens_no_pipe(tmp_path: Path, output
 def test_success_is_a_failure_when_a_file_or_folder_cannot_be_flushed(
     tmp_path: Path, output: Path, fails: str
 ) -> None:
-    verdict = with_all_above(SUCCESS, output, tmp_path, Disk(fails))
+    verdict = with_all_above(output, tmp_path, Disk(fails))
 
     assert (verdict.outcome, verdict.exit_code) == (Outcome.FAILED, 0)
     assert "could not be flushed" in verdict.reason
@@ -107,11 +107,4 @@ def test_success_is_a_failure_when_a_file_or_folder_cannot_be_flushed(
 def test_success_stays_one_where_the_file_system_flushes_no_folders(
     tmp_path: Path, output: Path, error: int
 ) -> None:
-    assert with_all_above(SUCCESS, output, tmp_path, Disk("deep", error)) == SUCCESS
-
-
-def test_output_of_a_failure_is_not_flushed(tmp_path: Path, output: Path) -> None:
-    disk, failure = Disk(), Verdict(Outcome.FAILED, "no flights", 1)
-
-    assert with_all_above(failure, output, tmp_path, disk) == failure
-    assert disk.flushed == set()
+    assert with_all_above(output, tmp_path, Disk("deep", error)) == SUCCESS

@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from nimbus.domain.pipeline import Limits
-from nimbus.worker.limit_check import LimitCheck
+from nimbus.worker.held_attempt import LimitCheck
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch
 
