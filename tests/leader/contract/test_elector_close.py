@@ -51,7 +51,7 @@ def test_who_closes_leads_no_more_at_once_even_if_the_elections_thread_hangs(
 
     closing = _closing(member)
     try:
-        eventually(lambda: not member.elector.is_leader(), within_s=5, what="it denies")
+        eventually(lambda: not member.elector.is_leader(), within_s=60, what="it denies")
         assert member.elector.leadership() is None
         assert not journal.go_on.is_set()
     finally:

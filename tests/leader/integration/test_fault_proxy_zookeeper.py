@@ -44,13 +44,13 @@ def test_node_is_there_when_the_reply_to_its_creation_was_lost(
     trap = proxy.cut_after(when=lambda request: request.op in (Op.CREATE, Op.CREATE2))
 
     with pytest.raises(ConnectionLoss):
-        cut.create_async(zk_root).get(timeout=10)
+        cut.create_async(zk_root).get(timeout=60)
 
     assert trap.wait(SOON)
     assert trap.request is not None
     assert trap.request.mentions(zk_root)
     assert witness.exists(zk_root)
-    assert cut.exists_async(zk_root).get(timeout=10)
+    assert cut.exists_async(zk_root).get(timeout=60)
     assert cut.client_id == session, "it has connected again with the same session"
     witness.delete(zk_root)
 
@@ -62,7 +62,7 @@ def test_node_is_not_there_when_the_connection_was_cut_before_its_creation(
     trap = proxy.cut_before(when=lambda request: request.op in (Op.CREATE, Op.CREATE2))
 
     with pytest.raises(ConnectionLoss):
-        cut.create_async(zk_root).get(timeout=10)
+        cut.create_async(zk_root).get(timeout=60)
 
     assert trap.wait(SOON)
     witness.sync("/")
@@ -79,20 +79,20 @@ def test_transaction_is_caught_by_a_path_inside_it(
         transaction.create(path)
         answer = transaction.commit_async()
         if path == zk_root:
-            assert answer.get(timeout=10) == [zk_root]
+            assert answer.get(timeout=60) == [zk_root]
     with pytest.raises(ConnectionLoss):
-        answer.get(timeout=10)
+        answer.get(timeout=60)
 
     assert trap.sprung or trap.wait(SOON)
-    cut.delete_async(f"{zk_root}/inside").get(timeout=10)
-    cut.delete_async(zk_root).get(timeout=10)
+    cut.delete_async(f"{zk_root}/inside").get(timeout=60)
+    cut.delete_async(zk_root).get(timeout=60)
 
 
 def test_session_ends_behind_a_black_hole_and_the_client_finds_out_when_it_is_healed(
     proxy: FaultProxy, connect: Connect, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
     cut, witness = connect(proxy.hosts), connect(zookeeper.hosts)
-    cut.create_async(zk_root, ephemeral=True).get(timeout=10)
+    cut.create_async(zk_root, ephemeral=True).get(timeout=60)
     session = cut.client_id
 
     proxy.black_hole()
@@ -109,7 +109,7 @@ def test_requests_of_one_step_are_counted(proxy: FaultProxy, connect: Connect, z
     before = proxy.traffic()
 
     for _ in range(3):
-        client.exists_async(zk_root).get(timeout=10)
+        client.exists_async(zk_root).get(timeout=60)
 
     after = proxy.traffic()
     assert after.requests[Op.EXISTS] - before.requests.get(Op.EXISTS, 0) == 3

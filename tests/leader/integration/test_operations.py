@@ -306,7 +306,7 @@ def test_wrong_usage_has_its_exit_code_and_its_words(words: list[str], code: int
 def test_unreadable_wishes_of_operators_are_no_wishes(election: Election) -> None:
     election.queue_up("a", "b")
     client = election.sessions["b"].client
-    client.create_async(ElectionPaths(election.root).control, b"\xff nonsense").get(timeout=10)
+    client.create_async(ElectionPaths(election.root).control, b"\xff nonsense").get(timeout=60)
 
     election.stop("a")
 

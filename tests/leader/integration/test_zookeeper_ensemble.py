@@ -169,7 +169,7 @@ def test_servers_reach_each_other_by_the_given_route_and_a_cut_follower_answers_
             for number, other, proxy in links:
                 if cut.number in (number, other):
                     proxy.black_hole()
-            assert inside.get_children_async("/").get(timeout=5) == ["zookeeper"]
+            assert inside.get_children_async("/").get(timeout=60) == ["zookeeper"]
             with pytest.raises((KazooTimeoutError, ConnectionLoss)):
                 inside.create_async("/never").get(timeout=1)
             eventually(lambda: cut.mode == "", within_s=30, what="it gives up its leader")

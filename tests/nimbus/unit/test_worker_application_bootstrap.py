@@ -81,7 +81,7 @@ class FetchingDoor(FakeDoor):
         return {}
 
     def fetch(self, what: str, place: Path) -> str:
-        assert self.told.wait(10)
+        assert self.told.wait(60)
         return super().fetch(what, place)
 
 
@@ -161,7 +161,7 @@ def test_answer_to_a_heartbeat_is_a_look_at_the_board(
     door: Any = FetchingDoor(answer)
     beats = reports.BeatThread(door, "nonce", tmp_path, tmp_path / "schedulers.json")
 
-    found = beats.answers.get(timeout=10)
+    found = beats.answers.get(timeout=60)
 
     beats.finish()
     assert found._replace(asked_s=0.0) == looked
@@ -184,7 +184,7 @@ def test_checkpoint_is_sent_until_a_scheduler_that_sees_the_claim_takes_it(
     door: Any = LaggingDoor()
     beats = reports.BeatThread(door, "nonce", tmp_path, tmp_path / "schedulers.json")
 
-    found = [sent.get(timeout=10) for _ in range(3)]
+    found = [sent.get(timeout=60) for _ in range(3)]
 
     beats.finish()
     assert found == ['{"page": 7}', '{"page": 7}', None]
@@ -289,7 +289,7 @@ def test_what_a_task_leaves_is_killed_also_without_handles_of_processes(
         assert left.poll() is None, "another process with its pid lives"
         procfs.kill(procfs.ProcessId(left.pid, ticks))
 
-        assert left.wait(10) == -signal.SIGKILL
+        assert left.wait(60) == -signal.SIGKILL
 
 
 def test_progress_on_a_file_system_that_fails_is_none(
