@@ -234,6 +234,16 @@ class ZooKeeperSession:
             self.heal()
             raise refusals.unanswered(self.config, name, limit, exc, closed=self._closed) from exc
 
+    def await_connection(self, patience: timedelta | None = None) -> None:
+        """Wait for a connection, before requests that are sent together.
+
+        Raises:
+            ZooKeeperUnavailableError: There is none within `patience`, by default the call timeout.
+        """
+        if not self.is_connected:
+            limit = self.config.call_timeout
+            self._await_connection("a group of requests", limit, patience or limit)
+
     def _await_connection(self, name: str, limit: timedelta, patience: timedelta) -> timedelta:
         """Wait while kazoo connects. Returns the remaining part of `limit`."""
         left = Countdown(limit)

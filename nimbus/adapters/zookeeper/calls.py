@@ -190,6 +190,7 @@ class ZooKeeperCalls(Calls):
         """Send requests without waiting between them. A result is None if the node does not exist."""
         answers: list[Any] = []
         for some in batched(requests, MOST_TOGETHER):
+            self.session.await_connection(self._patience)
             pending = [request() for request in some]
             for answer in pending:
                 try:

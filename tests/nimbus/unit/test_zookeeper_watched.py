@@ -146,5 +146,8 @@ def test_request_without_a_connection_waits_for_one_with_less_patience_than_for_
     session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1", call_timeout=timedelta(seconds=5)))
     session.client._state = KeeperState.CONNECTING
 
-    with pytest.raises(StoreUnavailableError, match=r"no connection .* within 0:00:00\.01"):
-        ZooKeeperCalls(session, timedelta(milliseconds=10)).get("/")
+    calls = ZooKeeperCalls(session, timedelta(milliseconds=10))
+    for ask in (calls.get, lambda path: calls.read_all(path, ["a", "b"])):
+        with pytest.raises(StoreUnavailableError, match=r"no connection .* within 0:00:00\.01"):
+            ask("/")
+    assert len(session.client._queue) == 0, "nothing is sent when nobody waits for it any more"
