@@ -9,6 +9,7 @@ that has Nimbus installed. It runs in Spark's Python workers and needs pyarrow.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 import tempfile
@@ -147,14 +148,12 @@ class NimbusSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A writer that adds files to the attempt's own output, and with `overwrite` replaces partitions."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         below = self.place.below(self._uri)
         if below != self.place.output and not below.startswith(f"{self.place.output}/"):
             raise NimbusDataError(f"{self._uri} is not below context().output_uri")
         by, arrow = (
             partitions.columns_of(self.options.get("partitionBy", "")),
-            to_arrow_schema(schema, timezone="UTC"),
+            _arrow_schema(schema),
         )
         if (fault := partitions.fault_of(by, arrow)) is not None:
             raise NimbusDataError(fault)
@@ -167,6 +166,14 @@ class NimbusSource(DataSource):
             return str(self.options["path"])
         except KeyError:
             raise NimbusDataError("say where: load(uri) or save(uri)") from None
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema for Arrow, with times in UTC: Spark 4.0 knows no other zone, and cannot be told one."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    knows_zones = "timezone" in inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if knows_zones else to_arrow_schema(schema)
 
 
 def source_of(place: SourcePlace) -> type[NimbusSource]:
@@ -266,9 +273,7 @@ class _Reader(DataSourceReader):
 
     def _expected(self) -> pa.Schema:
         """Spark accepts times only in this zone, and shows them in that of the session."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self._schema, timezone="UTC")
+        return _arrow_schema(self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a file. Runs in an executor's Python worker."""
