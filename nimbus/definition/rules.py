@@ -23,7 +23,7 @@ from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
-from nimbus.templates.names import kept, names_release, needs_rendering, tasks_read
+from nimbus.templates.names import kept, names_release, needs_rendering, secrets_in, takes_secrets, tasks_read
 
 KEYS = {
     TaskKind.PYSPARK: ("script",),
@@ -158,6 +158,7 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _library_faults(task)
     if task.type.uses_spark:
         spark = build_spark(task.type, task.spark, model.defaults.spark)
+        yield from _secret_conf_faults(task, spark)
         yield from _relative_faults(spark)
         yield from _place_faults(task, spark)
         yield from _connect_faults(task, spark)
@@ -238,6 +239,30 @@ def _library_faults(task: TaskModel) -> Iterator[Fault]:
         yield Fault(("dependencies",), f"a {task.type} task imports no wheels; remove this")
     if task.jars and not task.type.uses_spark:
         yield Fault(("jars",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
+
+
+def _secret_conf_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
+    """Secrets in properties: only the session of a sql task gets them, and Spark must hide them."""
+    for name, text in spark.conf.items():
+        found = secrets_in(text)
+        if found and task.type is not TaskKind.SQL:
+            yield Fault(
+                ("spark",), f"{name} names a secret, which only a sql task can: set it in the task's code"
+            )
+        elif found and not takes_secrets(name):
+            yield Fault(
+                ("spark",),
+                f"{name} cannot have a secret: only {SESSION_PROPERTIES}* with password, secret, token or "
+                "access.key in the name can, because Spark hides these",
+            )
+        elif found and spark.mode is SparkMode.CONNECT:
+            yield Fault(
+                ("spark",),
+                f"{name} names a secret, which the event log of the Spark Connect server could show; use "
+                "mode: classic",
+            )
+        for variable in sorted(found - task.secrets.keys()):
+            yield Fault(("spark",), f"{name} names secrets.{variable}, and the task has no secret {variable}")
 
 
 def _relative_faults(spark: Spark) -> Iterator[Fault]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
@@ -11,6 +11,9 @@ DATES = ("ds", "ds_nodash", "logical_date", *INTERVAL, "tz", *FUNCTIONS)
 
 RELEASE_ROOT = "{{ release_root }}"
 _RELEASE_ROOT = re.compile(r"\{\{\s*release_root\s*\}\}")
+_SECRET = re.compile(r"\{\{\s*secrets\.(\w+)\s*\}\}")
+_HIDDEN = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""Names that Spark hides by default, see `spark.redaction.regex`."""
 _OF_SPARK = re.compile(r"\{\{[A-Z_]+\}\}")
 """Spark's own placeholders, such as `{{APP_ID}}`."""
 _OPENING = re.compile(r"\{[{%]")
@@ -56,9 +59,13 @@ def is_plain(text: str) -> bool:
 
 
 def kept(text: str, *, in_conf: bool = False) -> str:
-    """A template that renders `{{ release_root }}` to itself; in `spark.conf` also Spark's placeholders."""
-    text = _RELEASE_ROOT.sub(_quoted, text)
-    return _OF_SPARK.sub(_quoted, text) if in_conf else text
+    """A template that renders `{{ release_root }}` to itself.
+
+    In `spark.conf` also `{{ secrets.NAME }}` and Spark's placeholders.
+    """
+    for filled_later in (_RELEASE_ROOT, _SECRET, _OF_SPARK) if in_conf else (_RELEASE_ROOT,):
+        text = filled_later.sub(_quoted, text)
+    return text
 
 
 def _quoted(found: re.Match[str]) -> str:
@@ -67,12 +74,27 @@ def _quoted(found: re.Match[str]) -> str:
 
 def needs_rendering(text: str) -> bool:
     """True when a property of Spark has a template besides what `kept` keeps."""
-    return not is_plain(_OF_SPARK.sub("", at_release(text, "")))
+    return not is_plain(_OF_SPARK.sub("", _SECRET.sub("", at_release(text, ""))))
 
 
 def at_release(text: str, root: str) -> str:
     """A rendered text with the path of the release on the host that runs the task."""
     return _RELEASE_ROOT.sub(lambda _: root, text) if "release_root" in text else text
+
+
+def takes_secrets(name: str) -> bool:
+    """True when a property of Spark may have a secret: sessions can set it, and Spark never shows it."""
+    return name.startswith("spark.sql.") and _HIDDEN.search(name) is not None
+
+
+def secrets_in(text: str) -> frozenset[str]:
+    """The variables of secrets that a property of Spark names."""
+    return frozenset(_SECRET.findall(text))
+
+
+def with_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """A rendered property with the values of secrets. Never put the result into a file or a command line."""
+    return _SECRET.sub(lambda found: environment[found[1]], text)
 
 
 def names_release(text: str) -> bool:

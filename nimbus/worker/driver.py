@@ -320,9 +320,11 @@ def _run_task(plan: DriverPlan, book: FlowBook) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([*imports, *inherited, *ours])
     sys.path[:0] = [str(plan.script_path.parent), *imports, *inherited]
     if plan.kind == "sql":
-        from nimbus.worker.sql_task import run_sql
+        from nimbus.worker.sql_task import WAREHOUSE, run_sql
 
-        run_sql(plan.script_path, plan.args)
+        has_warehouse = WAREHOUSE in plan.worker_conf or WAREHOUSE in plan.task_conf
+        conf = {} if plan.connect else plan.task_conf
+        run_sql(plan.script_path, plan.args, conf, keeps_tables=plan.starts_spark and not has_warehouse)
     elif plan.kind == "spark_pipeline":
         run_pipeline(plan.script_path, plan.args, master=plan.master, book=book)
     else:

@@ -1,14 +1,17 @@
-"""Runs a task of type `sql`: statements over the outputs of needed tasks; the last one is its result.
+"""Runs a task of type `sql`: statements over the outputs of needed tasks.
 
-Runs in the driver, after go. Each needed task's `data/` folder is a view with the task's name, `_` for `-`;
-the result of the last statement is written as Parquet to `data/` in the task's own output. With outputs in a
-bucket and executors that may be on other hosts, both go through the format `nimbus`.
+Runs in the driver, after go. Each needed task's folder `data` is a view with the task's name, `_` for `-`,
+and each other folder of Parquet files the view TASK_FOLDER. If the last statement is a query, its result is
+written as Parquet to `data` in the task's own output. With outputs in a bucket and executors that may be on
+other hosts, both go through the format `nimbus`.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +21,14 @@ from jinja2.sandbox import SandboxedEnvironment
 from nimbus.domain.errors import NimbusError
 from nimbus.task import TaskContext, context
 from nimbus.templates.dates import date_values
+from nimbus.templates.names import secrets_in, takes_secrets, with_secrets
 from nimbus.templates.sandbox import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-import re
 
 DATA_FOLDER = "data"
+WAREHOUSE = "spark.sql.warehouse.dir"
 
 
 class SqlTaskError(NimbusError):
@@ -63,26 +67,55 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
         raise SqlTaskError(f"{where}: the template cannot be filled in: {why}") from exc
 
 
-def views(needed: Iterable[str]) -> dict[str, str]:
-    """The needed tasks by their names in SQL.
+def views(folders: Mapping[str, Iterable[str]], text: str) -> dict[str, tuple[str, str]]:
+    """The views that SQL uses: each with its task and the folder in the output of that task.
+
+    Args:
+        folders: Folders with a table, by task.
+        text: The SQL: each view costs a job of Spark.
 
     Raises:
-        SqlTaskError: two tasks would have the same name.
+        SqlTaskError: two tables would be the same view.
     """
-    named: dict[str, str] = {}
-    for task in sorted(needed):
-        name = task.replace("-", "_")
-        if name in named:
-            raise SqlTaskError(f"two needed tasks would both be the view {name!r}; rename one of them")
-        named[name] = task
+    words = frozenset(re.findall(r"\w+", text.lower()))
+    named: dict[str, tuple[str, str]] = {}
+    for task in sorted(folders):
+        for folder in folders[task]:
+            name = (task if folder == DATA_FOLDER else f"{task}_{folder}").replace("-", "_")
+            if name.lower() not in words:
+                continue
+            if name in named:
+                raise SqlTaskError(f"two tables of needed tasks would both be the view {name!r}; rename one")
+            named[name] = task, folder
     return named
 
 
-def run_sql(script: Path, args: Sequence[str]) -> None:
+def folders_of(task: TaskContext, needed: str) -> list[str]:
+    """The folders in the output of a needed task that have Parquet files."""
+    top = task.input_uri(needed).rstrip("/") + "/"
+    paths = (uri.removeprefix(top).split("/") for uri in task.input_files(needed))
+    return sorted({folder for folder, *below in paths if below and below[-1].endswith(".parquet")})
+
+
+def markers(statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that a statement names, as in `:day`. Spark takes them as values, not as text."""
+    code = _TOKEN.sub(lambda token: "" if token.lastgroup in _NO_CODE else token[0], statement)
+    named = frozenset(re.findall(r":(\w+)", code))
+    return {name: value for name, value in parameters.items() if name in named}
+
+
+def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps_tables: bool) -> None:
     """Run a SQL file as this process's task.
 
+    Args:
+        script: The file.
+        args: Must be empty.
+        conf: Its properties. Those that name secrets get their values here, in the session: Spark knows their
+            names from its start, without the values, and so hides them in event logs.
+        keeps_tables: Whether tables of Spark's default catalog are stored in the output.
+
     Raises:
-        SqlTaskError: the file cannot be used, or its last statement is not a query.
+        SqlTaskError: the file cannot be used.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
@@ -90,28 +123,30 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     if args:
         raise SqlTaskError(f"{script.name}: a SQL task takes no args (given: {list(args)}); use parameters")
     task = context()
-    statements = split_statements(render_sql(script.read_text(encoding="utf-8"), task, script.name))
+    text = render_sql(script.read_text(encoding="utf-8"), task, script.name)
+    statements = split_statements(text)
     if not statements:
         raise SqlTaskError(f"{script.name} holds no statement")
-    spark = SparkSession.builder.getOrCreate()
+    builder: Any = SparkSession.builder
+    spark = (builder.config(WAREHOUSE, str(task.output)) if keeps_tables else builder).getOrCreate()
+    for name, value in conf.items():
+        if takes_secrets(name) and secrets_in(value):
+            spark.conf.set(name, with_secrets(value, os.environ))
     tables = _RemoteTables if _is_remote(spark, task) else _LocalTables
-    for name, needed in views(task.inputs).items():
-        if (place := tables.find(task, needed)) is not None:
-            tables.read(spark, place).createOrReplaceTempView(name)
-            sys.stdout.write(f"view {name}: {place}\n")
+    found = views({needed: folders_of(task, needed) for needed in task.inputs}, text)
+    for name, (needed, folder) in found.items():
+        tables.read(spark, task, needed, folder).createOrReplaceTempView(name)
+        sys.stdout.write(f"view {name}: {needed}/{folder}\n")
     for statement in statements[:-1]:
-        spark.sql(statement)
-    result = spark.sql(statements[-1])
+        spark.sql(statement, markers(statement, task.parameters) or None)
+    result = spark.sql(statements[-1], markers(statements[-1], task.parameters) or None)
     try:
         place = tables.write(result, task)
     except AnalysisException:
         if result.columns:  # read last, because it is a round trip to a Connect server
             raise
         place = ""
-    if not place:
-        why = "its last statement is no query, so the task has no result; end it with a SELECT"
-        raise SqlTaskError(f"{script.name}: {why}")
-    sys.stdout.write(f"result: {place}\n")
+    sys.stdout.write(f"result: {place or 'none, because the last statement is no query'}\n")
 
 
 def _is_remote(spark: SparkSession, task: TaskContext) -> bool:
@@ -124,13 +159,8 @@ class _LocalTables:
     """Tables in local folders that all executors can read."""
 
     @staticmethod
-    def find(task: TaskContext, needed: str) -> str | None:
-        folder = task.inputs[needed] / DATA_FOLDER
-        return str(folder) if folder.is_dir() else None
-
-    @staticmethod
-    def read(spark: SparkSession, place: str) -> DataFrame:
-        return spark.read.parquet(place)
+    def read(spark: SparkSession, task: TaskContext, needed: str, folder: str) -> DataFrame:
+        return spark.read.parquet(str(task.inputs[needed] / folder))
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
@@ -143,15 +173,8 @@ class _RemoteTables:
     """Tables in the bucket."""
 
     @staticmethod
-    def find(task: TaskContext, needed: str) -> str | None:
-        from nimbus.worker.data.source import has_table
-
-        uri = task.input_uri(needed, DATA_FOLDER)
-        return uri if has_table(uri) else None
-
-    @staticmethod
-    def read(spark: SparkSession, place: str) -> DataFrame:
-        return spark.read.format("nimbus").load(place)
+    def read(spark: SparkSession, task: TaskContext, needed: str, folder: str) -> DataFrame:
+        return spark.read.format("nimbus").load(task.input_uri(needed, folder))
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
@@ -174,6 +197,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_NO_CODE = ("raw", "string", "name", "line")
 _EDGE = re.compile(r"/\*|\*/")
 
 

@@ -261,7 +261,6 @@ CASES: tuple[Case, ...] = (
     ),
     _sql("sql_unresolved_column", ANALYSIS, "create temporary view a as select 1 as x;\nselect y from a\n"),
     _sql("sql_parse_error", ANALYSIS, "select 1 as x form range(3) order order\n"),
-    _sql("sql_no_query", ERROR, "create temporary view a as select 1 as x\n"),
     _sql("sql_undefined_parameter", ERROR, "select {{ params.day }} as x\n"),
     _python(
         "spark_sql_shell_unresolved_column",

@@ -47,6 +47,19 @@ SUMS = """
 CREATE TEMPORARY VIEW some AS SELECT * FROM make_numbers WHERE id < {{ params.below }};
 SELECT count(*) AS n, sum(twice) AS total, '{{ ds }}; {{ run.id }}' AS told FROM some;
 """
+LOADS = """
+CREATE TABLE orders USING parquet PARTITIONED BY (day) AS
+  SELECT id, :name AS name, :day AS day FROM range(3);
+INSERT INTO orders SELECT 10 + id, "b;b", DATE'2026-01-01' FROM range(:rows);
+CREATE VIEW big AS SELECT * FROM orders WHERE id >= 10;
+CREATE TABLE names (name STRING);
+INSERT INTO names SELECT DISTINCT name FROM big;
+SET spark.sql.of.password
+"""
+READS = """
+SELECT count(*) AS n, max(name) AS name, (SELECT max(name) FROM load_all_names) AS other
+FROM load_all_orders WHERE day = :day
+"""
 HANGS = """
 import time
 from pyspark.sql import SparkSession
@@ -99,6 +112,44 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     assert end.outcome is Outcome.SUCCEEDED, second.log.read_text()
     rows = pq.read_table(bench.data / summed.output / "data").to_pylist()
     assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1"}]
+
+
+def _said_by_events(folder: Path) -> str:
+    import pyarrow as pa
+
+    (log,) = folder.rglob("*.zstd")
+    with pa.input_stream(str(log), compression="zstd") as events:
+        return str(events.read().decode())
+
+
+def test_sql_task_makes_several_tables_that_another_one_reads(bench: Bench) -> None:
+    pq: Any = pytest.importorskip("pyarrow.parquet")
+    conf = {"spark.sql.of.password": "{{ secrets.PW }}", "spark.eventLog.enabled": "true"}
+    hostile = "it's \"; DROP TABLE orders; --"
+
+    def run(attempt: str, text: str, **more: Any) -> Path:
+        script = bench.script(f"{attempt}.sql", text)
+        order = bench.order(script, attempt=attempt, task_kind=TaskKind.SQL, spark_conf=conf, **more)
+        folder = bench.folder(attempt)
+        folder.create(order)
+        launch(folder, bench.startup(secrets={"PW": "hush-hush"}))
+        assert bench.await_end(attempt, 300).outcome is Outcome.SUCCEEDED, folder.log.read_text()
+        return Path(order.output)
+
+    parameters = {"name": hostile, "day": "2026-01-01", "rows": 2}
+    loaded = run("run1.load-all.1", LOADS, parameters=parameters)
+    read = run("run1.read.1", READS, parameters=parameters, inputs={"load-all": str(loaded)})
+
+    assert sorted(place.name for place in (bench.data / loaded).iterdir()) == ["data", "names", "orders"]
+    (shown,) = pq.read_table(bench.data / loaded / "data").to_pylist()
+    assert shown["key"] == "spark.sql.of.password"
+    assert "redacted" in shown["value"]
+    assert _said_by_events(bench.folder("run1.load-all.1").work).count("spark.sql.of.password") > 5
+    for place in bench.root.rglob("*"):
+        assert not place.is_file() or b"hush-hush" not in place.read_bytes(), place
+    assert "hush-hush" not in _said_by_events(bench.folder("run1.load-all.1").work)
+    rows = pq.read_table(bench.data / read / "data").to_pylist()
+    assert rows == [{"n": 5, "name": hostile, "other": "b;b"}]
 
 
 def test_spark_reports_progress_and_dies_with_its_runner(bench: Bench) -> None:

@@ -29,6 +29,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.templates.names import with_secrets
 from tests.nimbus.in_process_templates import InProcessTemplates
 
 TEMPLATES = InProcessTemplates()
@@ -190,6 +191,12 @@ BAD: list[tuple[str, str, str]] = [
     ("no files", top("files: []"), "3: files: must not be empty"),
     ("jars without their ending", top("jars: [jars/*]"), "3: jars[0]: 'jars/*' must name jars: it must end with .jar"),
     ("jars of a task elsewhere", task("jars: [/srv/a.jar]"), "5: tasks.b.jars[0]: '/srv/a.jar' must be relative to the pipeline's folder"),
+    ("secret in a property of code", task("secrets: {PW: db}, spark: {conf: {spark.sql.x.password: '{{ secrets.PW }}'}}"), "5: tasks.b.spark: spark.sql.x.password names a secret, which only a sql task can"),
+    ("secret in a property that Spark shows", HEAD + "tasks:\n  a: {type: sql, script: a.sql, secrets: {PW: db}, spark: {conf: {spark.sql.x.url: '{{ secrets.PW }}'}}}\n", "4: tasks.a.spark: spark.sql.x.url cannot have a secret: only spark.sql.* with password"),
+    ("secret in a property of the start", HEAD + "tasks:\n  a: {type: sql, script: a.sql, secrets: {PW: db}, spark: {conf: {spark.x.password: '{{ secrets.PW }}'}}}\n", "4: tasks.a.spark: spark.x.password cannot have a secret"),
+    ("secret in a property on a server", HEAD + "tasks:\n  a: {type: sql, script: a.sql, secrets: {PW: db}, spark: {mode: connect, conf: {spark.sql.x.password: '{{ secrets.PW }}'}}}\n", "4: tasks.a.spark: spark.sql.x.password names a secret, which the event log of the Spark Connect server could show"),
+    ("unknown secret in a property", HEAD + "tasks:\n  a: {type: sql, script: a.sql, secrets: {PW: db}, spark: {conf: {spark.sql.x.password: '{{ secrets.PWD }}'}}}\n", "4: tasks.a.spark: spark.sql.x.password names secrets.PWD, and the task has no secret PWD"),
+    ("secret with a filter", HEAD + "tasks:\n  a: {type: sql, script: a.sql, secrets: {PW: db}, spark: {conf: {spark.sql.x.password: '{{ secrets.PW | upper }}'}}}\n", "4: tasks.a.spark.conf.spark.sql.x.password: there is no 'secrets'"),
     ("wheels of a program", HEAD + "tasks:\n  a: {type: shell, command: [sort], dependencies: [a.whl]}\n", "4: tasks.a.dependencies: a shell task imports no wheels; remove this"),
     ("wheels of an approval", HEAD + "tasks:\n  a: {type: approval, prompt: x, dependencies: [a.whl]}\n", "4: tasks.a.dependencies: no worker runs a task of type approval"),
     ("jars of child runs", fan("pipeline: p, jars: [a.jar]"), "4: tasks.a.jars: a pipeline task has no Spark"),
@@ -313,6 +320,18 @@ def test_placeholder_of_spark_is_no_template() -> None:
     spec = parse_definition(text.encode(), "x", TEMPLATES)
 
     assert list(spec.tasks[1].spark_conf.values()) == ["-Xlog:gc:/tmp/{{APP_ID}}-{{EXECUTOR_ID}}.log"]
+
+
+def test_secret_in_a_property_is_kept_for_the_driver() -> None:
+    text = (
+        HEAD + "tasks:\n  a: {type: sql, script: a.sql, secrets: {PW: db}, "
+        "spark: {conf: {spark.sql.catalog.pg.password: 'x-{{secrets.PW}}'}}}\n"
+    )
+
+    (found,) = parse_definition(text.encode(), "x", TEMPLATES).tasks
+
+    assert found.spark_conf == {"spark.sql.catalog.pg.password": "x-{{secrets.PW}}"}
+    assert with_secrets(found.spark_conf["spark.sql.catalog.pg.password"], {"PW": "hush"}) == "x-hush"
 
 
 def test_number_with_a_fraction_and_a_boolean_may_be_written_in_other_ways() -> None:

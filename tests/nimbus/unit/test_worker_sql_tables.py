@@ -1,0 +1,54 @@
+"""SQL tasks: the views of needed tasks, and parameters as markers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nimbus.worker.sql_task import SqlTaskError, folders_of, markers, views
+from tests.nimbus.unit.test_worker_sql_template import TASK
+
+
+def test_tables_of_needed_tasks_that_the_sql_names_are_views() -> None:
+    folders = {"load-all": ["data", "orders", "odd name"], "rates": ["data", "eu-west"]}
+
+    found = views(folders, "SELECT * FROM LOAD_ALL_orders JOIN load_all; INSERT INTO x TABLE rates_eu_west")
+
+    assert found == {
+        "load_all": ("load-all", "data"),
+        "load_all_orders": ("load-all", "orders"),
+        "rates_eu_west": ("rates", "eu-west"),
+    }
+
+
+def test_two_tables_with_the_name_of_one_view_are_refused_if_the_sql_uses_it() -> None:
+    folders = {"load": ["x"], "load-x": ["data"]}
+
+    assert views(folders, "SELECT 1 FROM other") == {}
+    with pytest.raises(SqlTaskError, match="two tables of needed tasks would both be the view 'load_x'"):
+        views(folders, "SELECT 1 FROM load_x")
+
+
+def test_tables_are_the_folders_with_parquet_files(tmp_path: Path) -> None:
+    for name in (
+        "data/part-0.parquet",
+        "orders/day=1/part-0.snappy.parquet",
+        "orders/_SUCCESS",
+        "notes/read.txt",
+        "top.parquet",
+        "_spark_metadata/x.parquet",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert folders_of(replace(TASK, inputs={"load": tmp_path}), "load") == ["data", "orders"]
+
+
+def test_statement_gets_only_the_parameters_that_it_names() -> None:
+    parameters = {"day": "2026-01-01", "rows": 3, "d": True}
+
+    assert markers("SELECT :day, CAST(x AS STRUCT<rows: INT>), a::int", parameters) == {"day": "2026-01-01"}
+    assert markers("SELECT :rows LIMIT :rows", parameters) == {"rows": 3}
+    assert markers("SELECT 1", parameters) == {}
+    assert markers("SET x = ':day' -- :rows", parameters) == {}
