@@ -24,6 +24,7 @@ def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, S
             rest=tuple(target.rest),
             conf={**_kubernetes_conf(target), **target.conf},
             executors_see=target.executors_see,
+            environment=target.environment or "",
             env=_environment(target, settings.worker.env),
             ca_file=target.ca_file,
             token=_token(name, target, environ),

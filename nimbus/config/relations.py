@@ -95,6 +95,10 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         yield ("connect", "token"), message
     for name, target in settings.spark.targets.items():
         yield from target_faults(name, target)
+        if target.environment not in (None, *settings.worker.environments) and target.kind != "connect":
+            known = ", ".join(sorted(settings.worker.environments)) or "none"
+            message = f"is {target.environment}, and worker.environments has {known}"
+            yield ("spark", "targets", name, "environment"), message
     yield from _alert_faults(settings)
     yield from telemetry_faults(settings.telemetry)
     for section, name, secret in _TOGETHER:

@@ -15,24 +15,24 @@ from nimbus.config.problems import KeyPath
 from nimbus.config.values import AbsoluteFile, AbsolutePath, PositiveDuration, described
 
 _KEYS = {
-    "local": (("master",), ("conf", "history")),
+    "local": (("master",), ("conf", "history", "environment")),
     "connect": (("url",), ("token_file", "token_variable", "executors_see")),
     "standalone": (
         ("master",),
         (
             *("rest", "pages", "token_file", "token_variable", "executors_see"),
-            *("conf", "history", "schedulers", "queue_timeout"),
+            *("conf", "history", "schedulers", "queue_timeout", "environment"),
         ),
     ),
     "yarn": (
         ("hadoop_conf_dir",),
-        ("rest", "executors_see", "conf", "history", "schedulers", "queue_timeout"),
+        ("rest", "executors_see", "conf", "history", "schedulers", "queue_timeout", "environment"),
     ),
     "kubernetes": (
         ("master", "image"),
         (
             *("namespace", "service_account", "token_file", "ca_file", "executors_see"),
-            *("conf", "history", "schedulers", "queue_timeout"),
+            *("conf", "history", "schedulers", "queue_timeout", "environment"),
         ),
     ),
 }
@@ -58,6 +58,8 @@ class Target(Strict):
     kind: Literal["local", "connect", "standalone", "yarn", "kubernetes"]
     executors_see: Literal["data", "host"] | None = None
     """`data`: their hosts mount worker.data under the same path; `host`: they run on the worker's host."""
+    environment: Annotated[str, BeforeValidator(texts.plain_name)] | None = None
+    """One of `worker.environments`, for drivers of tasks without their own; None: the worker's Spark."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most open attempts, of all workers together."""
     master: str | None = None

@@ -16,6 +16,8 @@ from nimbus.worker.driver import DriverPlan
 
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 _ARCHIVES = "spark.archives"
+_READABLE = 0o644
+"""For the task's user, to whom the folder belongs, whatever this process's umask is."""
 _WHEELS = ".nimbus-wheels"
 """Folder of unpacked wheels in the release's archive."""
 
@@ -54,11 +56,13 @@ def write_release(folder: AttemptFolder, plan: DriverPlan) -> None:
             archive.add(place, place.name, filter=_without_wheels)
         for wheel in plan.wheels:
             archive.add(wheel, f"{_WHEELS}/{Path(wheel).name}")
+    _release_file(folder).chmod(_READABLE)
 
 
 def write_bundle(folder: AttemptFolder) -> None:
     """Write the archive of our modules, for executors and for drivers with another interpreter."""
     bundle_file(folder).write_bytes(build_bundle())
+    bundle_file(folder).chmod(_READABLE)
 
 
 def _without_wheels(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -123,7 +123,8 @@ def prepare(
     elif not is_marked(settings.data_dir):
         raise CannotRunHereError(f"{settings.data_dir} has no {MARK} of the cluster's outputs: mount it")
     user, java_home = settings.users.of(order.pipeline), None
-    target, own = target_of(order, settings), _environment_of(order, settings)
+    target = target_of(order, settings)
+    own = _environment_of(order, settings, target)
     connect = _connect_plan(order, settings, target) if _wants_connect(order) else None
     if order.task.kind is TaskKind.SPARK_PIPELINE and own is None:
         check_packages()
@@ -220,14 +221,17 @@ def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None
     _check_files(root, order)
 
 
-def _environment_of(order: Assignment, settings: WorkerSettings) -> FoundEnvironment | None:
-    """The environment of an order's task; None: the worker's own.
+def _environment_of(
+    order: Assignment, settings: WorkerSettings, target: SparkTarget | None
+) -> FoundEnvironment | None:
+    """The environment of an order's task, else of its target; None: the worker's own.
 
     Raises:
         CannotRunHereError: this worker has no such environment, or it cannot be used.
         PipelineUnfitError: tasks of this kind need a later Spark.
     """
-    if not (name := order.task.environment):
+    usual = "" if target is None or order.task.runs_in_cluster else target.environment
+    if not (name := order.task.environment or usual):
         return None
     found = settings.environments.get(name)
     if found is None:

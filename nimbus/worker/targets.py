@@ -55,6 +55,8 @@ class SparkTarget:
     """Properties, including those derived from other keys. They override the worker's."""
     executors_see: str | None = None
     """What its executors see if they are not this worker's processes: `data`, `host`, or None: unknown."""
+    environment: str = ""
+    """Environment of drivers on workers whose task names none; empty: the worker's own."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for drivers and submissions."""
     ca_file: Path | None = None

@@ -162,6 +162,8 @@ BAD: list[tuple[str, str]] = [
         "big.token_variable: token_file is given as well; keep one of them",
     ),
     (f"{TARGET}kind: local, master: local, executors_see: host}}", "a local target has no executors_see"),
+    (f"{TARGET}kind: local, master: local, environment: x}}", "is x, and worker.environments has none"),
+    (f"{TARGET}kind: connect, url: 'sc://h', environment: x}}", "a connect target has no environment"),
     (f"{TARGET}kind: connect, url: 'sc://h', executors_see: all}}", "must be one of data, host, not 'all'"),
     ("spark:\n  history: 'history:18080'", '(did you mean "http://history:18080"?)'),
     (

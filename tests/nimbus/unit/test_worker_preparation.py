@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
-from nimbus.domain.pipeline import SparkMode, TaskKind
+from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.connect_session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
@@ -24,6 +25,7 @@ from nimbus.worker.preparation import (
     prepare_if_here,
 )
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
+from nimbus.worker.targets import SparkTarget, TargetKind
 from tests.nimbus.worker_bench import Bench
 
 
@@ -159,6 +161,15 @@ def test_task_gets_the_interpreter_spark_and_java_of_its_environment(bench: Benc
     assert plan.interpreter == Path("/e/python")
     told = {name: plan.environment.get(name) for name in ("PYSPARK_PYTHON", "JAVA_HOME", "TZ", "SPARK_HOME")}
     assert told == {"PYSPARK_PYTHON": "/e/python", "JAVA_HOME": "/e/java", "TZ": "UTC", "SPARK_HOME": None}
+    at_target = bench.order(
+        script,
+        known=False,
+        task_kind=TaskKind.PYSPARK,
+        spark_place=SparkPlace(target="old"),
+    )
+    target = SparkTarget(name="old", kind=TargetKind.STANDALONE, master="spark://h:1", environment="spark35")
+    there = prepare(at_target, replace(settings, targets={"old": target}), bench, bench.board.cluster())
+    assert there.interpreter == Path("/e/python")
     with pytest.raises(CannotRunHereError, match="no environment site; it has broken, spark35"):
         prepare_in("site")
     with pytest.raises(CannotRunHereError, match="broken of this worker cannot be used: /f/python cannot"):
