@@ -12,7 +12,8 @@ from fastapi import APIRouter, Body, Depends, Header, HTTPException, Query, Resp
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from nimbus.api.services import AttemptDoor, ClusterAttempt, DataRequest, DriverReport
+from nimbus.api.services import AttemptDoor, ClusterAttempt, DataRequest, DriverReport, SecretsRequest
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, pipeline_name, release_digest
 from nimbus.ports import AttemptWithdrawnError, Kept
 
@@ -89,8 +90,25 @@ def router(door: AttemptDoor) -> APIRouter:
     def end(body: DriverReport, attempt: ClusterAttempt = its_own) -> dict[str, str]:
         return {"outcome": door.end(attempt, body)}
 
+    _add_secrets(routes, door, its_own)
     _add_data(routes, door)
     return routes
+
+
+def _add_secrets(routes: APIRouter, door: AttemptDoor, its_own: Any) -> None:
+    """Add the secrets of the task."""
+
+    @routes.post("/{attempt}/secrets")
+    def secrets(body: SecretsRequest, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
+        try:
+            values = door.secrets(attempt, body)
+        except AttemptWithdrawnError as exc:
+            raise HTTPException(409, str(exc)) from exc  # the driver asks again for a while
+        except NimbusError as exc:  # another scheduler may have it
+            raise HTTPException(422 if exc.code == "secret_denied" else 503, str(exc)) from exc
+        if values is None:
+            raise HTTPException(422, "The secrets are not the attempt's, or the attempt is over.")
+        return {"values": values}
 
 
 def _add_data(routes: APIRouter, door: AttemptDoor) -> None:

@@ -169,6 +169,16 @@ class DataRequest(BaseModel):
     key: Annotated[str, Field(max_length=1024)]
 
 
+class SecretsRequest(BaseModel):
+    """A driver's request for the secrets of its task."""
+
+    nonce: Annotated[str, Field(max_length=256)]
+    names: Annotated[dict[str, str], Field(max_length=32)]
+    """As of `TaskSpec.secrets`."""
+    token: Annotated[str, Field(max_length=256)]
+    """Valid for this attempt and these secrets."""
+
+
 class SignedUrl(NamedTuple):
     """A signed URL, and the headers that a request with it must have."""
 
@@ -248,6 +258,15 @@ class AttemptDoor(Protocol):
 
         Raises:
             StoreUnavailableError: the claim is not there, as of `BeatAnswer.claimed`.
+        """
+        ...
+
+    def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
+        """The values of the task's secrets, by variable; None: no access, or it is over for this driver.
+
+        Raises:
+            AttemptWithdrawnError: the claim is not there (yet).
+            NimbusError: they cannot be had; with code `secret_denied`, its pipeline may not use one.
         """
         ...
 

@@ -240,6 +240,8 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
                 clock=foundation.clock,
                 schedulers=lambda: [scheduler.address for scheduler in reader.schedulers()],
                 data=_data_door(settings),
+                secrets=partial(resolve, provider=secret_provider(settings.worker.secrets, os.environ)),
+                rules=SecretRules(settings.worker.secrets.allow),
             ),
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),

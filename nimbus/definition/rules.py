@@ -295,12 +295,6 @@ def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
                 ("spark",),
                 f"{name} is read before the release is on the driver's host, so it cannot name release_root",
             )
-    if task.secrets:
-        yield Fault(
-            ("secrets",),
-            "a driver in a cluster gets no secrets, as the cluster's records would show them: write "
-            "deploy: client, or use the cluster's own secrets",
-        )
     if spark.mode is SparkMode.CONNECT:
         yield Fault(
             ("spark", "deploy"),

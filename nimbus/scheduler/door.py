@@ -13,12 +13,20 @@ from datetime import timedelta
 from typing import Any
 
 from blobsync import BlobSyncError
-from nimbus.api.services import BeatAnswer, ClusterAttempt, DataRequest, DriverReport, SignedUrl
+from nimbus.api.services import (
+    BeatAnswer,
+    ClusterAttempt,
+    DataRequest,
+    DriverReport,
+    SecretsRequest,
+    SignedUrl,
+)
 from nimbus.attempt.model import Ordered, Story
 from nimbus.checkpoint import checked
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
 from nimbus.domain.spark_application import application_id
 from nimbus.domain.task_run import Outcome
@@ -26,9 +34,15 @@ from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogAr
 from nimbus.result import ResultError, decode
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application.bundle import build_bundle
-from nimbus.worker.application.startup import data_token_for, release_archive, token_for
+from nimbus.worker.application.startup import (
+    data_token_for,
+    release_archive,
+    secrets_token_for,
+    token_for,
+)
 from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
+from nimbus.worker.secrets import SecretDeniedError
 from nimbus.worker.verdict import Verdict, judge
 
 _RELEASE_WAIT = timedelta(seconds=10)
@@ -49,12 +63,25 @@ class ClusterDoor:
         clock: Clock,
         schedulers: Callable[[], Sequence[str]],
         data: DataDoor | None = None,
+        secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
+        rules: SecretRules = SecretRules(),  # noqa: B008 - immutable
     ) -> None:
-        """`data`: None if outputs are in a folder."""
+        """Create it.
+
+        Args:
+            board: The attempt board.
+            logs: The archive of logs.
+            releases: The source of releases.
+            clock: The clock.
+            schedulers: See `AttemptDoor.schedulers`.
+            data: None if outputs are in a folder.
+            secrets: Returns the values of secrets, by variable; raises SecretError.
+            rules: Which pipelines may use which secrets.
+        """
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
         self.schedulers = schedulers
         """See `AttemptDoor.schedulers`."""
-        self._data = data
+        self._data, self._secrets, self._rules = data, secrets, rules
         self._key: bytes | None = None
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
@@ -147,6 +174,18 @@ class ClusterDoor:
         if not _is_open(request.nonce, slots):
             return None
         return self._data.sign(request)
+
+    def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
+        """See `AttemptDoor.secrets`."""
+        right = secrets_token_for(self._tokens_key(), str(attempt.id), attempt.pipeline, request.names)
+        if not hmac.compare_digest(right.encode(), request.token.encode()):
+            return None
+        if (denied := self._rules.denied(attempt.pipeline, request.names.values())) is not None:
+            raise SecretDeniedError(denied)
+        slots = self._board.read(attempt.id)
+        if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would fail the attempt
+            raise AttemptWithdrawnError(str(attempt.id))
+        return self._secrets(request.names) if _is_open(request.nonce, slots) else None
 
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
         """See `AttemptDoor.end`."""

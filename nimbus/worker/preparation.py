@@ -172,7 +172,7 @@ def prepare(
         unseen_output=_unseen_output(order, settings, target, connect),
         stop_grace_s=settings.stop_grace.total_seconds(),
         user=user,
-        secrets=resolve(order.task.secrets, settings.secrets),
+        secrets={} if order.task.runs_in_cluster else resolve(order.task.secrets, settings.secrets),
         connect=connect,
         telemetry=settings.telemetry,
         interpreter=None if own is None else own.configured.python,

@@ -171,6 +171,10 @@ def data_door(bench: Bench) -> DataDoor | None:
     return None if bench.data_uri is None else DataDoor(bench.data_uri, open_data(bench.connections.data))
 
 
+SECRETS = {"warehouse": "swordfish-1\nand more"}
+"""What schedulers have."""
+
+
 @contextmanager
 def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
     """Serve a scheduler's door, which reports `schedulers` as live. Returns its base URL."""
@@ -183,6 +187,7 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
         clock=SystemClock(),
         schedulers=lambda: schedulers,
         data=data_door(bench),
+        secrets=lambda names: {variable: SECRETS[name] for variable, name in names.items()},
     )
     app.include_router(routes_attempts.router(opened))
     with socket.socket() as listener:

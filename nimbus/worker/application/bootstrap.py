@@ -39,7 +39,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,7 @@ from nimbus.worker.application.unpacking import ARCHIVE, BUNDLE, FOLDERS_ABOVE, 
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.flushing import flush_above, flush_tree
 from nimbus.worker.forked import adopt_orphans, die_with
+from nimbus.worker.secret_mask import MaskedLog
 from nimbus.worker.short_path import drop, new_name
 
 VARIABLE = "NIMBUS_APPLICATION"
@@ -75,6 +76,8 @@ EXIT_NOT_STARTED = 75
 _ACCESS = "NIMBUS_DATA_ACCESS"
 """`nimbus.task.ACCESS_VARIABLE`. That module needs a later Python than this one."""
 _CLAIM_PATIENCE_S = 600.0
+_SECRETS_PATIENCE_S = 60.0
+_SAFE = ("https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:")
 _TICK_S = 0.2
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
@@ -111,7 +114,14 @@ The cluster may have PySpark in PYTHONPATH, which `-I` ignores; packages of the 
 class Task:
     """The task's process and its descendants."""
 
-    def __init__(self, folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        startup: Mapping[str, Any],
+        access: Mapping[str, Any] | None,
+        secret: Mapping[str, str],
+    ) -> None:
+        """`secret`: variables whose values its log does not show."""
         self._work = folder / "work"
         self._short = _short_path(self._work)
         bundle = folder / "bundle.zip"
@@ -120,12 +130,19 @@ class Task:
         environment = {
             **{name: value for name, value in os.environ.items() if name != VARIABLE},
             **startup.get("environment", {}),
+            **secret,
             "NIMBUS_CONTEXT": str(folder / "context.json"),
             **({} if access is None else {_ACCESS: json.dumps({"door": access})}),
             "TMPDIR": str(self._short / "tmp"),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
-        with (folder / "log").open("ab") as log:
+        self._masked: MaskedLog | None = None
+        with ExitStack() as stack:
+            log: Any = stack.enter_context((folder / "log").open("ab"))
+            if secret:
+                source, log = os.pipe()
+                stack.callback(os.close, log)
+                self._masked = MaskedLog(source, folder / "log", secret.values())
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-u", "-c", _START, str(bundle), archives, str(folder)],
                 stdin=subprocess.DEVNULL,
@@ -141,7 +158,9 @@ class Task:
         return self._process.poll()
 
     def forget(self) -> None:
-        """Remove its short path, after its end."""
+        """Remove its short path, and complete its log, after its end and that of its descendants."""
+        if self._masked is not None:
+            self._masked.finish(_KILL_PATIENCE_S)
         drop(self._short, self._work)
 
     def signal(self, number: int) -> None:
@@ -236,6 +255,7 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     life = Life(terms, pace=None)
     life.hear(m.ClaimAnswered(m.Holder.OURS, boottime_s()), boottime_s())
     try:
+        secret = secret_values(startup, door, nonce)
         folder = make_folder(startup, door, bundle)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
@@ -246,7 +266,7 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     started_at = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
-        task = Task(folder, startup, data_access(startup, nonce, door.endpoints))
+        task = Task(folder, startup, data_access(startup, nonce, door.endpoints), secret)
         log = LogThread(door, nonce, folder / "log")
         watch(task, life, beats, folder / "work" / "done")
         _kill_descendants()
@@ -278,6 +298,26 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     for name in ("inputs", "output"):  # in a bucket
         shutil.rmtree(folder / name, ignore_errors=True)
     return code
+
+
+def secret_values(startup: Mapping[str, Any], door: Door, nonce: str) -> dict[str, str]:
+    """The task's secrets, by variable, from a scheduler that is reached by TLS or on this host.
+
+    Raises:
+        RefusedError, UnreachableError: as `Door.post`.
+        ValueError: no scheduler has such an address.
+    """
+    if not startup["secrets"]:
+        return {}
+    safe = [url for url in door.endpoints if url.startswith(_SAFE)]
+    if not safe:
+        raise ValueError(
+            "its secrets need a scheduler with TLS: set api.tls, and an https address "
+            "(scheduler.advertise_url, or `schedulers` of the target)"
+        )
+    asked = {"nonce": nonce, "names": startup["secrets"], "token": startup["secrets_token"]}
+    answer = Door({**startup, "endpoints": safe}).post("secrets", asked, _SECRETS_PATIENCE_S)
+    return {str(variable): str(value) for variable, value in answer["values"].items()}
 
 
 def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:

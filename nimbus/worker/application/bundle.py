@@ -30,8 +30,8 @@ _MODULES = (
         f"nimbus/worker/{name}.py"
         for name in (
             "class_archive", "clock", "driver", "driver_progress", "environment", "files", "flushing",
-            "forked", "procfs", "program", "program_end", "shared_output", "short_path", "spark_pipeline",
-            "sql_task",
+            "forked", "procfs", "program", "program_end", "secret_mask", "shared_output", "short_path",
+            "spark_pipeline", "sql_task",
         )
     ),
     *(

@@ -103,7 +103,7 @@ class Door:
                 except urllib.error.HTTPError as exc:
                     if exc.code in (413, 422):
                         raise RefusedError(f"{what}: {exc.code}: {_detail(exc)}") from exc
-                    last = f"{endpoint} says {exc.code}"
+                    last = f"{endpoint} says {exc.code} {_detail(exc)}"
                     if exc.code == 409:
                         no_claim = f"{what}: {exc.code}: {_detail(exc)}"
                 except (OSError, HTTPException, ValueError) as exc:

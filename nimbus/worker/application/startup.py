@@ -10,7 +10,7 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ def data_token_for(key: bytes, attempt: str, *, uri: str, output: str, inputs: S
     return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
 
 
+def secrets_token_for(key: bytes, attempt: str, pipeline: PipelineName, names: Mapping[str, str]) -> str:
+    """The token with which an attempt gets its task's secrets. `names`: as of `TaskSpec.secrets`."""
+    said = json.dumps(["secrets", attempt, pipeline, sorted(names.items())])
+    return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
+
+
 def startup_document(
     order: Assignment,
     plan: RunnerPlan,
@@ -60,6 +66,7 @@ def startup_document(
     """
     timeout, context = order.timeout, context_document(plan, order, Path("/nowhere"))
     data: dict[str, Any] = context["data"]
+    secrets = order.task.secrets
     told = {**data, "inputs": list(data["inputs"].values())}
     return json.dumps(
         {
@@ -74,6 +81,8 @@ def startup_document(
             "endpoints": list(endpoints),
             "token": token_for(key, order.attempt, order.pipeline, order.release),
             "data_token": None if plan.data_uri is None else data_token_for(key, order.attempt, **told),
+            "secrets": dict(secrets),
+            "secrets_token": secrets_token_for(key, order.attempt, order.pipeline, secrets),
             "timeout_s": None if timeout is None else timeout.total_seconds(),
             "stop_grace_s": plan.stop_grace_s,
             "driver": asdict(driver_plan(plan, order)),

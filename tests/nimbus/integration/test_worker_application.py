@@ -21,12 +21,13 @@ from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs, settlement
-from nimbus.worker.application import follow
+from nimbus.worker.application import bootstrap, follow
+from nimbus.worker.application.door import Door
 from nimbus.worker.application.manager import DriverReport, DriverState, Submission
 from nimbus.worker.context import Phase
 from nimbus.worker.executor import Sight
 from nimbus.worker.targets import TargetError
-from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
+from tests.nimbus.cluster_bench import SECRETS, TARGET, ClusterBench, cluster_bench
 from tests.nimbus.worker_bench import eventually
 
 ATTEMPT = "run1.task.1"
@@ -109,6 +110,34 @@ print("attempt", context().attempt, "of", context().task)
     assert (cluster.bench.data / "bench/run1/task/1/told").read_text() == "of the release"
     assert log(cluster) == "attempt 1 of task\n"
     eventually(lambda: not records(cluster), "the submission is forgotten")
+
+
+def test_task_in_a_cluster_gets_its_secrets_and_its_log_does_not_show_them(cluster: ClusterBench) -> None:
+    text = "import os\nfrom nimbus.task import context\nfound = os.environ['DB_PASSWORD']\n"
+    text += "print('it is', found, flush=True)\n(context().output / 'found').write_text(found)\n"
+    made = order(cluster, text)
+    made = replace(made, task=replace(made.task, secrets={"DB_PASSWORD": "warehouse"}))
+    cluster.worker()
+
+    cluster.bench.board.assign("w1", made)
+    ended = cluster.bench.await_end(ATTEMPT)
+
+    assert (ended.outcome, ended.reason) == (Outcome.SUCCEEDED, "")
+    assert (cluster.bench.data / str(ended.output) / "found").read_text() == SECRETS["warehouse"]
+    assert log(cluster) == "it is ***\n"
+    submitted = cluster.manager.last
+    assert submitted is not None
+    assert "swordfish" not in f"{submitted} {bootstrap.unpacked(submitted.startup)}"
+
+
+def test_secrets_are_not_asked_for_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = Door(
+        {"endpoints": ["http://scheduler:8642"], "attempt": "a", "pipeline": "p", "release": "r", "token": ""}
+    )
+    startup = {"secrets": {"X": "warehouse"}, "secrets_token": "t"}
+
+    with pytest.raises(ValueError, match="its secrets need a scheduler with TLS"):
+        bootstrap.secret_values(startup, door, "ours")
 
 
 def test_folder_for_temporary_files_is_short_in_the_cluster(cluster: ClusterBench) -> None:

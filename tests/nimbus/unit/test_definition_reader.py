@@ -817,7 +817,6 @@ def test_secrets_are_names_by_variable() -> None:
         ("secrets: {NIMBUS_X: a}", "NIMBUS_X means something to Nimbus"),
         ("secrets: {1X: a}", "not a name of an environment variable"),
         ("secrets: {X: ../a}", "not the name of a secret"),
-        ("secrets: {X: a}, spark: {target: t, deploy: cluster}", "a driver in a cluster gets no secrets"),
     ],
 )
 def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:

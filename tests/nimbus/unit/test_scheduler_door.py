@@ -14,11 +14,13 @@ from fastapi.testclient import TestClient
 from nimbus.api.routes_attempts import router
 from nimbus.api.services import BeatAnswer, ClusterAttempt, SignedUrl
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.door import ClusterDoor
-from nimbus.worker.application.startup import data_token_for
+from nimbus.worker.application.startup import data_token_for, secrets_token_for, token_for
+from nimbus.worker.secrets import SecretError
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = ClusterAttempt(
@@ -89,3 +91,47 @@ def test_upload_whose_claim_a_server_does_not_show_yet_is_asked_for_again() -> N
         )
 
     assert [status(), status(), status()] == [409, 200, 422]
+
+
+NAMES = {"DB_PASSWORD": "warehouse"}
+
+
+def _status_of_secrets(door: ClusterDoor, names: dict[str, str], token: str, nonce: str = "ours") -> Any:
+    app = FastAPI()
+    app.include_router(router(door))
+    own = token_for(b"key", str(ATTEMPT.id), ATTEMPT.pipeline, ATTEMPT.release)
+    answer = TestClient(app).post(
+        f"/attempt/v1/{ATTEMPT.id}/secrets",
+        params={"pipeline": ATTEMPT.pipeline, "release": ATTEMPT.release},
+        json={"nonce": nonce, "names": names, "token": token},
+        headers={"Authorization": f"Bearer {own}"},
+    )
+    return answer.status_code, answer.json().get("values")
+
+
+def test_secrets_are_only_for_the_holder_of_the_claim_with_a_token_for_these_names() -> None:
+    slots = Slots(claim=OURS)
+    board: Any = SimpleNamespace(read=lambda _: slots, attempt_key=lambda: b"key")
+    none: Any = None
+
+    def door(**more: Any) -> ClusterDoor:
+        parts: dict[str, Any] = {"board": board, "logs": none, "releases": none, "clock": none}
+        return ClusterDoor(
+            **parts, schedulers=tuple, **{"secrets": lambda names: dict.fromkeys(names, "x")} | more
+        )
+
+    def unavailable(_names: object) -> dict[str, str]:
+        raise SecretError("this scheduler has no secrets")
+
+    token = secrets_token_for(b"key", str(ATTEMPT.id), ATTEMPT.pipeline, NAMES)
+    other = {"DB_PASSWORD": "root"}
+
+    assert _status_of_secrets(door(), NAMES, token) == (200, {"DB_PASSWORD": "x"})
+    assert _status_of_secrets(door(), other, token) == (422, None)
+    assert _status_of_secrets(door(), NAMES, token, nonce="theirs") == (422, None)
+    assert _status_of_secrets(door(rules=SecretRules({"warehouse": ["q"]})), NAMES, token) == (422, None)
+    assert _status_of_secrets(door(secrets=unavailable), NAMES, token) == (503, None)
+    slots = Slots()
+    assert _status_of_secrets(door(), NAMES, token) == (409, None)
+    slots = Slots(claim=OURS, end=END)
+    assert _status_of_secrets(door(), NAMES, token) == (422, None)

@@ -382,6 +382,7 @@ def _startup(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> di
         "driver": {},
         "context": {"output": str(where / "p" / "r" / "t" / "1"), "inputs": {}},
         "data_token": None,
+        "secrets": {},
     }
 
 
