@@ -93,6 +93,13 @@ class BoardLink:
                     self._waiting[key] = instruction
             self._changed.notify()
 
+    def drop(self, attempt: HeldAttempt, *kinds: type[BoardInstruction]) -> None:
+        """Perform nothing of these kinds any more; by default, nothing for the attempt. Any thread."""
+        with self._changed:
+            for kind in kinds or _URGENCY:
+                self._waiting.pop((kind, attempt), None)
+                self._again_s.pop((kind, attempt), None)
+
     def close(self, deadline_s: float = 5.0) -> None:
         """End the thread and the connection; a call that hangs in ZooKeeper is abandoned."""
         with self._changed:
@@ -127,7 +134,9 @@ class BoardLink:
                     self._fail(exc)
                     break
                 _log.exception("board_link_failed", attempts=[str(attempt.id) for _, attempt in due])
-                self._again_s |= dict.fromkeys(due, time.monotonic() + _DEFECT_PAUSE_S)
+                with self._changed:
+                    again_s = time.monotonic() + _DEFECT_PAUSE_S
+                    self._again_s |= {key: again_s for key in due if key in self._waiting}
         if self._opened is not None:
             self._opened.close()
 
@@ -170,10 +179,8 @@ class BoardLink:
             self._leave(attempts)
 
     def _leave(self, attempts: Collection[HeldAttempt]) -> None:
-        with self._changed:
-            for attempt in attempts:
-                for waiting in (self._waiting, self._again_s):
-                    waiting.pop((m.Claim, attempt), None)  # nobody would run what it claims
+        for attempt in attempts:
+            self.drop(attempt, m.Claim)  # nobody would run what it claims
         for attempt in attempts:
             self._tell(attempt, m.LeaveAsked())
 

@@ -257,6 +257,7 @@ class Executor:
             case m.Forget():
                 if held.record is None:  # it is another process's, or not needed any more
                     held.folder.discard()
+                self._board.drop(held)
                 self._forget(held)
             case m.Leave():
                 self._forget(held)

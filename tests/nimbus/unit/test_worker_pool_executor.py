@@ -42,6 +42,7 @@ class _Board:
         self.reads = self.beats = 0
         self.defects = 0
         """How many of the next heartbeats fail with an error that nobody expects."""
+        self.reads_fail = False
         self.beating, self.stop_requested = True, False
         self.took_s = 0.0
         """How long a claim takes, on the clock `now_s`."""
@@ -57,6 +58,8 @@ class _Board:
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
         self.reads += 1
+        if self.reads_fail:
+            raise KeyError("slots")
         if self.hangs is not None:
             self.hangs.wait(30)
         if self.away:
@@ -218,6 +221,18 @@ def test_defect_in_a_heartbeat_costs_no_attempt_its_executor(pool: _Pool) -> Non
     pool.do(pool.drivers.end)
 
     assert pool.end().outcome is Outcome.SUCCEEDED
+
+
+def test_read_that_always_fails_is_not_tried_any_more_after_the_end(pool: _Pool) -> None:
+    pool.board.reads_fail = True
+    pool.order()
+    eventually(lambda: pool.board.reads, "the board is read")
+
+    pool.do(pool.drivers.end)
+
+    assert pool.end().outcome is Outcome.SUCCEEDED
+    eventually(lambda: not pool.executor._held, "it is over")
+    eventually(lambda: not pool.executor._board._waiting, "nothing waits for the board", 5.0)
 
 
 def test_late_claim_is_read_again_and_a_stop_seen_there_is_kept(pool: _Pool) -> None:
