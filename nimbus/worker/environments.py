@@ -133,6 +133,7 @@ def _asked(environment: TaskEnvironment) -> tuple[tuple[int, int], str, str]:
         (major, minor), full, spark = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as exc:
         said = (getattr(exc, "stderr", None) or b"").decode(errors="replace").strip().rpartition("\n")[2]
+        said = said or getattr(exc, "strerror", "")
         raise EnvironmentUnusableError(f"{environment.python} cannot be run: {said or exc}") from exc
     return (major, minor), full, spark
 
