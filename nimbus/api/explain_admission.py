@@ -126,8 +126,8 @@ def _no_labels(labels: tuple[str, ...], capacity: Capacity) -> str:
     if environments:
         name = environments[0].partition(":")[2]
         return (
-            f"no worker has environment {name}: add it to worker.environments of a worker; `nimbus doctor` there "
-            "says if one cannot be used"
+            f"no worker has environment {name}: add it to worker.environments of a worker; `nimbus doctor` "
+            "checks it there"
         )
     if missing:
         return f"no worker has label {', '.join(missing)}: add it to worker.labels of a worker"
