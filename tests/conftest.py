@@ -46,7 +46,7 @@ _HELPERS = frozenset(
         "nimbus.worker.fork_server",
         "nimbus.worker.pool",
         "nimbus.worker.pool.zygote",
-        "nimbus.worker.warm.runner",
+        "nimbus.worker.jvm",
     }
 )
 

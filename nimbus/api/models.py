@@ -21,6 +21,7 @@ from nimbus.domain.pipeline import (
     Requirement,
     SparkDeploy,
     SparkMode,
+    SparkReuse,
     TaskKind,
 )
 from nimbus.domain.schedulers import Role
@@ -210,8 +211,8 @@ class WorkerModel(Model):
     """What its host has too little of, so that it gets no new attempts."""
     class_archive: str = ""
     """State of the class-data archive of Spark's jars: ready, or the reason why not."""
-    warm_drivers: str = ""
-    """How many warm Spark drivers wait for an attempt, or why none does."""
+    spark_jvms: str = ""
+    """How many Spark JVMs it keeps, or why none."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
     unstored_logs: str = ""
@@ -342,6 +343,8 @@ class TaskSpecModel(Model):
     limits: LimitsModel | None
     """Null: only the log is limited, to 64 MiB."""
     spark_mode: SparkMode
+    spark_reuse: SparkReuse
+    """Which attempts may have the JVM of an earlier one."""
     spark_target: str | None = Field(None, validation_alias=AliasPath("spark_place", "target"))
     """Name of its target; null: the worker's own Spark."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))

@@ -41,6 +41,8 @@ class AttemptModel(Model):
     """True: it has a result: see `/runs/{run_id}/results`."""
     application: str | None = None
     """Id of its Spark application, reported by its driver; null: not known."""
+    jvm: str = ""
+    """Which JVM its Spark had: kept, new, or its own and why; empty: no JVM, or not known."""
     history_url: str | None = None
     """Page of that application in Spark's history server, after the attempt has ended."""
 

@@ -34,6 +34,7 @@ class Spark(TypedDict, total=False):
     mode: Literal["classic", "connect"]
     target: str | None
     deploy: Literal["client", "cluster"]
+    reuse: Literal["release", "off"]
     event_log: bool
     conf: Mapping[str, str | int | float | bool]
 

@@ -105,7 +105,7 @@ def build_worker(
             keep_attempts=worker.keep_attempts,
             class_archive=worker.class_archive,
             class_archive_dir=worker.class_archive_dir,
-            warm_drivers=worker.warm_drivers,
+            idle_jvms=worker.idle_jvms,
             users=users,
             version=__version__,
             connect=_connect_provider(settings),

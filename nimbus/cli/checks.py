@@ -44,7 +44,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield disk(settings.scheduler.state_dir)
     yield executor(settings)
     yield class_archive(settings)
-    yield warm_drivers(settings)
+    yield kept_jvms(settings)
     yield from environments(settings)
     yield from targets(spark_targets(settings, os.environ))
     yield from alert_targets_of(settings, os.environ)
@@ -123,24 +123,25 @@ def class_archive(settings: Settings) -> Finding:
     return Finding(name, Verdict.OK, f"ready, {size(place.stat().st_size)}, {place}")
 
 
-def warm_drivers(settings: Settings) -> Finding:
-    """Would a worker keep Spark drivers ready now?"""
+def kept_jvms(settings: Settings) -> Finding:
+    """Would a worker keep the JVM of a Spark task?"""
     from nimbus.worker.free_room import available_memory
-    from nimbus.worker.warm.demand import why_not_now
-    from nimbus.worker.warm.plan import WarmPlan
+    from nimbus.worker.jvm.launcher import GIVE_BACK_BYTES
+    from nimbus.worker.jvm.plan import JvmPlan
 
-    name, worker = "warm drivers", settings.worker
-    if worker.warm_drivers == 0:
-        return Finding(name, Verdict.OK, "off (worker.warm_drivers)")
-    plan = WarmPlan(environment={}, master=worker.master, worker_conf=worker.spark_conf)
-    if not plan.is_local:
-        return Finding(name, Verdict.OK, f"none for {worker.master}: only for local masters")
+    name, worker = "kept JVMs", settings.worker
+    if worker.idle_jvms == 0:
+        return Finding(name, Verdict.OK, "off (worker.idle_jvms)")
+    plan = JvmPlan(release="", environment={}, master=worker.master, worker_conf=worker.spark_conf)
+    if why := plan.why_not():
+        return Finding(name, Verdict.OK, f"none: {why}")
     if _java_home() is None:
         return Finding(name, Verdict.OK, _NO_JAVA)
-    why = why_not_now(plan, busy=0, slots=worker.slots, available_bytes=available_memory())
-    if why is not None:
+    needed = plan.memory_bytes + GIVE_BACK_BYTES
+    if (free := available_memory()) < needed:
+        why = f"{free / 2**30:.1f} GiB of memory are available, {needed / 2**30:.1f} GiB would be needed"
         return Finding(name, Verdict.WARN, f"none: {why}", "Spark tasks start cold; nothing else is wrong")
-    return Finding(name, Verdict.OK, f"up to {worker.warm_drivers}, while Spark tasks are expected")
+    return Finding(name, Verdict.OK, f"up to {worker.idle_jvms} idle ones")
 
 
 def environments(settings: Settings) -> Iterator[Finding]:

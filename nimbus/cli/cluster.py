@@ -147,7 +147,7 @@ def workers(api: Api, out: Output) -> None:
             ", ".join(row.get("labels", [])),
             ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items())),
             row.get("executor", ""),
-            row.get("warm_drivers", ""),
+            row.get("spark_jvms", ""),
             row.get("class_archive", ""),
             row["version"],
         )
@@ -155,7 +155,7 @@ def workers(api: Api, out: Output) -> None:
     ]
     columns = (
         "worker", "host", "slots", "", "load", "memory free",
-        "labels", "targets (slots)", "executor", "warm drivers", "class archive", "version",
+        "labels", "targets (slots)", "executor", "Spark JVMs", "class archive", "version",
     )  # fmt: skip
     out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
 

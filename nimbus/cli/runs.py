@@ -220,7 +220,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
         )
     if applications := application_rows(answer):
         out.line("")
-        out.table(("task", "attempt", "Spark application", "history"), applications)
+        out.table(("task", "attempt", "Spark application", "JVM", "history"), applications)
 
 
 def _show_given(out: Output, run: dict[str, Any]) -> None:

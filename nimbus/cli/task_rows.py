@@ -60,9 +60,15 @@ def ended_application(task: dict[str, Any]) -> str:
 
 
 def application_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Spark applications of ended attempts: task, attempt, application, history page."""
+    """Spark applications of ended attempts: task, attempt, application, JVM, history page."""
     return [
-        (task["name"], attempt["number"], *_application(attempt))
+        (
+            task["name"],
+            attempt["number"],
+            attempt["application"],
+            attempt["jvm"],
+            attempt["history_url"],
+        )
         for task in run["tasks"]
         for attempt in task["attempts"]
         if _application(attempt)[0]

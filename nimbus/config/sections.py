@@ -197,7 +197,7 @@ class Worker(Strict):
     class_archive: Flag = True
     class_archive_dir: SparkFolder | None = None
     """None: work_dir."""
-    warm_drivers: Annotated[int, Field(ge=0, le=64)] = 1
+    idle_jvms: Annotated[int, Field(ge=0, le=64)] = 2
     run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None
     """User that tasks run as; None: the worker's own."""
     run_as_pipelines: dict[str, Annotated[str, BeforeValidator(texts.user_name)]] = Field(

@@ -38,6 +38,7 @@ from nimbus.domain.pipeline import (
     SparkDeploy,
     SparkMode,
     SparkPlace,
+    SparkReuse,
     TaskKind,
     TaskSpec,
 )
@@ -135,6 +136,7 @@ class Spark(NamedTuple):
     conf: Mapping[str, str] = MappingProxyType({})
     target: str | None = None
     deploy: SparkDeploy = SparkDeploy.CLIENT
+    reuse: SparkReuse = SparkReuse.RELEASE
 
     @property
     def place(self) -> SparkPlace | None:
@@ -156,6 +158,7 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
         conf={**defaults.conf, **said, **own.conf},
         target=own.target if "target" in own.model_fields_set else defaults.target,
         deploy=own.deploy or defaults.deploy or SparkDeploy.CLIENT,
+        reuse=own.reuse or defaults.reuse or SparkReuse.RELEASE,
     )
 
 
@@ -289,6 +292,7 @@ def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSp
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,
+        spark_reuse=spark.reuse,
         spark_place=spark.place,
         dependencies=_both(model.dependencies, pipeline.dependencies) if model.type.uses_wheels else (),
         jars=_both(model.jars, pipeline.jars) if model.type.uses_spark else (),

@@ -30,6 +30,7 @@ from nimbus.domain.pipeline import (
     Requirement,
     SparkDeploy,
     SparkMode,
+    SparkReuse,
     TaskKind,
 )
 from nimbus.domain.task_run import Outcome
@@ -278,6 +279,9 @@ class SparkModel(Strict):
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
     """`client`: the driver runs on the worker's host; `cluster`: inside the cluster of the target. Else
     as `defaults`, else `client`."""
+    reuse: Annotated[SparkReuse, one_of(SparkReuse)] | None = None
+    """Which attempts may have the JVM of an earlier one: `release`: those of the same release; `off`: none.
+    Else as `defaults`, else `release`."""
     event_log: Flag | None = None
     """Keep Spark's event log. Else as `defaults`, else as in the worker's `spark_conf`."""
     conf: SparkConf = Field(default_factory=dict)

@@ -69,9 +69,7 @@ def _demo(folder: Path, pipeline: Path, *, keep: bool) -> int:
         stack = LocalStack(
             folder,
             3,
-            tuning=StackTuning(
-                slots=1, session_timeout=timedelta(seconds=4), warms_spark=False, class_archive_dir=archives
-            ),
+            tuning=StackTuning(slots=1, session_timeout=timedelta(seconds=4), class_archive_dir=archives),
             report=say,
         )
         try:

@@ -113,5 +113,6 @@ def _widest(output: str, reason: str) -> Attempt:
         failure=max(FailureClass, key=len),
         output=output,
         application="a" * LONGEST,
+        jvm=reason,
         has_result=True,
     )

@@ -76,6 +76,15 @@ class SparkMode(StrEnum):
     """A session on a running Spark Connect server."""
 
 
+class SparkReuse(StrEnum):
+    """Which attempts may have the JVM of an earlier one."""
+
+    RELEASE = "release"
+    """Those of the same release, with the same environment, secrets and properties of the JVM."""
+    OFF = "off"
+    """None: the attempt starts its own."""
+
+
 class SparkDeploy(StrEnum):
     """Where the driver of a task with Spark runs."""
 
@@ -254,6 +263,7 @@ class TaskSpec:
         return str(PurePosixPath(self.script))
 
     spark_mode: SparkMode = SparkMode.CLASSIC
+    spark_reuse: SparkReuse = SparkReuse.RELEASE
     dependencies: tuple[str, ...] = ()
     """Globs of wheels of the release that it imports: its own before those of the pipeline."""
     jars: tuple[str, ...] = ()

@@ -102,6 +102,8 @@ class End:
     """Nonce of the attempt's claim. It distinguishes the attempt from one with the same id in a later run."""
     application: str | None = None
     """See `Attempt.application`."""
+    jvm: str = ""
+    """See `Attempt.jvm`."""
     result: Mapping[str, Any] | None = None
     """For a success: the value of `ctx.result`; see `nimbus.result`."""
     checkpoint: str | None = None

@@ -94,6 +94,8 @@ class Attempt:
     """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
     application: str | None = None
     """Id of its Spark application, checked by `application_id`; None: not known."""
+    jvm: str = ""
+    """Which JVM its Spark had: kept, new, or its own and why; empty: no JVM, or not known."""
     has_result: bool = False
     """True: it has a result, which is in its END, and later in history."""
 

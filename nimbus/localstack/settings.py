@@ -35,7 +35,7 @@ class StackTuning:
     attempt_patience: timedelta = timedelta(seconds=5)
     """How long `stop` waits for an attempt to end before it is killed."""
     warms_spark: bool = True
-    """Whether workers start warm drivers and create archives; several on few cores slow each other down."""
+    """Whether workers keep JVMs and create archives, which takes memory and, for an archive, a processor."""
     class_archive_dir: Path | None = None
     """Folder of the class-data archive of all workers; None: each has its own."""
     data_in_s3: bool = False
@@ -101,7 +101,7 @@ def _spark_start(tuning: StackTuning) -> dict[str, Any]:
         archive: dict[str, Any] = {"class_archive_dir": str(tuning.class_archive_dir)}
     else:
         archive = {} if tuning.warms_spark else {"class_archive": False}
-    return archive if tuning.warms_spark else {**archive, "warm_drivers": 0}
+    return archive if tuning.warms_spark else {**archive, "idle_jvms": 0}
 
 
 def scheduler_command(config: Path) -> list[str]:

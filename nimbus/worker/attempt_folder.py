@@ -3,6 +3,7 @@
     <work_dir>/attempts/<attempt>/     mode 0700
         order.json      the assignment; no secrets
         lock            flock held by the runner as long as it lives; holds its pid and start ticks
+        keeper          pid and start ticks of the keeper of the attempt's JVM, until it is given back
         session.json    the Spark Connect session of a task in `mode: connect`; no secrets
         claim.json      the CLAIM that this folder's runner won
         exit.json       the exit record, first writer wins; the content of END
@@ -14,7 +15,7 @@
         driver.json     read by the driver
         context.json    read by the task's code
         work/           belongs to the driver, and to its user if tasks run as another user (`give_to`)
-            progress.json, result.json, checkpoint.json, done
+            progress.json, result.json, checkpoint.json, jvm, done
             parts/                 records of objects that the task itself has put into the bucket
             spark-local/, tmp/     scratch, emptied by the runner at the end
         short           a link whose target is the name of the short path of `work`, see `short_path`
@@ -53,6 +54,7 @@ from nimbus.worker.files import (
     write_atomic,
     write_once,
 )
+from nimbus.worker.identity import host_id
 from nimbus.worker.process_lock import ProcessLock
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.short_path import drop, new_name
@@ -62,6 +64,7 @@ _MODE = 0o700
 _ROOM_BYTES = 64 << 10
 """Enough for an exit record with the largest result, and the small files after it."""
 _LARGEST_PROGRESS_BYTES = 64 << 10
+_LARGEST_NOTE_BYTES = 512
 
 
 class AttemptFolder:
@@ -73,6 +76,7 @@ class AttemptFolder:
         self.order_file = path / "order.json"
         self.lock_file = path / "lock"
         self._lock = ProcessLock(self.lock_file)
+        self.keeper_file = path / "keeper"
         self.session_file = path / "session.json"
         self.claim_file = path / "claim.json"
         self.exit_file = path / "exit.json"
@@ -88,6 +92,7 @@ class AttemptFolder:
         self.done_file = self.work / "done"
         self.result_file = self.work / FILE
         self.checkpoint_file = self.work / checkpoint.FILE
+        self.jvm_file = self.work / "jvm"
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
         self.noted = self.work / "parts"
@@ -194,6 +199,21 @@ class AttemptFolder:
         """The last process that took the lock in this boot, dead or alive."""
         return self._lock.last_holder()
 
+    def note_keeper(self, keeper: ProcessId) -> None:
+        """Record the keeper of the attempt's JVM, for the process that must end it with the attempt."""
+        write_atomic(self.keeper_file, f"{keeper.pid} {keeper.start_ticks} {host_id()}".encode())
+
+    def forget_keeper(self) -> None:
+        """The attempt has given its JVM back."""
+        self.keeper_file.unlink()
+
+    def keeper(self) -> ProcessId | None:
+        """The keeper of the JVM that the attempt has, in this boot."""
+        words = (read_if_there(self.keeper_file) or b"").split()
+        if len(words) != 3 or words[2].decode() != host_id():
+            return None
+        return ProcessId(int(words[0]), int(words[1]))
+
     def note_session(self, session: ConnectSession) -> None:
         """Record the attempt's Connect session, for the process that must release it."""
         write_atomic(self.session_file, json.dumps(asdict(session)).encode())
@@ -280,6 +300,10 @@ class AttemptFolder:
     def application(self) -> str | None:
         """Id of the attempt's Spark application, from its last progress."""
         return application_id(self.progress().get("application"))
+
+    def jvm(self) -> str:
+        """What the driver says about the JVM of its Spark; empty if it says nothing."""
+        return (read_untrusted(self.jvm_file, _LARGEST_NOTE_BYTES) or b"").decode(errors="replace")
 
     def came_to_its_end(self) -> bool:
         """True if the driver wrote its mark after the task's code had returned."""

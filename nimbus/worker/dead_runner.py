@@ -50,6 +50,8 @@ def ending_of_the_dead(
     runner = folder.last_runner()
     if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
         remains.kill_session(runner)
+    if (keeper := folder.keeper()) is not None:
+        remains.kill_keeper(keeper)
     remains.kill_tagged(attempt_tag(board.cluster(), attempt))
     release_left(folder.session(), folder.path, connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
@@ -83,9 +85,11 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
 
 def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
     """Kill the remaining processes of an attempt, of any worker, and release its Spark Connect session."""
-    runner = _runner_of(claim)
+    runner, folder = _runner_of(claim), AttemptFolder.of_claim(claim)
     if runner is not None:
         remains.kill_session(runner)
+    if runner is not None and folder is not None and (keeper := folder.keeper()) is not None:
+        remains.kill_keeper(keeper)
     remains.kill_tagged(tag)
     if claim is not None and runner is not None:
         release_left(claim.session, Path(claim.folder or ""), connect)

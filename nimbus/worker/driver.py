@@ -1,8 +1,8 @@
-"""Runs a task's own code: `python -I -m nimbus.worker.driver <attempt folder> [<descriptor>]`.
+"""Runs a task's own code: `python -I -m nimbus.worker.driver <attempt folder> [<go> [<gateway>]]`.
 
 A runner starts it isolated: no file of the release can be imported before the runner sends go, one byte on
-the descriptor. EOF means that this runner did not win the claim: the driver exits with 75, and user code
-never ran. An executor starts it after the claim, so there is no wait.
+the first descriptor. EOF means that this runner did not win the claim: the driver exits with 75, and user
+code never ran. An executor starts it after the claim, so there is no wait.
 Does not use ZooKeeper or S3. Threads: main, which runs the task; for Spark `driver-progress`,
 and `driver-accumulators` after its stop.
 """
@@ -33,7 +33,7 @@ from nimbus.worker.program_end import completed, die_if_interrupted
 from nimbus.worker.spark_pipeline import FlowBook, run_pipeline, settings_for
 
 if TYPE_CHECKING:
-    from nimbus.worker.warm.plan import WarmPlan
+    from nimbus.worker.jvm.plan import JvmPlan
 
 EXIT_NOT_STARTED = 75
 """Exit code of a driver that got no "go", and of a runner whose claim was refused: user code did not run."""
@@ -121,7 +121,7 @@ class DriverPlan:
 def main(arguments: Sequence[str]) -> None:
     """Run as a program."""
     folder = Path(arguments[0])
-    end_with(run(folder, read_plan(folder), int(arguments[1]) if len(arguments) > 1 else None))
+    end_with(run(folder, read_plan(folder), *map(int, arguments[1:])))
 
 
 def end_with(status: int) -> NoReturn:
@@ -130,7 +130,7 @@ def end_with(status: int) -> NoReturn:
     sys.exit(status)
 
 
-def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> int:
+def run(folder: Path, plan: DriverPlan, waits_on: int | None = None, gateway: int | None = None) -> int:
     """Prepare, wait for go, run the task's code, its threads and its exit handlers; then stop Spark.
 
     A child that the task has forked returns from here, too. It ends like a child of any program, and does
@@ -143,10 +143,11 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> int:
         folder: The attempt's folder.
         plan: The driver's plan.
         waits_on: Descriptor from which it reads go; None: do not wait.
+        gateway: See `nimbus.worker.jvm.gateway`; None: Spark starts a JVM.
     """
     _take_inputs_on_demand()
     if plan.starts_spark:
-        _prepare_spark(folder, plan)
+        _prepare_spark(folder, plan, gateway)
     bind_session = _prepare_connect(folder, plan) if plan.connect else _nothing
     if waits_on is not None:
         _await_go(waits_on)
@@ -208,7 +209,7 @@ def _command(folder: Path, plan: DriverPlan) -> list[str]:
     return spark_submit(plan.script_path, plan.main_class, plan.args, master=plan.master, conf=conf)
 
 
-def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
+def _prepare_spark(folder: Path, plan: DriverPlan, gateway: int | None) -> None:
     """Do the slow imports while the runner claims the attempt. None of this is user code."""
     conf = settings_of(folder, plan)
     if plan.kind == "spark_pipeline":
@@ -219,6 +220,10 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     import pyspark.sql  # noqa: F401 - imported for its time
 
     _stop_without_waiting()
+    if gateway is not None:
+        from nimbus.worker.jvm.gateway import use_kept_jvm
+
+        use_kept_jvm(gateway, conf, folder / "work" / "jvm")
 
 
 def _stop_without_waiting() -> None:
@@ -236,8 +241,8 @@ def _stop_without_waiting() -> None:
     SparkContext.stop = stop_jvm  # type: ignore[assignment, method-assign]
 
 
-def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
-    """Spark's settings for a driver with this folder, for an attempt or a warm driver."""
+def settings_of(folder: Path, plan: DriverPlan | JvmPlan) -> dict[str, str]:
+    """Spark's settings for a driver with this folder, for an attempt, or for the start of a kept JVM."""
     conf = spark_settings(
         application=folder.name,
         master=plan.master,

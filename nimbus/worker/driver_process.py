@@ -18,6 +18,8 @@ from nimbus.worker import driver, driver_start, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.driver import DriverPlan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
+from nimbus.worker.jvm.loan import Loan
+from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId
@@ -33,14 +35,24 @@ class DriverProcess:
     """One driver process and its descendants."""
 
     _masked: MaskedLog | None = None
-    """Set for a task with secrets; a warm driver has none."""
+    """Set for a task with secrets."""
 
-    def __init__(self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
+    def __init__(
+        self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment, loan: Loan | None = None
+    ) -> None:
         """Fork it; it prepares and waits for `go` before it loads the task's code.
 
         The runner has one thread at that time. `forked` describes the steps in the child.
+
+        Args:
+            folder: The attempt's folder.
+            plan: The runner's plan.
+            order: The attempt's order.
+            loan: The JVM for its Spark; None: it starts one.
         """
-        self._folder = folder
+        self._folder, self._loan = folder, loan
+        self.jvm = self._which_jvm(plan, order)
+        """Which JVM its Spark has, as text; complete after `end_all`."""
         driver_plan = write_plan(folder, plan, order)
         folder.log.touch()
         environment = attempt_environment(folder, plan)
@@ -52,6 +64,7 @@ class DriverProcess:
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
         self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
         told, output = os.pipe2(os.O_CLOEXEC) if plan.secrets else (None, None)
+        gateway = None if loan is None else self._borrow(loan, driver_plan, environment, plan, order, output)
         work = partial(
             _be_driver,
             folder,
@@ -61,16 +74,57 @@ class DriverProcess:
             fault,
             os.getpid(),
             output=output,
+            gateway=gateway,
             hidden=tuple(plan.secrets),
             execute=why is not None,
         )
         pid = forked.fork(work)
-        for fd in (waits_on, fault, output):
+        for fd in (waits_on, fault, output, gateway):
             if fd is not None:
                 os.close(fd)
         if told is not None:
             self._masked = MaskedLog(told, folder.log, plan.secrets.values())
         self._watch(pid)
+
+    def _which_jvm(self, plan: RunnerPlan, order: Assignment) -> str:
+        made = jvm_plan(plan, order)
+        if made is None:
+            return ""
+        if self._loan is not None:
+            return "new"
+        return f"{OWN}{why_not(made, plan, order) or 'the worker keeps none'}"
+
+    def _borrow(
+        self,
+        loan: Loan,
+        driver_plan: DriverPlan,
+        environment: Mapping[str, str],
+        plan: RunnerPlan,
+        order: Assignment,
+        output: int | None,
+    ) -> int | None:
+        """Give the JVM what it needs of the attempt; return where the driver reads its gateway."""
+        of_jvm = {**plan.environment, **plan.secrets}
+        own = {name: value for name, value in environment.items() if of_jvm.get(name) != value}
+        own.pop("SPARK_LOCAL_DIRS", None)
+        log = (
+            os.open(self._folder.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC) if output is None else output
+        )
+        try:
+            return loan.lend(self._folder, driver.settings_of(self._folder.path, driver_plan), own, log)
+        except OSError as exc:
+            _log.warning("jvm_not_lent", attempt=str(self._folder.attempt), error=str(exc))
+            loan.end(clean=False)
+            self._loan, self.jvm = None, f"{OWN}the keeper of the kept one had ended"
+            self._folder.create(order)
+            return None
+        finally:
+            if output is None:
+                os.close(log)
+
+    def processes(self) -> list[int]:
+        """Pids of all processes of the attempt but the runner."""
+        return [*procfs.below(os.getpid()), *([] if self._loan is None else self._loan.processes())]
 
     def _watch(self, pid: int) -> None:
         with suppress(OSError):  # the child does it, too; the first wins. EACCES: it has executed
@@ -138,6 +192,12 @@ class DriverProcess:
         self._close_go()
         self.kill()
         ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        if self._loan is not None:
+            good = ended and self.exit_status == 0 and self._folder.came_to_its_end()
+            why = self._loan.end(clean=good)
+            self.jvm = self._folder.jvm() or "new"
+            if why and not self.jvm.startswith(OWN):
+                self.jvm += f"; not kept: {why}"
         if self._masked is not None:
             self._masked.finish(_KILL_DEADLINE_S)
         return ended
@@ -163,18 +223,19 @@ def _be_driver(
     runner: int,
     *,
     output: int | None,
+    gateway: int | None,
     hidden: Collection[str],
     execute: bool,
 ) -> int:
     """Run the driver in the forked child. `fault` is closed when it has begun."""
-    forked.keep_only(waits_on, fault, *([] if output is None else [output]))
+    forked.keep_only(waits_on, fault, *(fd for fd in (output, gateway) if fd is not None))
     try:
         driver_start.prepare(
             folder.path, plan, environment, runner, execute=execute, output=output, hidden=hidden
         )
         if not execute:
             os.close(fault)  # with its own interpreter it is closed at exec
-        driver_start.run(folder.path, plan, environment, execute=execute, waits_on=waits_on)
+        driver_start.run(folder.path, plan, environment, execute=execute, waits_on=waits_on, gateway=gateway)
     except OSError as exc:
         os.write(fault, str(exc).encode())
         os._exit(driver.EXIT_NOT_STARTED)

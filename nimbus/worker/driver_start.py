@@ -109,6 +109,7 @@ def run(
     *,
     execute: bool,
     waits_on: int | None = None,
+    gateway: int | None = None,
 ) -> NoReturn:
     """Run the driver.
 
@@ -118,16 +119,18 @@ def run(
         environment: The driver's complete environment.
         execute: Use a new interpreter.
         waits_on: Descriptor from which it reads go; None: do not wait.
+        gateway: Descriptor from which it reads the gateway of a kept JVM; None: Spark starts one.
 
     Raises:
         OSError: the interpreter cannot be started.
     """
     if not execute:
-        run_fork(partial(driver.run, folder, plan, waits_on))
+        run_fork(partial(driver.run, folder, plan, waits_on, gateway))
     arguments = [str(folder)]
-    if waits_on is not None:
-        os.set_inheritable(waits_on, True)
-        arguments.append(str(waits_on))
+    for fd in (waits_on, gateway):
+        if fd is not None:
+            os.set_inheritable(fd, True)
+            arguments.append(str(fd))
     program = PROGRAM
     if plan.interpreter:
         program = (plan.interpreter, "-I", "-u", "-c", _START, plan.bundle)

@@ -21,7 +21,7 @@ import structlog
 
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
-from nimbus.worker.fork_server import EXECUTOR, RUNNER, WAITING
+from nimbus.worker.fork_server import EXECUTOR, KEEPER, RUNNER
 from nimbus.worker.launcher import LaunchFailedError, launch, memory_file
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
@@ -60,12 +60,28 @@ class ForkLauncher:
         except OSError as exc:
             _log.warning("fork_server_not_started", error=str(exc))
 
-    def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
-        """Fork a runner, or start one if it cannot be forked."""
+    def __call__(
+        self,
+        folder: AttemptFolder,
+        startup: RunnerStartup,
+        keeper: tuple[ProcessId, Path, int] | None = None,
+    ) -> ProcessId | None:
+        """Fork a runner, or start one if it cannot be forked.
+
+        Args:
+            folder: The attempt's folder.
+            startup: The runner's startup.
+            keeper: The keeper of the JVM for the attempt, its folder, and a connection to it.
+        """
         tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
         try:
             with memory_file(startup.encode()) as file:
-                return self._fork({"kind": RUNNER, "folder": str(folder.path), "tag": tag}, [file])
+                request: dict[str, object] = {"kind": RUNNER, "folder": str(folder.path), "tag": tag}
+                if keeper is None:
+                    return self._fork(request, [file])
+                process, place, connection = keeper
+                loan = [process.pid, process.start_ticks, str(place)]
+                return self._fork({**request, "keeper": loan}, [file, connection])
         except ForkRefusedError as exc:
             raise LaunchFailedError(folder, str(exc)) from exc
         except OSError as exc:
@@ -85,13 +101,12 @@ class ForkLauncher:
             request = {"kind": EXECUTOR, "folder": str(folder.path), "tag": tag}
             return self._fork(request, [file, worker.fileno()])
 
-    def fork_waiting(self, place: Path, control: int, command: Sequence[str]) -> ProcessId:
-        """Fork a runner that waits for its attempt: see `warm.runner`. Raises OSError, as `fork_executor`."""
-        request = {"kind": WAITING, "folder": str(place), "command": list(command)}
-        waiting = self._fork(request, [control])
-        if waiting is None:
+    def fork_keeper(self, place: Path, control: int) -> ProcessId:
+        """Fork a keeper of a Spark JVM: see `jvm.keeper`. Raises OSError, as `fork_executor`."""
+        keeper = self._fork({"kind": KEEPER, "folder": str(place)}, [control])
+        if keeper is None:
             raise ForkRefusedError("it has ended at once")
-        return waiting
+        return keeper
 
     def _fork(self, request: Mapping[str, object], files: Sequence[int]) -> ProcessId | None:
         try:

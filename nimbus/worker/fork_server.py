@@ -1,6 +1,6 @@
 """Forks for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
 
-It forks executors and runners, also runners that wait for an attempt (see `warm.runner`). It has imported all
+It forks executors, runners, and keepers of Spark JVMs. It has imported all
 their modules, and has no credentials: these are in a descriptor that it passes on without reading it.
 One thread. It ends with its worker; the processes that it forked continue, because each has its own session.
 """
@@ -22,19 +22,20 @@ from typing import Any
 from nimbus.worker import connect_client, connections, forked
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
+from nimbus.worker.jvm import keeper
+from nimbus.worker.jvm.loan import Loan
 from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.pool import executor
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.proc_area import ROOM, make_room, show_as
-from nimbus.worker.procfs import start_ticks
+from nimbus.worker.procfs import ProcessId, start_ticks
 from nimbus.worker.runner import run_and_exit
 from nimbus.worker.settings import CONNECT_OPTION
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
-from nimbus.worker.warm import runner as warm_runner
 
 _LONGEST_REQUEST = 64 << 10
 """Largest request in bytes: a path and a tag."""
-RUNNER, EXECUTOR, WAITING = "runner", "executor", "waiting"
+RUNNER, EXECUTOR, KEEPER = "runner", "executor", "keeper"
 """Kinds of requests."""
 
 
@@ -82,10 +83,11 @@ def _forked(request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, An
     match request["kind"]:
         case "executor":
             work = partial(_be_executor, ExecutorFolder(folder), request["tag"], *descriptors)
-        case "waiting":
-            work = partial(warm_runner.begin, folder, descriptors[0], request["command"])
+        case "keeper":
+            work = partial(keeper.begin, folder, *descriptors)
         case "runner":
-            work = partial(_be_runner, AttemptFolder(folder), request["tag"], *descriptors)
+            loan = request.get("keeper")
+            work = partial(_be_runner, AttemptFolder(folder), request["tag"], loan, *descriptors)
         case kind:
             raise ValueError(f"a request to fork {kind!r}, which is not known")
     try:
@@ -95,14 +97,21 @@ def _forked(request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, An
     return {"pid": pid, "start_ticks": start_ticks(pid)}
 
 
-def _be_runner(folder: AttemptFolder, tag: str, startup: int) -> int:
-    """Run a runner in the forked child."""
-    _detach(startup)
+def _be_runner(
+    folder: AttemptFolder, tag: str, loan: list[Any] | None, startup: int, connection: int = -1
+) -> int:
+    """Run a runner in the forked child. `loan`: pid, start ticks and folder of the keeper that it gets."""
+    _detach(*(fd for fd in (startup, connection) if fd >= 0))
     show_as(
         "nimbus-runner", ("nimbus.worker.runner", str(folder.attempt)), _environment(RUNNER_VARIABLE, tag)
     )
     forked.write_to(folder.runner_log)
-    return run_and_exit(folder, startup)
+    if loan is None:
+        return run_and_exit(folder, startup)
+    pid, ticks, place = loan
+    return run_and_exit(
+        folder, startup, Loan(ProcessId(pid, ticks), Path(place), socket.socket(fileno=connection))
+    )
 
 
 def _be_executor(folder: ExecutorFolder, tag: str, startup: int, worker: int) -> int:

@@ -161,7 +161,7 @@ class HeldAttempt:
         self.kept = committed(place, self.folder, self.output, begun)
         return m.Committed(self.kept[0].reason)
 
-    def ended(self, story: m.Story, written_by: str, application: str | None = None) -> End:
+    def ended(self, story: m.Story, written_by: str, application: str | None = None, jvm: str = "") -> End:
         """The exit record."""
         verdict, reference = self.kept or (self._judge(story), None)
         return End(
@@ -179,6 +179,7 @@ class HeldAttempt:
             checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else self.folder.checkpoint(),
             nonce=self.claim.nonce,
             application=application,
+            jvm=jvm,
         )
 
     def _judge(self, story: m.Story) -> Verdict:

@@ -40,8 +40,8 @@ class Registration:
         """See `WorkerInfo.orders_in_clusters`."""
         self.class_archive = ""
         """See `WorkerInfo.class_archive`."""
-        self.warm_drivers = ""
-        """See `WorkerInfo.warm_drivers`."""
+        self.spark_jvms = ""
+        """See `WorkerInfo.spark_jvms`."""
         self.executor = ""
         """See `WorkerInfo.executor`."""
         self.unstored_logs = ""
@@ -113,7 +113,7 @@ class Registration:
             },
             lacks=lacking(self._settings.min_free, self._settings.work_dir) or self._foreign_data(),
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
-            warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
+            spark_jvms=self.spark_jvms if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,
             unstored_logs=self.unstored_logs,
             clock_ahead_s=self.clock_ahead_s,

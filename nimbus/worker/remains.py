@@ -6,7 +6,7 @@ import os
 
 from nimbus.worker import procfs
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE
+from nimbus.worker.tags import ATTEMPT_VARIABLE, KEEPER_VARIABLE, RUNNER_VARIABLE, keeper_tag
 
 _KILL_DEADLINE_S = 10.0
 
@@ -23,6 +23,17 @@ def runners(tag: str) -> list[ProcessId]:
 def kill_session(leader: ProcessId) -> bool:
     """Kill the remaining processes of the session of a dead runner or executor."""
     return procfs.kill_all(lambda: _of_session(leader), deadline_s=_KILL_DEADLINE_S)
+
+
+def kill_keeper(keeper: ProcessId) -> bool:
+    """Kill the keeper of a JVM, the JVM, and all processes below it."""
+
+    def find() -> list[ProcessId]:
+        below = procfs.identities(keeper.pid) if procfs.is_alive(keeper.pid, keeper.start_ticks) else []
+        tagged = procfs.with_variable(KEEPER_VARIABLE, keeper_tag(keeper))
+        return [*tagged, *_of_session(keeper), *below]
+
+    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
 
 
 def kill_tagged(tag: str) -> bool:

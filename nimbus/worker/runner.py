@@ -61,6 +61,7 @@ from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
 from nimbus.worker.held_attempt import HeldAttempt, LimitCheck
 from nimbus.worker.identity import own_process
+from nimbus.worker.jvm.loan import Loan
 from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.loop import Loop
 from nimbus.worker.process_log import configure_log, end_with_any_thread, leave
@@ -232,7 +233,7 @@ class Runner:
         except OSError as exc:
             why = f"its output folder {exc.filename} cannot be made: {exc.strerror}. Check `worker.data`."
             return m.Unfit(why)
-        self._limits = self._attempt.limit_check(partial(procfs.below, os.getpid()))
+        self._limits = self._attempt.limit_check(self._driver.processes)
         for thread in (self._committing, *([self._measuring] if self._limits.measures else [])):
             thread.submit(int)  # start it now: the task may use up all threads of the host
         return m.Prepared()
@@ -308,7 +309,7 @@ class Runner:
         return self._attempt.commit(place, begin)
 
     def _record(self, story: m.Story) -> m.Event:
-        end = self._attempt.ended(story, "runner", self._folder.application())
+        end = self._attempt.ended(story, "runner", self._folder.application(), self._driver.jvm)
         self._attempt.record = record = self._folder.record_exit(end)
         self._folder.empty_scratch()
         _log.info("driver_ended", attempt=record.attempt, outcome=record.outcome.value, reason=record.reason)
@@ -323,26 +324,18 @@ def take_lock(folder: AttemptFolder) -> int | None:
     return lock
 
 
-def run_attempt(folder: AttemptFolder, startup: int) -> int:
+def run_attempt(folder: AttemptFolder, startup: int, loan: Loan | None = None) -> int:
     """Run an attempt in this process, which must have one thread.
 
     Args:
         folder: The attempt's folder.
         startup: Descriptor of the output of `RunnerStartup.encode`; it is closed.
+        loan: The JVM for its driver.
     """
     configure_log()
     if take_lock(folder) is None:
         _log.info("another_runner_has_it", attempt=str(folder.attempt))
         return 0
-    return run_locked(folder, startup)
-
-
-def run_locked(
-    folder: AttemptFolder,
-    startup: int,
-    start_driver: Callable[[AttemptFolder, RunnerPlan, Assignment], DriverProcess] = DriverProcess,
-) -> int:
-    """Like `run_attempt`, after the folder's lock was taken."""
     source = os.fdopen(startup, "rb", buffering=0)
     if folder.is_delivered:
         return 0
@@ -350,7 +343,7 @@ def run_locked(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     plan, order = read_plan(source), folder.order()
     # The driver is forked first, while there is one thread and no secret in memory.
-    driver = start_driver(folder, plan, order) if folder.exit_record() is None else None
+    driver = DriverProcess(folder, plan, order, loan) if folder.exit_record() is None else None
     end_with_any_thread()
     connections = read_connections(source)
     source.close()
@@ -364,9 +357,9 @@ def run_locked(
         leave(1)  # at once: a thread that hangs must not keep the lock
 
 
-def run_and_exit(folder: AttemptFolder, startup: int) -> NoReturn:
+def run_and_exit(folder: AttemptFolder, startup: int, loan: Loan | None = None) -> NoReturn:
     """Like `run_attempt`, but ends the process."""
-    leave(run_attempt(folder, startup))
+    leave(run_attempt(folder, startup, loan))
 
 
 def main(arguments: list[str]) -> int:

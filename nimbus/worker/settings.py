@@ -72,8 +72,8 @@ class WorkerSettings:
     """Whether a class-data archive of Spark's jars is created and used."""
     class_archive_dir: Path | None = None
     """Folder of the archive; None: work_dir."""
-    warm_drivers: int = 1
-    """Most warm Spark drivers."""
+    idle_jvms: int = 2
+    """Most idle Spark JVMs; 0: none is kept."""
     users: TaskUsers = field(default_factory=TaskUsers)
     """The users that tasks run as."""
     version: str = ""

@@ -53,6 +53,7 @@ from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.data.ports import InputRefusedError
 from nimbus.worker.executor import Executor
 from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.jvm.launcher import JvmLauncher
 from nimbus.worker.log_upload import LeftoverLogs
 from nimbus.worker.pool.pooled_executor import PooledExecutor
 from nimbus.worker.preparation import (
@@ -70,7 +71,6 @@ from nimbus.worker.process_lock import take_work_dir
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, WorkerSettings
 from nimbus.worker.task_user import open_to_users
-from nimbus.worker.warm.launcher import WarmLauncher
 
 _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
@@ -80,8 +80,6 @@ _LOOK_AT_FOLLOWED_AGAIN_S = 30.0
 """Interval for an attempt in a cluster: the worker with its REAP order follows it, and ends it."""
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
-_REFILL_S = 0.5
-"""Pause between a Spark task's start and the start of a warm driver for the next one."""
 _LONGEST_ERROR = 300
 
 _log = structlog.get_logger(__name__)
@@ -124,9 +122,7 @@ class Worker:
         self._context, self._loop, self._phases = context, context.loop, context.phases
         self._settings, self._board, self._releases = settings, board, releases
         self._forks, self._connect_forks = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
-        self._launcher = WarmLauncher(
-            self._forks, settings.work_dir, limit=settings.warm_drivers, slots=settings.slots
-        )
+        self._launcher = JvmLauncher(self._forks, settings.work_dir, limit=settings.idle_jvms)
         self._class_archive = ClassArchiveUpkeep(
             settings.class_archive_dir or settings.work_dir, self._loop, enabled=settings.class_archive
         )
@@ -250,9 +246,9 @@ class Worker:
 
     def _beat(self) -> None:
         was_registered = self._registration.stands
-        self._launcher.keep_ready(self._context.unended)
+        self._launcher.look_after()
         self._registration.class_archive = self._class_archive.state
-        self._registration.warm_drivers = self._launcher.state
+        self._registration.spark_jvms = self._launcher.state
         self._registration.executor = self._pool.state
         self._registration.unstored_logs = self._unstored_logs()
         self._registration.orders_in_clusters = sum(need_of(o.task).in_cluster for o in self._orders.values())
@@ -387,7 +383,6 @@ class Worker:
         starts_spark = order.task.kind in SPARK_KINDS and plan.connect is None
         if starts_spark and self._executor_of(order) is self._processes:
             self._class_archive.want(plan.environment)
-            self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._context.unended))
 
     def _start(self, order: Assignment, plan: RunnerPlan) -> None:
         if before := earlier(AttemptId.parse(order.attempt)):

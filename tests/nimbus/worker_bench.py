@@ -177,6 +177,7 @@ class Bench:
             "args",
             "spark_conf",
             "spark_mode",
+            "spark_reuse",
             "spark_place",
             "limits",
             "main_class",

@@ -1,4 +1,4 @@
-"""Chains of tiny Spark tasks: cold, with the class archive, with warm drivers, on a Connect server.
+"""Chains of tiny Spark tasks: cold, with the class archive, in kept JVMs, on a Connect server.
 
 Measured from the end of a task to its successor's code with a session that is ready. A SQL task cannot record
 its times, so it is measured from the end of the Python task before it to the start of the one after it.
@@ -21,16 +21,16 @@ from tests.benchmark.tasks.ours import Ask, OurStack, our_stack, until
 from tests.benchmark.tasks.shapes import task_document, write_pipeline
 from tests.benchmark.tasks.whole_run import PARENT, Plan
 
-COLD, ARCHIVE, WARM, CONNECT = "cold", "class archive", "warm drivers", "connect"
+COLD, ARCHIVE, KEPT, CONNECT = "cold", "class archive", "kept JVMs", "connect"
 BURST, PAUSED, SQL = "burst", "with pauses", "SQL"
-_OFF = {"worker": {"warm_drivers": 0, "class_archive": False}}
+_OFF = {"worker": {"idle_jvms": 0, "class_archive": False}}
 _VARIANTS = {
     COLD: Ask(settings=_OFF),
-    ARCHIVE: Ask(settings={"worker": {"warm_drivers": 0, "class_archive": True}}),
-    WARM: Ask(settings={"worker": {"warm_drivers": 1, "class_archive": True}}),
+    ARCHIVE: Ask(settings={"worker": {"idle_jvms": 0, "class_archive": True}}),
+    KEPT: Ask(settings={"worker": {"idle_jvms": 2, "class_archive": True}}),
     CONNECT: Ask(settings=_OFF, task={"spark": {"mode": "connect"}}),
 }
-_GOALS = {(ARCHIVE, BURST): 0.65, (WARM, PAUSED): 0.1, (CONNECT, SQL): 1 / 30}
+_GOALS = {(ARCHIVE, BURST): 0.65, (KEPT, BURST): 0.15, (KEPT, PAUSED): 0.15, (CONNECT, SQL): 1 / 30}
 _READY_S = 300.0
 
 
@@ -164,21 +164,19 @@ def _run(stack: OurStack, plan: Plan, place: Path, chain: str, name: str) -> tup
 
 
 def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
-    """Wait until the archive and the warm drivers, which are made in the background, are ready."""
-    for setting in ("class_archive", "warm_drivers"):
-        if ask.settings.get("worker", {}).get(setting):
-            try:
-                until(setting, _READY_S, partial(_is_ready, stack, setting), every_s=0.5)
-            except BenchFailedError as exc:
-                raise BenchFailedError(f"{exc}; the worker reports: {_said(stack, setting)}") from exc
+    """Wait until the archive, which is made in the background, is ready."""
+    if ask.settings.get("worker", {}).get("class_archive"):
+        try:
+            until("class archive", _READY_S, partial(_is_ready, stack), every_s=0.5)
+        except BenchFailedError as exc:
+            raise BenchFailedError(f"{exc}; the worker reports: {_said(stack)}") from exc
     threading.Event().wait(settle_s)
 
 
-def _is_ready(stack: OurStack, setting: str) -> bool:
-    """The worker reports `ready` for an archive, `1 ready` or `1 ready, 1 starting` for drivers."""
-    return _said(stack, setting).partition(",")[0].endswith("ready")
+def _is_ready(stack: OurStack) -> bool:
+    return _said(stack).partition(",")[0].endswith("ready")
 
 
-def _said(stack: OurStack, setting: str) -> str:
-    said: str = stack.get("/workers")["workers"][0][setting]
+def _said(stack: OurStack) -> str:
+    said: str = stack.get("/workers")["workers"][0]["class_archive"]
     return said

@@ -1,4 +1,4 @@
-"""Faults for warm drivers and Spark Connect servers. Each fault is undone before the function returns."""
+"""Faults for kept JVMs and Spark Connect servers. Each fault is undone before the function returns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any
 
 import psutil
 
+from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_folder import servers_below
+from nimbus.worker.jvm.keeper import LOCK
+from nimbus.worker.process_lock import ProcessLock
+from nimbus.worker.procfs import ProcessId
 from tests.nimbus.chaos.cluster import SESSION, SPARK_NAME, Cluster, moment, until
 from tests.nimbus.chaos.faults import (
     DRIVER_DIES_S,
@@ -33,16 +37,13 @@ SILENT = frozenset({"query"})
 _CLASSIC, _OPERATION = "classic", "operation"
 _LONGEST_DELAY_S = 2.0
 """Time from the start of an attempt's code to the fault. The code works for four seconds."""
-_WARM_S = 90.0
 _LOOK_S = 0.1
 
 
-def _waiting_harmed(
-    part: str, harm: str, cluster: Cluster, run_id: str, _rng: random.Random
-) -> Injected | None:
-    """Harm all waiting warm drivers, or their runners, just before a run that would use one."""
-    waiting = _waiting(cluster)
-    victims = [pair[part] for pair in waiting]
+def _idle_harmed(part: str, harm: str, cluster: Cluster, run_id: str, _rng: random.Random) -> Injected | None:
+    """Harm all idle JVMs, or their keepers, just before a run that would use one."""
+    idle = [pair for work in cluster.work_dirs().values() for pair in _idle(work / "jvms")]
+    victims = [pair[part] for pair in idle]
     if harm == "paused":
         with _paused(victims):
             cluster.start_run(run_id, pipeline=SPARK_NAME, scale=SCALE)
@@ -50,19 +51,24 @@ def _waiting_harmed(
     else:
         _kill(victims)
         cluster.start_run(run_id, pipeline=SPARK_NAME, scale=SCALE)
-        for process in (process for pair in waiting for process in pair.values()):
-            until("a warm driver and its runner to end together", DRIVER_DIES_S, partial(is_gone, process))
-    return Injected(kind=f"waiting {part} {harm}", target=str(len(victims))) if victims else None
+        for process in (process for pair in idle for process in pair.values()):
+            until("a JVM and its keeper to end together", DRIVER_DIES_S, partial(is_gone, process))
+    return Injected(kind=f"idle {part} {harm}", target=str(len(victims))) if victims else None
 
 
-def _warm_harmed(part: str, harm: str, cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """Harm the warm driver of an attempt, or its runner. None if the attempt started cold."""
-    _waiting(cluster)
-    cluster.start_run(run_id, pipeline=SPARK_NAME, scale=SCALE)
+def _used_harmed(part: str, harm: str, cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """Harm the JVM of an attempt, its keeper, its driver or its runner."""
     found = _at_work(cluster, run_id, rng, _CLASSIC)
-    if found is None or not _was_warm(cluster, *found):
+    if found is None or part in ("driver", "runner"):
+        return None if found is None else _attempt_harmed(found, "Spark", part, harm)
+    name, attempt = found
+    folders = AttemptFolder.all_in(cluster.work_dirs()[attempt["worker"]])
+    keeper = next((folder.keeper() for folder in folders if str(folder.attempt) == name), None)
+    pair = None if keeper is None else _pair(keeper)
+    if pair is None:  # it has just ended
         return None
-    return _attempt_harmed(found, "warm", part, harm)
+    _harm([pair[part]], harm)
+    return Injected(kind=f"Spark {part} {harm}", target=name)
 
 
 def _connect_harmed(
@@ -86,9 +92,13 @@ def _server_harmed(harm: str, cluster: Cluster, run_id: str, rng: random.Random)
 
 SPARK_KINDS = (
     *(
-        Kind(partial(fault, part, harm), SPARK_NAME, starts_run=True)
-        for fault in (_waiting_harmed, _warm_harmed)
-        for part in ("driver", "runner")
+        Kind(partial(_idle_harmed, part, harm), SPARK_NAME, starts_run=True)
+        for part in ("JVM", "keeper")
+        for harm in ("killed", "paused")
+    ),
+    *(
+        Kind(partial(_used_harmed, part, harm), SPARK_NAME)
+        for part in ("driver", "runner", "JVM", "keeper")
         for harm in ("killed", "paused")
     ),
     *(Kind(partial(_connect_harmed, part, "killed"), SPARK_NAME) for part in ("driver", "runner")),
@@ -110,25 +120,23 @@ def _shuffled(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
         yield from rng.sample(kinds, len(kinds))
 
 
-def _waiting(cluster: Cluster) -> list[Mapping[str, psutil.Process]]:
-    """The ready warm drivers of each worker that has had Spark tasks, with their runners."""
+def _idle(folder: Path) -> Iterator[Mapping[str, psutil.Process]]:
+    """The idle JVMs of a worker, with their keepers."""
+    for place in folder.glob("*"):
+        keeper = ProcessLock(place / LOCK).last_holder()
+        if keeper is not None and not (place / "work" / "tmp").is_symlink():
+            pair = _pair(keeper)
+            if pair is not None:
+                yield pair
 
-    def settled() -> bool:
-        told = [worker["warm_drivers"] for worker in cluster.ask("/workers")["workers"]]
-        return all("1 ready" in words or "no Spark task" in words for words in told)
 
-    until("warm drivers", _WARM_S, settled)
-    return [pair for work in cluster.work_dirs().values() for pair in _pairs(work / "warm")]
-
-
-def _pairs(folder: Path) -> Iterator[Mapping[str, psutil.Process]]:
-    places = {place.name for place in folder.glob("*") if not place.is_symlink()}
-    for runner in psutil.process_iter(["cmdline"]):
-        words = runner.info["cmdline"] or ()
-        if "nimbus.worker.warm.runner" in words and not places.isdisjoint(words):
-            with suppress(psutil.NoSuchProcess):
-                for driver in runner.children():
-                    yield {"runner": runner, "driver": driver}
+def _pair(keeper: ProcessId) -> Mapping[str, psutil.Process] | None:
+    """A keeper and its JVM, if both live."""
+    if procfs.is_alive(keeper.pid, keeper.start_ticks):
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(keeper.pid)
+            return next(({"keeper": process, "JVM": java} for java in process.children()), None)
+    return None
 
 
 def _at_work(
@@ -145,14 +153,6 @@ def _at_work(
             return found
         moment(_LOOK_S)
     return None
-
-
-def _was_warm(cluster: Cluster, attempt_id: str, attempt: Mapping[str, Any]) -> bool:
-    folders = AttemptFolder.all_in(cluster.work_dirs()[attempt["worker"]])
-    return any(
-        str(folder.attempt) == attempt_id and "driver_was_warm" in folder.runner_log.read_text()
-        for folder in folders
-    )
 
 
 def _attempt_harmed(found: tuple[str, Mapping[str, Any]], mode: str, part: str, harm: str) -> Injected | None:

@@ -39,7 +39,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def worker(bench: Bench, java_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", spark_start.QUICK_JVM)  # without the archive of the tests
-    settings = {"java_home": lambda: java_home, "warm_drivers": 0, "class_archive": True}
+    settings = {"java_home": lambda: java_home, "idle_jvms": 0, "class_archive": True}
     made = bench.worker(settings=settings)
     made.start()
     yield made

@@ -75,7 +75,7 @@ def bench(tmp_path: Path, place: str, s3_server: S3Server, s3_bucket: str) -> It
 def test_table_that_one_task_wrote_is_read_by_the_next(
     bench: Bench, s3_server: S3Server, java_home: Path, mode: SparkMode
 ) -> None:
-    settings: dict[str, Any] = {"warm_drivers": 0, "java_home": lambda: java_home}
+    settings: dict[str, Any] = {"idle_jvms": 0, "java_home": lambda: java_home}
     if bench.data_uri is not None:
         settings["data_access"] = access_to(s3_server)
     server = _connect_server(bench, java_home) if mode is SparkMode.CONNECT else None

@@ -13,9 +13,9 @@ from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.late_conf import JARS
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.driver_plan import driver_plan
+from nimbus.worker.jvm.plan import jvm_plan
 from nimbus.worker.launcher import launch
 from nimbus.worker.libraries import find_jars
-from nimbus.worker.warm.plan import warm_plan
 from tests.nimbus.java_source import needs_javac, numbers_jar
 from tests.nimbus.worker_bench import Bench
 
@@ -30,7 +30,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def test_jars_come_before_those_of_properties_and_differ_between_warm_drivers(bench: Bench) -> None:
+def test_jars_come_before_those_of_properties_and_belong_to_the_key_of_a_jvm(bench: Bench) -> None:
     plan = bench.startup(jars=("a.jar", "b.jar"), spark_conf={JARS: "/of/worker.jar"}).plan
     order = bench.order("t.py", task_kind=TaskKind.PYSPARK, known=False)
     conf = {JARS: "{{ release_root }}/c.jar"}
@@ -39,11 +39,11 @@ def test_jars_come_before_those_of_properties_and_differ_between_warm_drivers(be
 
     assert driver_plan(plan, order).placed().task_conf[JARS] == f"{root}/a.jar,{root}/b.jar,/of/worker.jar"
     assert driver_plan(plan, asked).placed().task_conf[JARS] == f"{root}/a.jar,{root}/b.jar,{root}/c.jar"
-    warm, other = warm_plan(plan, order), warm_plan(bench.startup().plan, order)
-    assert warm is not None
+    kept, other = jvm_plan(plan, order), jvm_plan(bench.startup().plan, order)
+    assert kept is not None
     assert other is not None
-    assert warm.task_conf[JARS] == f"{root}/a.jar,{root}/b.jar,/of/worker.jar"
-    assert warm.key != other.key
+    assert kept.task_conf[JARS] == f"{root}/a.jar,{root}/b.jar,/of/worker.jar"
+    assert kept.key(b"") != other.key(b"")
 
 
 def test_session_on_a_server_gets_only_jars_of_the_release(bench: Bench) -> None:

@@ -50,19 +50,19 @@ def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("worker", "free_gib", "told", "verdict"),
     [
-        ({"warm_drivers": 0}, 64, "off (worker.warm_drivers)", Verdict.OK),
-        ({"master": "spark://h:7077"}, 64, "none for spark://h:7077: only for local masters", Verdict.OK),
-        ({}, 2, "none: 2.0 GiB of memory are available, 3.4 GiB would be needed", Verdict.WARN),
-        ({}, 64, "up to 1, while Spark tasks are expected", Verdict.OK),
+        ({"idle_jvms": 0}, 64, "off (worker.idle_jvms)", Verdict.OK),
+        ({"master": "spark://h:7077"}, 64, "none: its master is not local", Verdict.OK),
+        ({}, 2, "none: 2.0 GiB of memory are available, 2.4 GiB would be needed", Verdict.WARN),
+        ({}, 64, "up to 2 idle ones", Verdict.OK),
     ],
 )
-def test_warm_drivers(
+def test_kept_jvms(
     worker: dict[str, object], free_gib: int, told: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nimbus.worker.free_room.available_memory", lambda: free_gib << 30)
     section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
 
-    found = checks.warm_drivers(SimpleNamespace(worker=section))  # type: ignore[arg-type]
+    found = checks.kept_jvms(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
     assert (found.detail, found.verdict) == (told, verdict)
 

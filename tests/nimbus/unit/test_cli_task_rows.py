@@ -28,6 +28,7 @@ ENDED = {
     "outcome": "failed",
     "progress": None,
     "application": "app-1",
+    "jvm": "new",
     "history_url": "http://h/history/app-1/",
 }
 
@@ -56,6 +57,6 @@ def test_each_attempt_that_has_ended_and_had_an_application_has_a_row() -> None:
     tasks = [{"name": "a", "attempts": [{**ENDED, "number": 1}, without, nowhere, running]}]
 
     assert application_rows({"tasks": tasks}) == [
-        ("a", 1, "app-1", "http://h/history/app-1/"),
-        ("a", 3, "app-1", None),
+        ("a", 1, "app-1", "new", "http://h/history/app-1/"),
+        ("a", 3, "app-1", "new", None),
     ]

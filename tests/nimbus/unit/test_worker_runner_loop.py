@@ -17,7 +17,7 @@ from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue
-from nimbus.worker import board_link, runner
+from nimbus.worker import board_link, procfs, runner
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.driver_plan import write_plan
@@ -67,9 +67,13 @@ class _Driver:
         self.went = threading.Event()
         self.status: int | None = None
         self.reaps = 0
+        self.jvm = ""
 
     def fault(self) -> str:
         return ""
+
+    def processes(self) -> list[int]:
+        return procfs.below(os.getpid())
 
     def go(self) -> None:
         self.went.set()

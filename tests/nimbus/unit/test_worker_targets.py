@@ -21,11 +21,11 @@ from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.context import WorkerContext
+from nimbus.worker.jvm.plan import jvm_plan
 from nimbus.worker.preparation import CannotRunHereError, PipelineUnfitError, prepare
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
-from nimbus.worker.warm.plan import warm_plan
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -165,14 +165,18 @@ def test_jars_and_connect_tasks_without_a_target_may_lose_writes_unless_the_work
     assert ("worker.executors_see" in plan.unseen_output) is may_lose
 
 
-def test_only_local_targets_have_warm_drivers(bench: Bench) -> None:
+def test_only_local_targets_have_kept_jvms(bench: Bench) -> None:
     order = bench.order("a.sql", task_kind=TaskKind.SQL)
 
-    found = warm_plan(prepared(bench, WIDE, target="wide"), order)
+    wide, big = (
+        jvm_plan(prepared(bench, WIDE, target="wide"), order),
+        jvm_plan(prepared(bench, BIG), order),
+    )
 
-    assert found is not None
-    assert found.master == "local[8]"
-    assert warm_plan(prepared(bench, BIG), order) is None
+    assert wide is not None
+    assert (wide.master, wide.why_not()) == ("local[8]", "")
+    assert big is not None
+    assert big.why_not() == "its master is not local"
 
 
 def test_driver_for_a_target_without_rest_is_refused(bench: Bench) -> None:

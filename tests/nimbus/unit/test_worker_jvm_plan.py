@@ -1,4 +1,4 @@
-"""The attempts that a warm driver fits, and when a driver is warmed."""
+"""The attempts that a kept JVM fits."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from types import SimpleNamespace
 import pytest
 
 from nimbus.worker import free_room
-from nimbus.worker.warm.demand import COLD_START_S, EXPECTED_S, Demand, why_not_now
-from nimbus.worker.warm.plan import WarmPlan, may_change
+from nimbus.worker.jvm.plan import JvmPlan, may_change
 
-PLAN = WarmPlan(environment={"JAVA_HOME": "/jre"}, master="local[2]", worker_conf={"spark.a": "1"})
+PLAN = JvmPlan(
+    release="etl/1", environment={"JAVA_HOME": "/jre"}, master="local[2]", worker_conf={"spark.a": "1"}
+)
 GIB = 1 << 30
+SALT = b"salt"
 
 
 @pytest.mark.parametrize(
     "other",
     [
+        replace(PLAN, release="etl/2"),
         replace(PLAN, environment={"JAVA_HOME": "/other"}),
+        replace(PLAN, environment={"JAVA_HOME": "/jre", "SECRET": "x"}),
         replace(PLAN, worker_conf={"spark.a": "2"}),
         replace(PLAN, task_conf={"spark.driver.memory": "4g"}),
         replace(PLAN, task_conf={"spark.jars": "x.jar"}),
         replace(PLAN, task_conf={"spark.hadoop.fs.s3a.endpoint": "x"}),
         replace(PLAN, task_conf={"spark.sql.codegen.cache.maxEntries": "7"}),
+        replace(PLAN, task_conf={"spark.sql.catalogImplementation": "hive"}),
         replace(PLAN, task_conf={"spark.sql.broadcastExchange.maxThreadThreshold": "7"}),
     ],
 )
-def test_driver_does_not_fit_what_its_jvm_cannot_follow(other: WarmPlan) -> None:
-    assert other.key != PLAN.key
+def test_jvm_does_not_fit_what_it_cannot_follow(other: JvmPlan) -> None:
+    assert other.key(SALT) != PLAN.key(SALT)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +47,30 @@ def test_driver_does_not_fit_what_its_jvm_cannot_follow(other: WarmPlan) -> None
         replace(PLAN, task_conf={"spark.ui.enabled": "true", "spark.eventLog.enabled": "true"}),
     ],
 )
-def test_driver_fits_what_is_read_when_a_context_is_made(other: WarmPlan) -> None:
-    assert other.key == PLAN.key
+def test_jvm_fits_what_is_read_when_a_context_is_made(other: JvmPlan) -> None:
+    assert other.key(SALT) == PLAN.key(SALT)
 
 
 def test_property_without_meaning_to_spark_may_change() -> None:
     assert may_change("my.own")
-    assert not may_change("spark.executorEnv.A")
+    assert not may_change("spark.driver.memory")
+
+
+def test_key_tells_nothing_about_a_secret_to_whoever_lacks_the_salt() -> None:
+    assert PLAN.key(SALT) != PLAN.key(b"other")
+
+
+@pytest.mark.parametrize(
+    ("conf", "why"),
+    [
+        ({}, ""),
+        ({"spark.master": "spark://h:7077"}, "its master is not local"),
+        ({"spark.sql.catalogImplementation": "hive"}, "it uses Hive"),
+        ({"spark.executorEnv.PYTHONPATH": "/x"}, "it sets spark.executorEnv.PYTHONPATH"),
+    ],
+)
+def test_jvm_is_kept_unless_something_speaks_against_it(conf: dict[str, str], why: str) -> None:
+    assert replace(PLAN, task_conf=conf).why_not() == why
 
 
 @pytest.mark.parametrize(
@@ -61,62 +83,12 @@ def test_property_without_meaning_to_spark_may_change() -> None:
         ("much", GIB + (384 << 20)),
     ],
 )
-def test_driver_takes_its_heap_and_an_overhead(heap: str, takes: int) -> None:
+def test_jvm_takes_its_heap_and_an_overhead(heap: str, takes: int) -> None:
     assert replace(PLAN, task_conf={"spark.driver.memory": heap}).memory_bytes == takes
 
 
 def test_plan_comes_back_as_it_was_sent() -> None:
-    assert WarmPlan.decode(PLAN.encode()) == PLAN
-
-
-# When.
-
-
-def test_task_is_expected_for_a_while_after_the_last_of_its_kind_was_ordered_or_ran() -> None:
-    demand = Demand()
-    demand.ordered("r.a.1", PLAN, 0.0)
-
-    assert demand.expected(["r.a.1"], 5_000.0) == [PLAN]
-    assert demand.expected([], 5_000.0 + EXPECTED_S) == [PLAN]
-    assert demand.expected([], 5_001.0 + EXPECTED_S) == []
-
-
-def test_newest_task_is_expected_first() -> None:
-    demand, other = Demand(), replace(PLAN, worker_conf={})
-    demand.ordered("r.a.1", PLAN, 0.0)
-    demand.ordered("r.b.1", other, 1.0)
-
-    assert demand.expected([], 2.0) == [other, PLAN]
-
-
-def test_cold_start_is_left_alone_until_it_is_over_or_its_attempt_has_ended() -> None:
-    demand = Demand()
-    demand.started_cold("r.a.1", 0.0)
-
-    assert demand.is_starting_cold(["r.a.1"], COLD_START_S - 1)
-    assert not demand.is_starting_cold(["r.a.1"], COLD_START_S)
-    demand.started_cold("r.a.1", 0.0)
-    assert not demand.is_starting_cold([], 1.0)
-
-
-@pytest.mark.parametrize(
-    ("busy", "slots", "free_gib", "may"),
-    [
-        (0, 2, 4.0, True),
-        (1, 2, 4.0, True),
-        (2, 2, 4.0, False),
-        (1, 1, 4.0, True),
-        (2, 1, 4.0, False),
-        (0, 2, 3.3, False),
-        (0, 2, 2.0, False),
-    ],
-)
-def test_driver_is_warmed_with_a_free_slot_and_enough_memory(
-    busy: int, slots: int, free_gib: float, may: bool
-) -> None:
-    why = why_not_now(PLAN, busy=busy, slots=slots, available_bytes=int(free_gib * GIB))
-
-    assert (why is None) == may
+    assert JvmPlan.decode(PLAN.encode()) == PLAN
 
 
 # Memory.
