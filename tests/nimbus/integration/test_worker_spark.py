@@ -114,7 +114,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1"}]
 
 
-def _said_by_events(folder: Path) -> str:
+def said_by_events(folder: Path) -> str:
     import pyarrow as pa
 
     (log,) = folder.rglob("*.zstd")
@@ -144,10 +144,10 @@ def test_sql_task_makes_several_tables_that_another_one_reads(bench: Bench) -> N
     (shown,) = pq.read_table(bench.data / loaded / "data").to_pylist()
     assert shown["key"] == "spark.sql.of.password"
     assert "redacted" in shown["value"]
-    assert _said_by_events(bench.folder("run1.load-all.1").work).count("spark.sql.of.password") > 5
+    assert said_by_events(bench.folder("run1.load-all.1").work).count("spark.sql.of.password") > 5
     for place in bench.root.rglob("*"):
         assert not place.is_file() or b"hush-hush" not in place.read_bytes(), place
-    assert "hush-hush" not in _said_by_events(bench.folder("run1.load-all.1").work)
+    assert "hush-hush" not in said_by_events(bench.folder("run1.load-all.1").work)
     rows = pq.read_table(bench.data / read / "data").to_pylist()
     assert rows == [{"n": 5, "name": hostile, "other": "b;b"}]
 
