@@ -7,6 +7,7 @@ until `keep_logs_in`.
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 import zipfile
@@ -254,6 +255,15 @@ class Bench:
         assert self.data_uri is not None
         open_store = partial(open_data, self.connections.data)
         return BucketPlace(self.data_uri, self.root / host / "inputs", open_store)
+
+    def files_with(self, text: str) -> list[str]:
+        """Files below its folder that contain a text.
+
+        Another process reads them: when this one closes a file of SQLite, SQLite's locks on it are gone.
+        """
+        found = subprocess.run(["grep", "-rlF", "--", text, self.root], capture_output=True, check=False)
+        assert found.returncode in (0, 1), found.stderr
+        return found.stdout.decode().splitlines()
 
     def reap(self, order: Assignment) -> bool:
         """Execute a REAP order like a worker that has launched nothing."""

@@ -123,8 +123,7 @@ def run(bench: Bench, script: str, database: Database, kind: TaskKind, **more: A
     told = said_by_events(folder.work)
     assert ("spark.sql.catalog.pg.password" in told) == (kind is TaskKind.SQL)
     assert PASSWORD not in told
-    for place in bench.root.rglob("*"):
-        assert not place.is_file() or PASSWORD.encode() not in place.read_bytes(), place
+    assert not bench.files_with(PASSWORD)
     return list(pq.read_table(bench.data / order.output / "data").to_pylist())
 
 

@@ -49,12 +49,6 @@ def start(bench: Bench, workers: list[Worker], **secrets: str) -> None:
     workers.append(worker)
 
 
-def kept(root: Path) -> list[str]:
-    """Files that contain the value."""
-    files = (file for file in root.rglob("*") if file.is_file() and not file.is_symlink())
-    return [str(file) for file in files if VALUE.encode() in file.read_bytes()]
-
-
 def order(bench: Bench, text: str, **more: Any) -> None:
     made = bench.order(bench.script("main.py", text), **more)
     task = replace(made.task, secrets={"DB_PASSWORD": "warehouse"})
@@ -73,7 +67,7 @@ def test_secret_reaches_the_code_of_a_task_and_nothing_that_is_kept(
     log = folder.log.read_text()
     assert end.outcome is Outcome.SUCCEEDED, log
     assert log == f"*** split\nwhole *** {VALUE[::-1]}\nchild ***\n"
-    assert kept(bench.root) == []
+    assert bench.files_with(VALUE) == []
 
 
 def test_secret_is_masked_in_the_reason_of_a_failure(bench: Bench, workers: list[Worker]) -> None:
@@ -83,7 +77,7 @@ def test_secret_is_masked_in_the_reason_of_a_failure(bench: Bench, workers: list
     end = bench.await_end()
     assert (end.outcome, "no ***" in end.reason, VALUE in end.reason) == (Outcome.FAILED, True, False)
     eventually(lambda: bench.folder().is_delivered, "delivery", 60)
-    assert kept(bench.root) == []
+    assert bench.files_with(VALUE) == []
 
 
 def test_secret_is_masked_in_what_a_program_writes(bench: Bench, workers: list[Worker]) -> None:
@@ -95,7 +89,7 @@ def test_secret_is_masked_in_what_a_program_writes(bench: Bench, workers: list[W
     end = bench.await_end()
     assert (end.outcome, end.reason) == (Outcome.FAILED, "*** [exit code 3]")
     eventually(lambda: bench.folder().is_delivered, "delivery", 60)
-    assert kept(bench.root) == []
+    assert bench.files_with(VALUE) == []
 
 
 def test_secret_is_in_no_list_of_processes_while_the_task_runs(
