@@ -101,11 +101,12 @@ class Door:
                     with self._open(url, data) as answer:
                         taken = take(answer)
                 except urllib.error.HTTPError as exc:
+                    said = f"{exc.code}: {_detail(exc)}"
                     if exc.code in (413, 422):
-                        raise RefusedError(f"{what}: {exc.code}: {_detail(exc)}") from exc
-                    last = f"{endpoint} says {exc.code} {_detail(exc)}"
+                        raise RefusedError(f"{what}: {said}") from exc
+                    last = f"{endpoint} says {said}"
                     if exc.code == 409:
-                        no_claim = f"{what}: {exc.code}: {_detail(exc)}"
+                        no_claim = f"{what}: {said}"
                 except (OSError, HTTPException, ValueError) as exc:
                     last = f"{endpoint}: {exc}"
                 else:

@@ -61,8 +61,8 @@ import os, pathlib
 from nimbus.task import context
 seen = "".join(f"{name}={value}" for name, value in os.environ.items())
 for place in pathlib.Path("/proc").glob("[0-9]*/environ"):
-    told = pathlib.Path(place.parent, "cmdline").read_bytes()
     try:
+        told = pathlib.Path(place.parent, "cmdline").read_bytes()
         if b"nimbus" in told and b"pytest" not in told:
             seen += place.read_bytes().decode(errors="replace")
     except OSError:
