@@ -255,7 +255,7 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     life = Life(terms, pace=None)
     life.hear(m.ClaimAnswered(m.Holder.OURS, boottime_s()), boottime_s())
     try:
-        secret = secret_values(startup, door, nonce)
+        secret = secret_values(startup, nonce)
         folder = make_folder(startup, door, bundle)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
@@ -300,24 +300,28 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     return code
 
 
-def secret_values(startup: Mapping[str, Any], door: Door, nonce: str) -> dict[str, str]:
+def secret_values(startup: Mapping[str, Any], nonce: str) -> dict[str, str]:
     """The task's secrets, by variable, from a scheduler that is reached by TLS or on this host.
+
+    Only those of the submission are asked: others are known from answers, perhaps without TLS, of anybody.
 
     Raises:
         RefusedError, UnreachableError: as `Door.post`.
-        ValueError: no scheduler has such an address.
+        ValueError: no scheduler has such an address, or the answer is not that of a scheduler.
     """
     if not startup["secrets"]:
         return {}
-    safe = [url for url in door.endpoints if url.startswith(_SAFE)]
+    safe = [url for url in startup["endpoints"] if url.startswith(_SAFE)]
     if not safe:
         raise ValueError(
             "its secrets need a scheduler with TLS: set api.tls, and an https address "
             "(scheduler.advertise_url, or `schedulers` of the target)"
         )
     asked = {"nonce": nonce, "names": startup["secrets"], "token": startup["secrets_token"]}
-    answer = Door({**startup, "endpoints": safe}).post("secrets", asked, _SECRETS_PATIENCE_S)
-    return {str(variable): str(value) for variable, value in answer["values"].items()}
+    values = Door({**startup, "endpoints": safe}).post("secrets", asked, _SECRETS_PATIENCE_S).get("values")
+    if not isinstance(values, dict) or values.keys() != startup["secrets"].keys():
+        raise ValueError("what answers at the address of a scheduler does not give its secrets")
+    return {variable: str(value) for variable, value in values.items()}
 
 
 def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:

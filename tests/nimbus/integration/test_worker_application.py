@@ -130,14 +130,36 @@ def test_task_in_a_cluster_gets_its_secrets_and_its_log_does_not_show_them(clust
     assert "swordfish" not in f"{submitted} {bootstrap.unpacked(submitted.startup)}"
 
 
-def test_secrets_are_not_asked_for_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = Door(
-        {"endpoints": ["http://scheduler:8642"], "attempt": "a", "pipeline": "p", "release": "r", "token": ""}
-    )
-    startup = {"secrets": {"X": "warehouse"}, "secrets_token": "t"}
+def asks(*endpoints: str) -> dict[str, str]:
+    startup = {"attempt": "a", "pipeline": "p", "release": "r", "token": "", "endpoints": endpoints}
+    return bootstrap.secret_values({**startup, "secrets": {"X": "warehouse"}, "secrets_token": "t"}, "ours")
 
+
+def test_secrets_are_not_asked_for_without_tls() -> None:
     with pytest.raises(ValueError, match="its secrets need a scheduler with TLS"):
-        bootstrap.secret_values(startup, door, "ours")
+        asks("http://scheduler:8642", "http://127.0.0.1.example:80")
+
+
+def test_answer_of_a_stranger_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in ({}, {"values": []}, {"values": {"Y": "x"}}):
+        monkeypatch.setattr(Door, "post", lambda *_, answer=answer: answer)
+        with pytest.raises(ValueError, match="does not give its secrets"):
+            asks("https://scheduler")
+
+
+def test_secrets_are_asked_for_only_at_schedulers_of_the_submission_with_tls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def post(door: Door, *_: object) -> dict[str, object]:
+        asked.extend(door.endpoints)
+        return {"values": {"X": "swordfish"}}
+
+    monkeypatch.setattr(Door, "post", post)
+
+    assert asks("http://first:1", "https://second:2", "http://127.0.0.1:3") == {"X": "swordfish"}
+    assert asked == ["https://second:2", "http://127.0.0.1:3"]
 
 
 def test_folder_for_temporary_files_is_short_in_the_cluster(cluster: ClusterBench) -> None:
