@@ -210,27 +210,25 @@ def test_five_participants_lead_in_turn_three_rounds_long(
     turns: list[str] = []
     names = [f"id{number}" for number in range(5)]
 
-    def gives_way(one: Candidate) -> Callable[[str], None]:
-        def then(word: str) -> None:
-            if word == "elected":
-                turns.append(one.name)
-                one.queue.remove_from_leader_lock_queue()
-                one.queue.add_to_leader_lock_queue()
+    def is_last(name: str) -> bool:
+        queue = participants.ids()
+        return len(queue) == len(made) and queue[-1] == name
 
-        return then
+    made: list[Candidate] = []
+    for name in names:
+        made.append(participants.candidate(name))
+        made[-1].then = lambda word, name=name: turns.append(name) if word == "elected" else None
+        made[-1].queue.add_to_leader_lock_queue()
+        eventually(lambda name=name: is_last(name))
 
-    made = [participants.candidate(name) for name in names]
-    for one in made:
-        one.then = gives_way(one)
+    for turn, one in enumerate(made * 3):
+        eventually(lambda turn=turn: len(turns) == turn + 1, what=f"turn {turn}")
+        one.queue.remove_from_leader_lock_queue()
         one.queue.add_to_leader_lock_queue()
-        eventually(lambda n=one.name: n in participants.ids() or n in turns)
+        eventually(lambda one=one: is_last(one.name), what=f"{one.name} waits again")
 
-    eventually(lambda: set(turns) == set(names), what="each has led")
-    begin = len(turns)
-    # One that is slow to queue again misses a turn, so the turns have no fixed order.
-    eventually(
-        lambda: all(turns[begin:].count(name) >= 3 for name in names), what="each has led three times more"
-    )
+    eventually(lambda: len(turns) == 16)
+    assert turns == [*names * 3, names[0]]
     epochs = [epoch for one in made for epoch in one.epochs]
     assert len(epochs) == len(set(epochs))
 
