@@ -18,8 +18,8 @@ Guarantees:
 `nimbus.attempt` decides if the task starts, when it must end, and if it was a success. The claim, and what
 follows the task's end, are one step after the other here, without a decision.
 
-Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log; `runner-flush_<n>`
-while an output in a folder is flushed.
+Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log; `runner-mask` of a
+task with secrets; `runner-flush_<n>` while an output in a folder is flushed.
 Exit codes: those of the task; 75 if another driver has the claim and user code did not run.
 """
 
