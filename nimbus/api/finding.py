@@ -299,6 +299,8 @@ def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
         open_at=lambda target: limits.targets.get(target, 0),
         pools=settings.pools,
         used=lambda pool: limits.pools.get(pool, 0),
+        busy=lambda worker: busy.get(worker, 0),
+        jvm_releases={name for worker in workers for name in worker.jvm_releases},
         holder=cache(lambda pool: _holder(services, limits.held_for.get(pool), capacity)),
     )
     return capacity

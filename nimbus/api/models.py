@@ -213,6 +213,8 @@ class WorkerModel(Model):
     """State of the class-data archive of Spark's jars: ready, or the reason why not."""
     spark_jvms: str = ""
     """How many Spark JVMs it keeps, or why none."""
+    jvm_releases: list[str] = []
+    """Releases of these JVMs: `pipeline/digest`."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
     unstored_logs: str = ""

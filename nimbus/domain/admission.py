@@ -9,15 +9,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain, takewhile
 from typing import Literal, NamedTuple
 
 from nimbus.domain.ids import RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import Priority, SparkDeploy, SparkMode, TaskSpec
+from nimbus.domain.pipeline import SPARK_KINDS, Priority, SparkDeploy, SparkMode, SparkReuse, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run
 from nimbus.domain.schema import schema_for
 from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import WorkerInfo, jvm_release
 
 Rank = tuple[int, int, float, WorkerId]
 """Rank of a worker: refusals in a row, free slots negated, load, id. The smallest is best."""
@@ -85,6 +86,10 @@ class Capacity:
     """The size of each pool."""
     used: Callable[[str], int]
     """How much of a pool open attempts take."""
+    busy: Callable[[WorkerId], int] = lambda _worker: 0
+    """Slots of a worker that open attempts take."""
+    jvm_releases: Collection[str] = frozenset()
+    """Releases for which any worker keeps a Spark JVM: see `WorkerInfo.jvm_releases`."""
     holder: Callable[[str], Holder | None] = lambda _pool: None
     """The task that holds a pool. Only for explanations: the leader keeps tasks in queues instead."""
 
@@ -173,7 +178,8 @@ class Holder(NamedTuple):
 def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     """Decide about a ready task. Workers that refused recent attempts are used only when there is no other.
 
-    The cost of a grant grows only with the number of workers that back off or do not suit.
+    The cost of a grant grows only with the number of workers that back off or do not suit; if a worker keeps
+    a JVM that the task may use, also with the number of workers that are as free as the best one.
     """
     held = _held_at_gate(run, task, capacity)
     if held is not None:
@@ -184,9 +190,11 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
     suits = suited(need, capacity.workers)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
-    for worker in candidates(capacity, need, now, suits):
+    found = candidates(capacity, need, now, suits)
+    for worker in found:
         if worker.id not in unlucky:
-            return Grant(worker)
+            others = (other for other in found if other.id not in unlucky)
+            return Grant(_with_jvm(worker, others, _reused(run, task.spec), capacity))
         last_choice = last_choice or worker
     if last_choice is not None:
         return Grant(last_choice)
@@ -200,6 +208,26 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
     free = (worker for worker in capacity.takers(need) if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
+
+
+def _reused(run: Run, task: TaskSpec) -> str:
+    """The release whose kept JVM a task may use; empty: it starts its own, or needs none."""
+    is_kept = task.kind in SPARK_KINDS and task.spark_mode is SparkMode.CLASSIC
+    own = task.spark_reuse is SparkReuse.OFF or task.spark_place is not None or task.environment
+    return jvm_release(run.pipeline, run.release) if is_kept and not own else ""
+
+
+def _with_jvm(best: WorkerInfo, others: Iterable[WorkerInfo], release: str, capacity: Capacity) -> WorkerInfo:
+    """Of the best worker and the others that are as free, the first that keeps a JVM of the release."""
+    if release not in capacity.jvm_releases:
+        return best
+
+    def standing(worker: WorkerInfo) -> tuple[int, int]:
+        refused = capacity.refusals.get(worker.id)
+        return refused.count if refused else 0, worker.slots - capacity.busy(worker.id)
+
+    equal = takewhile(lambda other: standing(other) == standing(best), others)
+    return next((worker for worker in chain((best,), equal) if release in worker.jvm_releases), best)
 
 
 def holder_of(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:

@@ -50,6 +50,8 @@ class WorkerInfo:
     """State of the class-data archive of Spark's jars, as text."""
     spark_jvms: str = ""
     """How many Spark JVMs it keeps, or why none, as text."""
+    jvm_releases: tuple[str, ...] = ()
+    """Releases of these JVMs, idle or with an attempt: see `jvm_release`."""
     executor: str = ""
     """Pid of the executor process for pooled attempts, or why there is none, as text."""
     unstored_logs: str = ""
@@ -58,6 +60,11 @@ class WorkerInfo:
     """When this record was written."""
     clock_ahead_s: float | None = None
     """See `SchedulerInfo.clock_ahead_s`."""
+
+
+def jvm_release(pipeline: PipelineName, release: ReleaseDigest) -> str:
+    """How a worker names the release of a JVM that it keeps."""
+    return f"{pipeline}/{release}"
 
 
 class AssignmentKind(StrEnum):

@@ -51,6 +51,7 @@ class Workers:
         """Workers that did not start their last attempts."""
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
         self._target_slots: Mapping[str, int] = {}
+        self._jvm_releases: Collection[str] = frozenset()
         self._open_at: defaultdict[str, set[AttemptId]] = defaultdict(set)
         self._open: dict[AttemptId, tuple[WorkerId, Need]] = {}
         """Where each open attempt is, and its need."""
@@ -76,12 +77,15 @@ class Workers:
             open_at=lambda target: len(self._open_at.get(target, ())),
             pools=pools,
             used=used,
+            busy=self._busy,
+            jvm_releases=self._jvm_releases,
         )
 
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
         """Replace the registered workers. Return those that are new or gone, sorted."""
         before, self.registered = self.registered, {worker.id: worker for worker in workers}
         self._target_slots = target_slots(self.registered.values())
+        self._jvm_releases = {name for worker in self.registered.values() for name in worker.jvm_releases}
         for name in before.keys() | self.registered.keys():
             self._rank(name)
         return sorted(before.keys() ^ self.registered.keys())
@@ -127,6 +131,10 @@ class Workers:
             self.free.discard(name)
             self.submitting.discard(name)
             return
-        submitted, refused = self._in_cluster[name], self.refusals.get(name)
-        self.free.put(worker, rank(worker, len(self.open_on(name)) - submitted, refused))
-        self.submitting.put(worker, rank_to_submit(worker, submitted, refused))
+        refused = self.refusals.get(name)
+        self.free.put(worker, rank(worker, self._busy(name), refused))
+        self.submitting.put(worker, rank_to_submit(worker, self._in_cluster[name], refused))
+
+    def _busy(self, name: WorkerId) -> int:
+        """Slots that open attempts take."""
+        return len(self.open_on(name)) - self._in_cluster.get(name, 0)

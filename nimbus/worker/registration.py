@@ -42,6 +42,8 @@ class Registration:
         """See `WorkerInfo.class_archive`."""
         self.spark_jvms = ""
         """See `WorkerInfo.spark_jvms`."""
+        self.jvm_releases: tuple[str, ...] = ()
+        """See `WorkerInfo.jvm_releases`."""
         self.executor = ""
         """See `WorkerInfo.executor`."""
         self.unstored_logs = ""
@@ -114,6 +116,7 @@ class Registration:
             lacks=lacking(self._settings.min_free, self._settings.work_dir) or self._foreign_data(),
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             spark_jvms=self.spark_jvms if self._has_java else _WITHOUT_JAVA,
+            jvm_releases=self.jvm_releases,
             executor=self.executor,
             unstored_logs=self.unstored_logs,
             clock_ahead_s=self.clock_ahead_s,

@@ -249,6 +249,7 @@ class Worker:
         self._launcher.look_after()
         self._registration.class_archive = self._class_archive.state
         self._registration.spark_jvms = self._launcher.state
+        self._registration.jvm_releases = self._launcher.releases
         self._registration.executor = self._pool.state
         self._registration.unstored_logs = self._unstored_logs()
         self._registration.orders_in_clusters = sum(need_of(o.task).in_cluster for o in self._orders.values())

@@ -36,7 +36,7 @@ class KeptJvm:
 
     def __init__(self, place: Path, forks: ForkLauncher, plan: JvmPlan, key: str) -> None:
         """Start one. Raises OSError."""
-        self.place, self.key = place, key
+        self.place, self.release, self.key = place, plan.release, key
         self.idle_since_s: float | None = None
         self.why_ended = ""
         (place / "work" / "tmp").mkdir(mode=0o700, parents=True)
@@ -103,6 +103,11 @@ class JvmLauncher:
         counts = [f"{idle} idle"] * bool(idle)
         counts += [f"{len(self.jvms) - idle} in use"] * (idle < len(self.jvms))
         return ", ".join(counts) or f"none: {self._last}"
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """See `WorkerInfo.jvm_releases`."""
+        return tuple(sorted({jvm.release for jvm in self.jvms}))
 
     def start(self) -> None:
         """Start the fork server, and remove folders that keepers of an earlier worker left."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter
 
 from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, SparkReuse
-from nimbus.domain.workers import Assignment
+from nimbus.domain.workers import Assignment, jvm_release
 from nimbus.templates.names import at_release
 from nimbus.worker.driver_plan import task_conf
 from nimbus.worker.settings import RunnerPlan
@@ -108,7 +108,7 @@ def jvm_plan(plan: RunnerPlan, order: Assignment) -> JvmPlan | None:
     if order.task.kind not in SPARK_KINDS or order.task.spark_mode is not SparkMode.CLASSIC:
         return None
     return JvmPlan(
-        release=f"{order.pipeline}/{order.release}",
+        release=jvm_release(order.pipeline, order.release),
         environment={**plan.environment, **plan.secrets},
         secret_names=tuple(plan.secrets),
         master=plan.master,

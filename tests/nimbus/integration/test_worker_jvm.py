@@ -15,6 +15,7 @@ import pytest
 from nimbus.domain.pipeline import Limits, SparkReuse, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
+from nimbus.domain.workers import jvm_release
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
@@ -425,6 +426,7 @@ def test_worker_keeps_a_jvm_for_its_next_task_and_shows_it(tmp_path: Path, java_
         bench.board.assign("w1", first)
         assert bench.await_end("run1.first.1", 600).jvm == "new"
         eventually(lambda: told.workers[-1].spark_jvms == "1 idle", "the worker shows it")
+        assert told.workers[-1].jvm_releases == (jvm_release(first.pipeline, first.release),)
 
         sql = "SELECT sum(id) AS total FROM range(10)"
         second = bench.order(bench.script("sum.sql", sql), attempt="run1.sum.1", task_kind=TaskKind.SQL)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nimbus.api.explain import Surroundings, why
@@ -21,7 +21,7 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import WorkerInfo, jvm_release
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import assign
@@ -32,10 +32,11 @@ from tests.nimbus.simulation.engine_laws import busy_on
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 A = TaskName("a")
 NAMES = [WorkerId(f"w{number}") for number in range(3)]
+JVM = jvm_release(PipelineName("p"), ReleaseDigest("0" * 64))
 
 workers = st.lists(
     st.builds(
-        lambda name, slots, draining, load, newest, java, targets, labels, lacks: replace(
+        lambda name, slots, draining, load, newest, java, targets, labels, lacks, jvms: replace(
             WORKER,
             id=name,
             slots=slots,
@@ -46,6 +47,7 @@ workers = st.lists(
             targets=targets,
             labels=labels,
             lacks=lacks,
+            jvm_releases=jvms,
         ),
         st.sampled_from(NAMES),
         st.integers(1, 2),
@@ -56,6 +58,7 @@ workers = st.lists(
         st.sampled_from([{}, {"big": 1}, {"big": 2}]),
         st.sampled_from([(), ("gpu",), ("eu", "gpu")]),
         st.sampled_from(["", "", "1 MiB of memory free"]),
+        st.sampled_from([(), (), (JVM,), ("other/1", JVM)]),
     ),
     max_size=len(NAMES),
     unique_by=lambda worker: worker.id,
@@ -113,6 +116,47 @@ def _steps(
     return [opened, closed]
 
 
+occupied = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2))
+refusing = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.builds(
+        lambda count, ago: Refusals(count, NOW - timedelta(seconds=ago)),
+        st.integers(1, 4),
+        st.sampled_from([0, 90]),
+    ),
+)
+
+
+def _capacity(
+    workers: list[WorkerInfo],
+    busy: Mapping[WorkerId, int],
+    refused: Mapping[WorkerId, Refusals],
+    at_big: int = 0,
+) -> Capacity:
+    return Capacity(
+        workers=workers,
+        free=by_rank(workers, busy, refused),
+        submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
+        refusals=refused,
+        target_slots=target_slots(workers),
+        open_at=lambda _: at_big,
+        pools={},
+        used=lambda _: 0,
+        busy=lambda worker: busy.get(worker, 0),
+        jvm_releases={name for worker in workers for name in worker.jvm_releases},
+    )
+
+
+def _lost_on(unlucky: set[WorkerId], kind: TaskKind, place: SparkPlace | None) -> TaskRun:
+    """A task that these workers have lost."""
+    task = _run("r", kind, place).tasks[A]
+    for number, worker in enumerate(sorted(unlucky), start=1):
+        run = lifecycle.open_attempt(_run("r", kind, place), A, worker=worker, epoch=1, now=NOW)
+        attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
+        task = replace(task, attempts=(*task.attempts, attempt))
+    return task
+
+
 @given(
     workers=workers,
     later=workers,
@@ -156,16 +200,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     at_big = [
         run for run in state.runs.live.values() if run.open_attempts() and run.tasks[A].spec.spark_place
     ]
-    capacity = Capacity(
-        workers=later,
-        free=by_rank(later, busy, refusals),
-        submitting=[worker for worker in later if not (worker.draining or worker.lacks)],
-        refusals=dict(refusals),
-        target_slots=target_slots(later),
-        open_at=lambda _: len(at_big),
-        pools={},
-        used=lambda _: 0,
-    )
+    capacity = _capacity(later, busy, refusals, len(at_big))
     told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
 
     assert list(state.attempts.workers.free) == capacity.free
@@ -178,15 +213,8 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
 
 @given(
     workers=workers,
-    busy=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2)),
-    refused=st.dictionaries(
-        st.sampled_from(NAMES),
-        st.builds(
-            lambda count, ago: Refusals(count, NOW - timedelta(seconds=ago)),
-            st.integers(1, 4),
-            st.sampled_from([0, 90]),
-        ),
-    ),
+    busy=occupied,
+    refused=refusing,
     unlucky=st.sets(st.sampled_from(NAMES)),
     kind=kinds,
     place=places,
@@ -201,14 +229,11 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     place: SparkPlace | None,
     at_big: int,
 ) -> None:
-    task = _run("r", kind, place).tasks[A]
-    for number, worker in enumerate(sorted(unlucky), start=1):
-        run = lifecycle.open_attempt(_run("r", kind, place), A, worker=worker, epoch=1, now=NOW)
-        attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
-        task = replace(task, attempts=(*task.attempts, attempt))
+    task = _lost_on(unlucky, kind, place)
     needed = 2 if place else 1
     suited = [worker for worker in workers if worker.newest_schema >= needed]
     suited = [worker for worker in suited if place is None or "big" in worker.targets]
+    reuses = kind is TaskKind.PYSPARK and place is None
     full = place is not None and at_big >= target_slots(workers).get("big", 0)
     if kind in (TaskKind.PYSPARK, TaskKind.SPARK_SUBMIT):
         suited = [worker for worker in suited if worker.has_java] or suited
@@ -221,27 +246,69 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
         free = worker.slots - busy.get(worker.id, 0)
         return worker.id in unlucky, count, -free, worker.load_average, worker.id
 
-    capacity = Capacity(
-        workers=workers,
-        free=by_rank(workers, busy, refused),
-        submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
-        refusals=refused,
-        target_slots=target_slots(workers),
-        open_at=lambda _: at_big,
-        pools={},
-        used=lambda _: 0,
-    )
+    capacity = _capacity(workers, busy, refused, at_big)
     answer = admit(_run("p"), task, capacity, NOW)
 
     if isinstance(answer, Grant):
         assert not full
-        assert answer.worker == min(able, key=cost)
+        equal = [worker for worker in able if cost(worker)[:3] == min(map(cost, able))[:3]]
+        with_jvm = [w for w in equal if JVM in w.jvm_releases and w.id not in unlucky and reuses]
+        assert answer.worker == min(with_jvm or equal, key=cost)
         return
     assert isinstance(answer, Wait)
     assert full or not able
     assert (answer.reason is WaitReason.TARGET_FULL) <= full
     if answer.until is not None:
         assert isinstance(admit(_run("p"), task, capacity, answer.until), Grant)
+
+
+alike = st.tuples(
+    *(
+        st.builds(
+            lambda name, slots, load, jvms: replace(
+                WORKER, id=name, slots=slots, load_average=load, jvm_releases=jvms
+            ),
+            st.just(name),
+            st.integers(1, 2),
+            st.sampled_from([0.0, 1.0]),
+            st.sampled_from([(), (JVM,)]),
+        )
+        for name in NAMES
+    )
+).map(list)
+
+
+@example(
+    workers=[
+        replace(WORKER, id=NAMES[0]),
+        replace(WORKER, id=NAMES[1], load_average=9.0, jvm_releases=(JVM,)),
+    ],
+    busy={},
+    refused={},
+    unlucky={NAMES[1]},
+)
+@given(workers=alike, busy=occupied, refused=refusing, unlucky=st.sets(st.sampled_from(NAMES), max_size=2))
+def test_preference_for_a_kept_jvm_makes_no_task_wait_and_takes_no_fuller_worker(
+    workers: list[WorkerInfo],
+    busy: dict[WorkerId, int],
+    refused: dict[WorkerId, Refusals],
+    unlucky: set[WorkerId],
+) -> None:
+    task = _lost_on(unlucky, TaskKind.PYSPARK, None)
+    without = [replace(worker, jvm_releases=()) for worker in workers]
+
+    answer = admit(_run("p"), task, _capacity(workers, busy, refused), NOW)
+
+    plain = admit(_run("p"), task, _capacity(without, busy, refused), NOW)
+    if isinstance(answer, Wait) or isinstance(plain, Wait):
+        assert answer == plain
+        return
+
+    def standing(worker: WorkerInfo) -> tuple[object, ...]:
+        count = refused[worker.id].count if worker.id in refused else 0
+        return worker.id in unlucky, worker.has_java, count, worker.slots - busy.get(worker.id, 0)
+
+    assert standing(answer.worker) == standing(plain.worker)
 
 
 def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,20 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import CatchUp, Priority, Schedule, SparkPlace, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    CatchUp,
+    Priority,
+    Schedule,
+    SparkMode,
+    SparkPlace,
+    SparkReuse,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import WorkerInfo, jvm_release
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import (
     ArchiveRun,
@@ -39,7 +49,7 @@ from nimbus.engine.decision import (
 from nimbus.engine.rules.archive import retire_run
 from nimbus.engine.state import State
 from nimbus.records import OUTCOME, RUN
-from tests.nimbus.definitions import active
+from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.unit.rule_stage import (
     DIGEST,
     NAME,
@@ -235,6 +245,34 @@ def test_the_intent_is_written_with_the_order_and_the_place_of_its_slots() -> No
 )
 def test_the_freest_worker_is_chosen(workers: tuple[WorkerInfo, ...], chosen: str) -> None:
     state = known(START, workers=workers)
+    decide(state)
+
+    assert decide(state).about["worker"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("task", "worker", "chosen"),
+    [
+        ({}, {}, "keeps"),
+        ({}, {"slots": 1}, "idle"),
+        ({}, {"draining": True}, "idle"),
+        ({}, {"jvm_releases": ("p/other",)}, "idle"),
+        ({"kind": TaskKind.PYTHON}, {}, "idle"),
+        ({"spark_reuse": SparkReuse.OFF}, {}, "idle"),
+        ({"spark_mode": SparkMode.CONNECT}, {}, "idle"),
+        ({"spark_place": SparkPlace(target="big")}, {}, "idle"),
+        ({"environment": "old"}, {}, "idle"),
+    ],
+)
+def test_of_equally_free_workers_one_that_keeps_a_jvm_of_the_release_is_chosen(
+    task: dict[str, Any], worker: dict[str, Any], chosen: str
+) -> None:
+    spec = TaskSpec(**{"name": TaskName("a"), "kind": TaskKind.PYSPARK, "script": "a.py", **task})
+    spec_of_all = replace(SPEC, tasks=(spec,))
+    idle = replace(a_worker("idle", slots=2), labels=("environment:old",), targets={"big": 9})
+    keeps = replace(idle, id=WorkerId("keeps"), load_average=3.0)
+    keeps = replace(keeps, **{"jvm_releases": (jvm_release(NAME, digest_of(spec_of_all)),), **worker})
+    state = known(START, workers=(idle, keeps), record=active(spec_of_all))
     decide(state)
 
     assert decide(state).about["worker"] == chosen
