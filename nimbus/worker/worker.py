@@ -93,6 +93,11 @@ def _prepared(order: Assignment) -> _Prepared:
     return order.pipeline, order.release, order.task.kind, order.task.dependencies
 
 
+def _stays_prepared(order: Assignment) -> bool:
+    """False if Java, class archive, Connect server, environment or secrets, which may change, are in it."""
+    return not (order.task.kind.uses_spark or order.task.environment or order.task.secrets)
+
+
 class Worker:
     """One worker. `start`, `drain`, `close`, `session_renewed`, `failure` may be used from any thread."""
 
@@ -321,8 +326,7 @@ class Worker:
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
         """The plan of an earlier attempt of the release, if it is still valid."""
-        # Java, class archive, Connect server and secrets may have changed.
-        if order.task.kind.uses_spark or order.task.secrets:
+        if not _stays_prepared(order):
             return None
         plan = self._plans.get(_prepared(order))
         try:
@@ -373,7 +377,7 @@ class Worker:
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            if not plan.secrets:  # the secrets of one task are not for another
+            if _stays_prepared(order):
                 self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:

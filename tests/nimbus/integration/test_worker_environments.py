@@ -56,15 +56,18 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def _ended(bench: Bench, interpreter: Path, order: Any) -> End:
+def _ended(bench: Bench, interpreter: Path, *orders: Any) -> End:
+    """The end of the last order; each is given after the end of the one before."""
     environment = TaskEnvironment(name="other", python=interpreter)
     found = find_environment(environment, find_java().java_home)
     settings = {"environments": {"other": found}, "java_home": lambda: find_java().java_home}
     worker = bench.worker(settings=settings)
     worker.start()
     try:
-        bench.board.assign("w1", order)
-        return bench.await_end(order.attempt, 300)
+        for order in orders:
+            bench.board.assign("w1", order)
+            ended = bench.await_end(order.attempt, 300)
+        return ended
     finally:
         worker.close(timedelta(seconds=20))
 
@@ -77,9 +80,10 @@ def test_task_runs_in_an_interpreter_without_our_packages(
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     (packages / "packed.py").write_text("WORD = 'packed'")
+    before = bench.order(bench.script("plain.py", ""), attempt="run1.plain.1", isolation=isolation)
     order = bench.order(bench.script("task.py", BARE), environment="other", isolation=isolation)
 
-    ended = _ended(bench, place / "bin" / "python", order)
+    ended = _ended(bench, place / "bin" / "python", before, order)
 
     assert (ended.outcome, ended.reason) == (Outcome.SUCCEEDED, "")
     assert (bench.data / str(ended.output) / "said").read_text() == f"{place} packed {{}}"
