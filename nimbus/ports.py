@@ -18,9 +18,19 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, QueuedCommand
+from nimbus.domain.datasets import Dataset, Version
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
-from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import (
+    AttemptId,
+    BackfillId,
+    ClusterId,
+    CommandId,
+    DatasetName,
+    PipelineName,
+    RunId,
+    WorkerId,
+)
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
@@ -92,8 +102,10 @@ class RegisteredPart:
     """The newest term and the one before it."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
+    datasets: Mapping[DatasetName, Dataset] = field(default_factory=dict)
     backfills: tuple[Backfill, ...] = ()
-    """Intervals and backfills are read before the runs: they change in the transaction that ends a run."""
+    """Intervals, datasets and backfills are read before the runs: they change in the
+    transactions that end runs and tasks."""
     alerts: tuple[Alert, ...] = ()
     health: tuple[PipelineHealth, ...] = ()
 
@@ -221,6 +233,10 @@ class LeaderStore(Protocol):
         """The index of a pipeline's data intervals and their results; None: there is no index."""
         ...
 
+    def read_datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
+        """Those of these datasets that exist and can be read."""
+        ...
+
     def read_health(self) -> tuple[PipelineHealth, ...]:
         """The health of the pipelines that have a health record."""
         ...
@@ -327,6 +343,14 @@ class ClusterReader(Protocol):
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """The index of a pipeline's data intervals; None: no run with a data interval has ended."""
+        ...
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """All datasets that were ever published, by name."""
+        ...
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        """One dataset; None: it was never published."""
         ...
 
     def run_list(self) -> Mapping[str, ListedRun]:
@@ -614,6 +638,22 @@ class History(Protocol):
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
+        ...
+
+    def version(self, dataset: DatasetName, partition: str) -> Version | None:
+        """The newest stored version of a partition; None: there is none. `store` stores those of a run."""
+        ...
+
+    def is_published(self, run: Run, now: datetime) -> bool:
+        """True when a finished run published the newest version of a partition, and it must be kept."""
+        ...
+
+    def forget_versions(self, run: Run) -> None:
+        """Remove the versions that a run published, after its outputs are deleted. Safe to repeat."""
+        ...
+
+    def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:
+        """Stored versions, at most `limit`: by partition, those of each newest first."""
         ...
 
     def store_results(self, run: RunId, results: Results) -> None:

@@ -17,6 +17,7 @@ from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome
+from nimbus.domain.datasets import Dataset, Version
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
@@ -130,6 +131,8 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
+DATASET: RecordCodec[Dataset] = RecordCodec(TypeAdapter(Dataset), sparse=True)
+VERSION: RecordCodec[Version] = RecordCodec(TypeAdapter(Version), sparse=True)
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))

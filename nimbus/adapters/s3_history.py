@@ -8,9 +8,11 @@ Keys, below the storage prefix:
     history/refusals/<inverted time>~<command>.json   refused commands that were moved out of ZooKeeper
     together history/commands/<inverted time>~<command>.json   the same for accepted commands
     history/terms/<inverted epoch>.json          a term of leadership that was moved out of ZooKeeper
+    history/datasets/<dataset>/<partition>~<inverted number>.json   a version; partition `whole` is all
     history/reused/<run>/<later run>             no content: the later run reuses outputs of the run
 Those of purges: `nimbus.adapters.s3_purges`.
-The time is inverted (9999999999 minus epoch seconds), and so is the epoch of a term, because S3 lists keys
+The time is inverted (9999999999 minus epoch seconds), and so are the epoch of a term and the number of a
+version's run, because S3 lists keys
 in ascending order only.
 """
 
@@ -38,7 +40,8 @@ from nimbus.adapters.s3_index import (
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.ids import CommandId, PipelineName, RunId
+from nimbus.domain.datasets import Version, versions_of
+from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
@@ -53,6 +56,14 @@ MOST_OUTCOME_OBJECTS = 50
 
 
 TERMS = "history/terms/"
+DATASETS = "history/datasets/"
+WHOLE = "whole"
+_LATEST_NUMBER = (1 << 63) - 1
+
+
+def version_key(dataset: DatasetName, version: Version) -> str:
+    """The key of a version. Of each partition, the newest comes first."""
+    return f"{DATASETS}{dataset}/{version.partition or WHOLE}~{_LATEST_NUMBER - version.number:019d}.json"
 
 
 def _term_key(epoch: int) -> str:
@@ -72,6 +83,8 @@ class S3History:
         with or_unavailable(f"run {run.id} could not be stored in history"):
             for earlier in sorted(reused_runs(run)):
                 self._store.write(reused_key(earlier, run.id), INDEX_MARK)
+            for publication, version in versions_of(run):
+                self._store.write(version_key(publication.dataset, version), records.VERSION.encode(version))
             self._store.write(run_key(run.id), records.RUN.encode(run))
             self._store.write(f"history/pipelines/{run.pipeline}/{name}", INDEX_MARK)
             self._store.write(f"history/recent/{name}", INDEX_MARK)
@@ -80,6 +93,31 @@ class S3History:
         """One finished run."""
         with or_unavailable(f"history of run {run} cannot be read"):
             return read_record(self._store, run_key(run), records.RUN)
+
+    def version(self, dataset: DatasetName, partition: str) -> Version | None:
+        """The newest stored version of a partition."""
+        return next(iter(self.versions(dataset, 1, partition)), None)
+
+    def is_published(self, run: Run, now: datetime) -> bool:
+        """See `nimbus.ports.History.is_published`."""
+        for publication, version in versions_of(run):
+            newest = self.version(publication.dataset, version.partition)
+            if newest is not None and newest.run == run.id and not version.may_go(now):
+                return True
+        return False
+
+    def forget_versions(self, run: Run) -> None:
+        """See `nimbus.ports.History.forget_versions`."""
+        with or_unavailable(f"versions of run {run.id} could not be removed"):
+            self._store.delete_many(version_key(one.dataset, version) for one, version in versions_of(run))
+
+    def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:
+        """Stored versions of a dataset."""
+        prefix = f"{DATASETS}{dataset}/" + ("" if partition is None else f"{partition or WHOLE}~")
+        with or_unavailable(f"versions of dataset {dataset} cannot be read"):
+            keys = [info.key for info in islice(valid_objects(self._store, prefix), limit)]
+            found = [self._readable(key, records.VERSION) for key in keys]
+        return tuple(one for one in found if one is not None)
 
     def store_results(self, run: RunId, results: Results) -> None:
         """See `nimbus.ports.History.store_results`."""

@@ -24,6 +24,7 @@ from nimbus.domain.pipeline import (
     SparkReuse,
     TaskKind,
 )
+from nimbus.domain.publications import Partitioning
 from nimbus.domain.schedulers import Role
 
 Seconds = Annotated[
@@ -319,6 +320,18 @@ class ChildSpecModel(Model):
     max_items: int
 
 
+class PublicationModel(Model):
+    """A dataset that a task publishes."""
+
+    dataset: str
+    partition: Partitioning
+    key: str
+    """Key of the partition; empty for another partitioning."""
+    of: str | None
+    """The task whose output is published; null: its own."""
+    keep_s: Seconds | None = Field(None, validation_alias="keep")
+
+
 class TaskSpecModel(Model):
     """One task of a pipeline."""
 
@@ -359,6 +372,8 @@ class TaskSpecModel(Model):
     """Labels that its worker must have."""
     environment: str
     """Its interpreter and Spark; empty: the worker's own."""
+    publishes: list[PublicationModel]
+    """Datasets that its success publishes."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
     queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
     """Longest wait for room before each attempt; null: no limit."""

@@ -107,7 +107,8 @@ BackfillIdText = Annotated[
 
 
 TaskNameText = PipelineNameText
-"""Task names have the form of pipeline names."""
+DatasetNameText = PipelineNameText
+"""Names of tasks and datasets have the form of pipeline names."""
 WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
 
 

@@ -91,7 +91,12 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
     runs = list(islice(_candidates(services, what), MOST_PLANNED + 1))
     shown, going = [], set[RunId]()
     for run in (one for one in runs[:MOST_PLANNED] if takes(what, one)):
-        kept = why_kept(run, used, set(services.history.reusers(run.id)) - going)
+        kept = why_kept(
+            run,
+            used,
+            set(services.history.reusers(run.id)) - going,
+            published=services.history.is_published(run, services.clock.now()),
+        )
         parts = losing(what, kept)
         going |= {run.id} if Part.OUTPUTS in parts else set()  # it then no longer counts as a reuser
         shown.append(_planned(services, run, parts, kept))

@@ -48,6 +48,20 @@ class Limits(TypedDict, total=False):
     log: str
 
 
+class Publication(TypedDict, total=False):
+    """One of `publishes`."""
+
+    of: str
+    key: str
+
+
+class Dataset(TypedDict, total=False):
+    """One of `datasets`."""
+
+    partition: Literal["whole", "interval", "key"]
+    keep: Duration
+
+
 class TaskOptions(TypedDict, total=False):
     """Keys of a task, except `type`, `needs`, and the keys for what it runs."""
 
@@ -69,6 +83,7 @@ class TaskOptions(TypedDict, total=False):
     env: Mapping[str, str]
     runs_on: Sequence[str]
     environment: str
+    publishes: Sequence[str] | Mapping[str, Publication]
     pool: Mapping[str, int]
 
 
@@ -190,4 +205,5 @@ class PipelineOptions(TypedDict, total=False):
     dependencies: Sequence[str]
     jars: Sequence[str]
     python_path: Sequence[str]
+    datasets: Mapping[str, Dataset]
     defaults: Defaults

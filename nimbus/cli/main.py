@@ -20,6 +20,7 @@ _COMMANDS = {
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "task": Lazy("nimbus.cli.run_commands:task", "Mark tasks of live runs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
+    "dataset": Lazy("nimbus.cli.datasets:dataset", "See datasets that tasks have published."),
     "command": Lazy("nimbus.cli.commands:command", "List commands to the leader, and refusals."),
     "var": Lazy("nimbus.cli.variables:var", "Set variables of the cluster for templates."),
     "pool": Lazy("nimbus.cli.pools:pool", "Set limits that tasks of all pipelines share."),

@@ -24,7 +24,7 @@ from nimbus.definition.models import (
 )
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
     ENVIRONMENT_KINDS,
@@ -42,6 +42,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.publications import Publication
 from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 from nimbus.templates.names import tasks_read, variables_in
@@ -83,7 +84,7 @@ def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
 
 def _texts(task: TaskSpec) -> Iterator[str]:
     """The texts of a task that may be templates."""
-    yield from (*task.args, *task.spark_conf.values(), task.when)
+    yield from (*task.args, *task.spark_conf.values(), task.when, *(one.key for one in task.publishes))
     given = {} if task.children is None else task.children.parameters
     yield from (value for value in given.values() if isinstance(value, str))
 
@@ -238,6 +239,19 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     )
 
 
+def _publications(model: TaskModel, pipeline: DefinitionModel) -> tuple[Publication, ...]:
+    return tuple(
+        Publication(
+            dataset=DatasetName(name),
+            partition=pipeline.datasets[name].partition,
+            keep=pipeline.datasets[name].keep,
+            key=said.key or "",
+            of=None if said.of is None else TaskName(said.of),
+        )
+        for name, said in model.publishes.items()
+    )
+
+
 def _both(own: Iterable[str], shared: Iterable[str]) -> tuple[str, ...]:
     """The patterns of a task: its own first."""
     return tuple(dict.fromkeys((*own, *shared)))
@@ -308,5 +322,6 @@ def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSp
         warn_after=model.warn_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         environment=_environment(model, spark, defaults),
+        publishes=_publications(model, pipeline),
         children=build_children(model),
     )

@@ -33,6 +33,7 @@ from nimbus.domain.pipeline import (
     SparkReuse,
     TaskKind,
 )
+from nimbus.domain.publications import Partitioning
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
 from nimbus.templates.lists import FORM, is_lookup
@@ -42,6 +43,10 @@ MOST_WAITS = 32
 """Limit of the conditions of one task."""
 MOST_TASKS = 10_000
 """Limit of tasks. The plan of a run must fit into one transaction, see `nimbus.run_record`."""
+MOST_DATASETS = 100
+"""Limit of the datasets of a pipeline."""
+MOST_PUBLISHED = 10
+"""Limit of the datasets of a task: one transaction publishes them."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _LARGEST_VARIABLE = 1024
@@ -221,6 +226,11 @@ def _names_of_needs(value: object) -> object:
 
 def _said_of_needs(value: object) -> object:
     return value if isinstance(value, dict) else {}
+
+
+def _publishes(value: object) -> object:
+    is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return {name: {} for name in value} if is_list else value  # type: ignore[attr-defined]  # a list
 
 
 def _condition(value: object) -> str:
@@ -405,6 +415,25 @@ class WaitForModel(Strict):
     """With `pipeline`: after a failed run, the wait goes on (`wait`, the default) or fails (`fail`)."""
 
 
+class DatasetModel(Strict):
+    """A dataset: the newest output of a task, which outlives the run, or the newest for each partition."""
+
+    partition: Annotated[Partitioning, one_of(Partitioning)] = Partitioning.WHOLE
+    """Division of the dataset: none (`whole`), by the data interval of the run (`interval`), or by a text
+    that the task names (`key`)."""
+    keep: PositiveDuration | None = None
+    """Age of a partition after which retention may delete its newest output, too; none: it is kept."""
+
+
+class PublicationModel(Strict):
+    """What a task publishes of a dataset."""
+
+    of: Name | None = None
+    """Task whose output is published, when this one has checked it; one of `needs`. None: the task's own."""
+    key: Argument | None = None
+    """Of `partition: key`: the key of the partition; may hold templates."""
+
+
 class TaskModel(Strict):
     """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
@@ -512,6 +541,12 @@ class TaskModel(Strict):
     """Labels of which its worker must have all."""
     environment: Name | None = None
     """Interpreter and Spark of its driver, one of `worker.environments`; none: that of `defaults`."""
+    publishes: Annotated[
+        dict[Name, PublicationModel],
+        BeforeValidator(_publishes, json_schema_input_type=list[Name] | dict[Name, PublicationModel]),
+        Field(max_length=MOST_PUBLISHED),
+    ] = Field(default_factory=dict)
+    """Datasets that its success publishes: a list of names, or a mapping of each to `of` and `key`."""
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict
     )
@@ -575,6 +610,10 @@ class DefinitionModel(Strict):
     """Patterns of jars for the Spark of all tasks."""
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
     """Folders of the release that every task can import from."""
+    datasets: Annotated[dict[Name, DatasetModel], Field(max_length=MOST_DATASETS)] = Field(
+        default_factory=dict
+    )
+    """Datasets that its tasks publish, by name."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
     """Values of tasks without their own."""
     tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]

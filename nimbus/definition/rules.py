@@ -14,6 +14,7 @@ from nimbus.definition.child_rules import (
     child_template_faults,
     given_texts,
 )
+from nimbus.definition.dataset_rules import dataset_faults, key_texts
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
 from nimbus.definition.needs import Needs
@@ -82,6 +83,7 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
     yield from _cycle_faults(needs)
     yield from _schedule_faults(model)
     yield from webhook_faults(model)
+    yield from dataset_faults(model)
 
 
 def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
@@ -343,6 +345,7 @@ def _argument_faults(model: DefinitionModel, templates: Templates, needs: Needs)
         texts |= {("tasks", name, *path): text for path, text in wait_texts(task)}
         if task.command:
             texts |= {("tasks", name, "command", n): kept(text) for n, text in enumerate(task.command) if n}
+    texts |= key_texts(model)
     found = templates.argument_faults(list(texts.values()), model.parameters)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import brief
-from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.skipped import Skips
@@ -39,6 +39,8 @@ class Profile:
     """Pipelines whose runs its tasks start."""
     upstream: tuple[PipelineName, ...] = ()
     """Pipelines whose runs its tasks wait for."""
+    datasets: tuple[DatasetName, ...] = ()
+    """Datasets that its tasks publish."""
     notify: tuple[NotifyRule, ...] | None = None
     deadline: time | None = None
 
@@ -52,6 +54,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         concurrency=spec.concurrency,
         children=spec.children,
         upstream=spec.upstream,
+        datasets=spec.datasets,
         notify=spec.notify,
         deadline=spec.deadline,
     )

@@ -16,6 +16,7 @@ from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
+from nimbus.domain.publications import Partitioning
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.selection import Selection
 from nimbus.domain.task_run import TaskRun
@@ -60,6 +61,8 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
     if draft.data_interval is None and (name := _interval_waiter(spec)) is not None:
         raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
+    if draft.data_interval is None and (publisher := _interval_publisher(spec)) is not None:
+        raise InvalidParametersError((f"task {publisher} publishes a dataset by interval: {NO_INTERVAL}",))
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,
@@ -90,6 +93,14 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
 def _interval_waiter(spec: PipelineSpec) -> TaskName | None:
     """A task that waits for runs of a pipeline, and so needs a data interval."""
     return next((task.name for task in spec.tasks if task.awaits_pipelines), None)
+
+
+def _interval_publisher(spec: PipelineSpec) -> TaskName | None:
+    """A task that publishes the data interval of its run."""
+    by_interval = Partitioning.INTERVAL
+    return next(
+        (task.name for task in spec.tasks for one in task.publishes if one.partition is by_interval), None
+    )
 
 
 def _variables(spec: PipelineSpec, known: Mapping[str, str]) -> dict[str, str]:

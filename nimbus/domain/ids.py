@@ -8,6 +8,7 @@ from typing import NewType
 
 PipelineName = NewType("PipelineName", str)
 TaskName = NewType("TaskName", str)
+DatasetName = NewType("DatasetName", str)
 RunId = NewType("RunId", str)
 BackfillId = NewType("BackfillId", str)
 WorkerId = NewType("WorkerId", str)
@@ -20,7 +21,7 @@ ReleaseDigest = NewType("ReleaseDigest", str)
 CommandId = NewType("CommandId", str)
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-"""For pipelines and tasks. No dot or slash: names are parts of ZooKeeper paths, S3 keys, attempt ids."""
+"""For pipelines, tasks, datasets. No dot or slash: names are parts of paths, S3 keys and attempt ids."""
 VARIABLE_PATTERN = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 """For variables of the cluster: names that templates can write after a dot."""
 RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")

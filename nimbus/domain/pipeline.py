@@ -12,8 +12,9 @@ from typing import Any
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.notify import NotifyRule
+from nimbus.domain.publications import Publication
 from nimbus.domain.waits import PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 
@@ -51,6 +52,11 @@ class TaskKind(StrEnum):
     def uses_wheels(self) -> bool:
         """True when its code imports Python modules."""
         return self.uses_worker and not self.is_program and self is not TaskKind.PIPELINE
+
+    @property
+    def has_output(self) -> bool:
+        """True when its attempts have a folder for output or a result."""
+        return self.uses_worker and self is not TaskKind.PIPELINE
 
     @property
     def is_program(self) -> bool:
@@ -287,6 +293,8 @@ class TaskSpec:
     """Longest wait for room before each attempt; None: no limit."""
     warn_after: timedelta | None = None
     """Duration of an attempt, or of the wait of a task without attempts, after which `late` is raised."""
+    publishes: tuple[Publication, ...] = ()
+    """The datasets of which its success publishes a version."""
     children: ChildSpec | None = None
     """Set only for a task of kind `pipeline`."""
 
@@ -379,6 +387,11 @@ class PipelineSpec:
         """Globs of all wheels and jars."""
         of_tasks = (glob for task in self.tasks for glob in (*task.dependencies, *task.jars))
         return tuple(dict.fromkeys((*self.dependencies, *self.jars, *of_tasks)))
+
+    @property
+    def datasets(self) -> tuple[DatasetName, ...]:
+        """Datasets that its tasks publish, by name."""
+        return tuple(sorted({one.dataset for task in self.tasks for one in task.publishes}))
 
     @property
     def children(self) -> tuple[PipelineName, ...]:

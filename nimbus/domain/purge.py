@@ -70,6 +70,7 @@ class Kept(StrEnum):
     """Why parts of a run are not purged."""
 
     LIVE = "it, or the run that started it, has not ended, or only lately"
+    PUBLISHED = "a dataset has a version of it that no newer one has replaced"
     REUSED = "a later run reuses what its tasks did"
 
 
@@ -114,16 +115,19 @@ def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
     return Used(frozenset(there), frozenset(reused))
 
 
-def why_kept(run: Run, used: Used, reusers: Collection[RunId]) -> Kept | None:
+def why_kept(run: Run, used: Used, reusers: Collection[RunId], *, published: bool) -> Kept | None:
     """Why a run keeps its outputs and its history; None: it does not. LIVE: it keeps its logs, too.
 
     Args:
         run: A run that has ended.
         used: Runs that the state in ZooKeeper names.
         reusers: Runs in history that reuse it and still have their outputs.
+        published: True if it published the newest version of a dataset or partition.
     """
     if run.id in used.there or (run.parent is not None and run.parent.run in used.there):
         return Kept.LIVE
+    if published:
+        return Kept.PUBLISHED
     return Kept.REUSED if run.id in used.reused or reusers else None
 
 
@@ -132,7 +136,7 @@ def losing(what: PurgeRuns, kept: Kept | None) -> tuple[Part, ...]:
     match kept:
         case None:
             return parts_of(what)
-        case Kept.REUSED if Part.LOGS in what.parts:
+        case Kept.REUSED | Kept.PUBLISHED if Part.LOGS in what.parts:
             return (Part.LOGS,)
-        case Kept.REUSED | Kept.LIVE:
+        case Kept.REUSED | Kept.PUBLISHED | Kept.LIVE:
             return ()

@@ -152,6 +152,8 @@ class RunHeader:
     """The backfill that the run belongs to."""
     holds: Places = Places.ALL
     """The limits that it counts for now. Of no meaning for a final run."""
+    number: int = 0
+    """Above that of every run created before, under whichever leader: see `nimbus.domain.run_number`."""
 
     @property
     def opens_tasks(self) -> bool:

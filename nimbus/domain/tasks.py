@@ -66,6 +66,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         return self._plan.may_wait
 
     @property
+    def publishes(self) -> bool:
+        """True when some tasks publish datasets."""
+        return self._plan.publishes
+
+    @property
     def parents(self) -> int:
         """Number of tasks that start child runs."""
         return self._plan.parents
@@ -138,9 +143,10 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """The part of a run's tasks that never changes."""
 
-    __slots__ = ("__weakref__", "_graph", "dependents", "may_wait", "parents", "places")
+    __slots__ = ("__weakref__", "_graph", "dependents", "may_wait", "parents", "places", "publishes")
 
     def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
+        self.publishes = any(task.spec.publishes for task in tasks)
         self.parents = sum(task.spec.children is not None for task in tasks)
         self.may_wait = self.parents > 0 or not all(task.spec.kind.uses_worker for task in tasks)
         edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])

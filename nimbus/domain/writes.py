@@ -8,6 +8,7 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
@@ -79,6 +80,15 @@ class PutIntervals:
     """None: remove the index."""
     before: IntervalIndex | None
     """The stored record: only differences must be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutDataset:
+    """Create or replace a dataset, in the transaction that accepts the success of its publisher."""
+
+    dataset: Dataset
+    before: Dataset | None
+    """The stored record; None: there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +242,7 @@ class RemoveHealth:
 
 ClusterWrite = (
     PutIntervals
+    | PutDataset
     | PutBackfill
     | RemoveBackfill
     | PutAbdication

@@ -21,9 +21,12 @@ def store_order(history: History, command: CommandId, order: PurgeOrder) -> None
         NimbusError: storage is not available now.
     """
     if (run_id := order.what.run_id) is not None:
-        if history.read(run_id) is None:
+        run = history.read(run_id)
+        if run is None:
             raise RefusedError("unknown_run", f"run {run_id} {fate_of(history.purged(run_id))}.")
         by = history.reusers(run_id)
         if by and set(order.what.parts) != {Part.LOGS}:
             raise RefusedError("run_reused", f"run {run_id} keeps its outputs: {Kept.REUSED} ({by[0]}).")
+        if set(order.what.parts) != {Part.LOGS} and history.is_published(run, order.at):
+            raise RefusedError("run_published", f"run {run_id} keeps its outputs: {Kept.PUBLISHED}.")
     history.order_purge(command, order)

@@ -191,6 +191,7 @@ class Reign:
                 state.leadership.put_abdication(abdication)
                 state.leadership.put_terms(newest)
                 state.alerts.put_all(alerts, health)
+                state.catalog.datasets = dict(part.datasets)
                 for name, index in part.intervals.items():
                     state.put_intervals(name, index)
                 for backfill in part.backfills:
@@ -501,6 +502,8 @@ class Reign:
                 self._read_backfill(backfill.id)
             case w.CreateTerm() | w.PutTerm():
                 self.state.leadership.put_terms(self._store.read_terms())
+            case w.PutDataset(dataset, _):
+                self.state.catalog.datasets |= self._store.read_datasets([dataset.name])
             case w.PutIntervals(pipeline, _, _):
                 self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
             case w.ConsumeCommand(outcome):

@@ -251,6 +251,8 @@ class RunPurge:
                 whole = self._outputs.delete(noted)
                 for earlier in sorted(reused_runs(run)) if whole else ():
                     self._purges.forget_reuse(earlier, run.id)
+                if whole:
+                    self._history.forget_versions(run)
         if not whole:
             raise _NotLeadingError
         self._purges.mark_done(noted, part)
@@ -258,7 +260,8 @@ class RunPurge:
     def _why_kept(self, run: Run, what: PurgeRuns, used: Used, going: Iterable[RunId] = ()) -> Kept | None:
         """`going`: newer runs whose outputs are deleted earlier in the same step."""
         reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
-        return why_kept(run, used, set(reusers).difference(going))
+        published = self._history.is_published(run, self._clock.now())
+        return why_kept(run, used, set(reusers).difference(going), published=published)
 
     def _used(self) -> Used:
         commands = self._state.all_commands()  # before runs, because commands become runs

@@ -15,6 +15,7 @@ from nimbus.domain.children import Parent
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import NO_INTERVAL
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.publications import KEY_PATTERN, Publication
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
@@ -28,6 +29,7 @@ many takes 5 s at most."""
 MOST_FILE_TEXT = 1 << 20
 """The same for the template in a SQL file: most of such a text is none of its expressions."""
 _CONF = "spark.conf."
+_KEY = "key of "
 LARGEST_RENDERED = 96 << 10
 """Limit of the rendered texts of a task that reads results, in bytes of JSON: they are part of its order."""
 
@@ -209,6 +211,7 @@ def texts_of(spec: TaskSpec) -> dict[str, str]:
             if needs_rendering(text)
         },
         **({"when": spec.when} if spec.when else {}),
+        **{f"{_KEY}{one.dataset}": one.key for one in spec.publishes if one.key},
     }
 
 
@@ -216,14 +219,29 @@ def _with_texts(spec: TaskSpec, texts: Mapping[str, str]) -> TaskSpec:
     """The task with rendered texts in place of `texts_of`. Equal texts are shared by all live runs."""
     args = tuple(sys.intern(text) for text in islice(texts.values(), len(spec.args)))
     conf = spec.spark_conf
+    publishes = spec.publishes
     if len(texts) > len(args) + bool(spec.when):
         conf = {name: texts.get(f"{_CONF}{name}", text) for name, text in conf.items()}
+        publishes = tuple(_with_key(spec, one, texts) for one in publishes)
     if not spec.when:
-        return replace(spec, args=args, spark_conf=conf)
+        return replace(spec, args=args, spark_conf=conf, publishes=publishes)
     answer = texts["when"].strip().lower()
     if answer not in ("true", "false"):
         raise TemplateError(
             f"task {spec.name}, when: {short(spec.when)} is {short(texts['when'])}, and must be true or "
             "false: write a comparison, such as {{ params.mode == 'full' }}"
         )
-    return replace(spec, args=args, spark_conf=conf, when=answer)
+    return replace(spec, args=args, spark_conf=conf, when=answer, publishes=publishes)
+
+
+def _with_key(spec: TaskSpec, publication: Publication, texts: Mapping[str, str]) -> Publication:
+    """The publication with its key rendered."""
+    if not publication.key:
+        return publication
+    key = texts[f"{_KEY}{publication.dataset}"]
+    if not KEY_PATTERN.fullmatch(key):
+        raise TemplateError(
+            f"task {spec.name}, publishes {publication.dataset}: key {short(publication.key)} is {short(key)}"
+            ", and must be 1 to 100 letters, digits, dots, _ and -, starting with a letter or digit"
+        )
+    return replace(publication, key=key)

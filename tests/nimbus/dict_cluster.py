@@ -16,7 +16,7 @@ from leader import EpochRecord, FencingToken
 from leader.protocol.terms import decode_epoch, encode_epoch
 from nimbus import records, run_record
 from nimbus.adapters.sqlite.changes import SqliteChanges
-from nimbus.adapters.store import board, catalog, intervals, orders, runs
+from nimbus.adapters.store import board, catalog, datasets, intervals, orders, runs
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.leader_store import TreeLeaderStore, queued_commands
 from nimbus.adapters.store.paths import BEAT, STOP, Paths
@@ -26,8 +26,9 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.idempotency import KeyedCommand
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
@@ -51,6 +52,7 @@ class World:
     schema: int = 1
     pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
     intervals: dict[PipelineName, IntervalIndex] = field(default_factory=dict)
+    datasets: dict[DatasetName, Dataset] = field(default_factory=dict)
     backfills: dict[BackfillId, Backfill] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
@@ -267,7 +269,7 @@ class DictCluster:
                     yield from self._writer._operations(w.RemoveRun(key))
                 for part, data in ({} if after is None else run_record.encode_new(after)).items():
                     yield Operation("create", PATHS.run_part(key, part), data)
-            case "pipelines" | "intervals" | "backfills" | "alerts" | "health" | "orders":
+            case "pipelines" | "intervals" | "datasets" | "backfills" | "alerts" | "health" | "orders":
                 yield from self._writer._operations(_write(name, key, before, after))
             case _:
                 path, encode = _PLAIN[name]
@@ -330,6 +332,8 @@ def _write(name: str, key: Any, before: Any, after: Any) -> w.Write:
             return _of_three(before, after, w.CreatePipeline, w.PutPipeline, w.RemovePipelineRecord)
         case "intervals":
             return w.PutIntervals(key, after, before)
+        case "datasets":
+            return w.PutDataset(after, before)
         case "backfills":
             return w.RemoveBackfill(before) if after is None else w.PutBackfill(after, before)
         case "alerts":
@@ -431,6 +435,11 @@ _READ: dict[str, tuple[str, Callable[[str], Any], Callable[[DictCluster, str], A
         "intervals",
         PipelineName,
         lambda cluster, name: intervals.read(cluster._calls, PATHS, PipelineName(name)),
+    ),
+    "datasets": (
+        "datasets",
+        DatasetName,
+        lambda cluster, name: datasets.read(cluster._calls, PATHS, DatasetName(name)),
     ),
     "backfills": ("backfills", BackfillId, _plain(records.BACKFILL, PATHS.backfills)),
     "runs": ("runs", RunId, lambda cluster, name: runs.read_run(cluster._calls, PATHS, RunId(name))),

@@ -29,6 +29,7 @@ class Topics:
             paths.abdication: (topics.ELECTION,),
             paths.terms: (topics.ELECTION,),
             paths.backfills: (topics.PIPELINES,),
+            paths.datasets: (topics.PIPELINES,),
             election.leader: (topics.CLUSTER, topics.ELECTION),
             election.epoch: (topics.CLUSTER, topics.ELECTION),
             election.queue: (topics.ELECTION,),

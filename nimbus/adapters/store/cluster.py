@@ -10,7 +10,7 @@ from pathlib import Path
 from kazoo.exceptions import NodeExistsError
 
 from nimbus import records
-from nimbus.adapters.store import intervals
+from nimbus.adapters.store import datasets, intervals
 from nimbus.adapters.store.alerts import read_alerts
 from nimbus.adapters.store.board import read_slots
 from nimbus.adapters.store.calls import Calls, readable
@@ -29,8 +29,9 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandKey, CommandOutcome, QueuedCommand, newest_refusal
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -76,6 +77,14 @@ class TreeClusterReader:
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
         return intervals.read(self._calls, self._paths, name)
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """All datasets."""
+        return tuple(datasets.readable_datasets(self._calls, self._paths))
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        """One dataset."""
+        return datasets.read(self._calls, self._paths, name)
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs."""

@@ -18,7 +18,7 @@ from leader import (
     schema_raised,
 )
 from nimbus import records
-from nimbus.adapters.store import alerts, catalog, intervals, orders, terms
+from nimbus.adapters.store import alerts, catalog, datasets, intervals, orders, terms
 from nimbus.adapters.store.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.store.calls import Calls, Transaction, batched, check_size, readable
 from nimbus.adapters.store.catalog import readable_pipelines
@@ -30,8 +30,9 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.idempotency import KeyedCommand
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
@@ -109,6 +110,7 @@ class TreeLeaderStore:
             terms=self.read_terms(),
             settings=read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
+            datasets=datasets.read_all_to_publish(self._calls, self._paths),
             backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
             alerts=self.read_alerts(),
             health=self.read_health(),
@@ -179,6 +181,10 @@ class TreeLeaderStore:
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
         return intervals.read(self._calls, self._paths, name)
+
+    def read_datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
+        """Some datasets."""
+        return datasets.read_to_publish(self._calls, self._paths, names)
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Examine the oldest outcomes, at most MOST_PRUNED at once; unreadable ones stay."""
@@ -271,7 +277,7 @@ class TreeLeaderStore:
                 yield from catalog.change(paths, record, before)
             case w.RemovePipelineRecord(record):
                 yield from catalog.removal(paths, record)
-            case w.PutIntervals() | w.PutBackfill() | w.RemoveBackfill():
+            case w.PutIntervals() | w.PutDataset() | w.PutBackfill() | w.RemoveBackfill():
                 yield from self._of_dates(write)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
@@ -286,10 +292,14 @@ class TreeLeaderStore:
             case _:
                 yield from self._attempt_operations(write)
 
-    def _of_dates(self, write: w.PutIntervals | w.PutBackfill | w.RemoveBackfill) -> Iterator[Operation]:
+    def _of_dates(
+        self, write: w.PutIntervals | w.PutDataset | w.PutBackfill | w.RemoveBackfill
+    ) -> Iterator[Operation]:
         match write:
             case w.PutIntervals():
                 yield from intervals.change(self._paths, write)
+            case w.PutDataset():
+                yield datasets.change(self._paths, write)
             case w.PutBackfill(backfill, before):
                 kind: Literal["create", "set"] = "create" if before is None else "set"
                 path = self._paths.backfill(backfill.id)

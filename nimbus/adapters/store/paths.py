@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.slots import ClusterDriver
 
 COMMAND_PREFIX = "cmd-"
@@ -59,6 +59,15 @@ class Paths:
     def backfills(self) -> str:
         """Parent of the backfills."""
         return f"{self.root}/backfills"
+
+    @property
+    def datasets(self) -> str:
+        """Parent of the datasets."""
+        return f"{self.root}/datasets"
+
+    def dataset(self, name: DatasetName) -> str:
+        """One dataset, compressed."""
+        return f"{self.datasets}/{name}"
 
     @property
     def commands(self) -> str:
@@ -163,6 +172,7 @@ class Paths:
             self.pipelines,
             self.schedules,
             self.intervals,
+            self.datasets,
             self.backfills,
             self.commands,
             self.outcomes,

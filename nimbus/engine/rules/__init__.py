@@ -20,8 +20,10 @@ from nimbus.engine.rules import (
     children,
     commands,
     concurrency,
+    datasets,
     intervals,
     lateness,
+    new_run,
     raised,
     schedules,
     stops,
@@ -72,7 +74,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
     answer = _asked(state, subject, now)
     if not isinstance(answer, Decision):
         return answer
-    answer = concurrency.with_places(state, answer)
+    answer = datasets.noted(state, concurrency.with_places(state, new_run.numbered(state, answer)))
     if ended := _ended_runs(answer.writes):
         answer = backfills.noted(state, intervals.noted(state, answer, ended, now), ended)
     return raised.with_alerts(state, answer, now.wall)

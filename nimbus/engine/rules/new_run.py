@@ -11,6 +11,8 @@ from nimbus.domain.child_runs import with_releases
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.run import Run
+from nimbus.domain.run_number import next_number
+from nimbus.domain.writes import CreateRun, Write
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing, Refusal
 from nimbus.engine.state import State
@@ -40,6 +42,19 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
     return pinned(state, found.result)
+
+
+def numbered(state: State, decision: Decision) -> Decision:
+    """The decision, with a number for each run that it creates."""
+    number = state.runs.newest_number
+    writes: list[Write] = []
+    for write in decision.writes:
+        if isinstance(write, CreateRun):
+            number = next_number(state.epoch, number)
+            writes.append(CreateRun(replace(write.run, number=number)))
+        else:
+            writes.append(write)
+    return replace(decision, writes=tuple(writes)) if number != state.runs.newest_number else decision
 
 
 def pinned(state: State, run: Run) -> Run:

@@ -172,6 +172,7 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 w.CreatePipeline()
                 | w.RemovePipelineRecord()
                 | w.PutIntervals()
+                | w.PutDataset()
                 | w.PutBackfill()
                 | w.RemoveBackfill()
                 | w.RemoveRun()

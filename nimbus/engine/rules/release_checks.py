@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nimbus.domain.catalog import PipelineState
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName
@@ -17,6 +18,7 @@ def check_release(state: State, spec: PipelineSpec) -> None:
     _check_targets(state, spec)
     _check_variables(state, spec)
     _check_cycles(state, spec)
+    _check_datasets(state, spec)
 
 
 def _check_pools(state: State, spec: PipelineSpec) -> None:
@@ -64,3 +66,17 @@ def _check_cycles(state: State, spec: PipelineSpec) -> None:
             if child not in ways:
                 ways[child] = (*ways[name], child)
                 edge.append(child)
+
+
+def _check_datasets(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if another active pipeline publishes a dataset of this one."""
+    wanted = set(spec.datasets)
+    for record in state.catalog.pipelines.values() if wanted else ():
+        if record.name == spec.name or record.state is PipelineState.INACTIVE:
+            continue
+        for name in sorted(wanted.intersection(record.profile.datasets)):
+            raise RefusedError(
+                "dataset_taken",
+                f"dataset {name} is published by pipeline {record.name}, and readers could not tell whose "
+                "version they get: publish another dataset, or remove it there first.",
+            )

@@ -207,6 +207,7 @@ class State:
                 self.commands.drop(outcome.command)
             case (
                 w.PutIntervals()
+                | w.PutDataset()
                 | w.PutBackfill()
                 | w.RemoveBackfill()
                 | w.PutAbdication()
@@ -223,6 +224,8 @@ class State:
         match write:
             case w.PutIntervals(pipeline, index, _):
                 self.put_intervals(pipeline, index)
+            case w.PutDataset(dataset, _):
+                self.catalog.datasets[dataset.name] = dataset
             case w.PutBackfill(backfill, _):
                 self.catalog.put_backfill(backfill)
             case w.RemoveBackfill(backfill):

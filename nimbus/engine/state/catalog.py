@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.ids import BackfillId, PipelineName
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.engine.agenda import Agenda, Subject, about_backfill, about_deadline, about_pipeline
 from nimbus.engine.state.jobs import Built, Jobs
@@ -23,6 +24,7 @@ class Catalog:
         self.quarantined: Mapping[PipelineName, str] = {}
         self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
+        self.datasets: dict[DatasetName, Dataset] = {}
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
         """Backfills that have not ended."""
 

@@ -85,6 +85,8 @@ class Runs:
         self.last_success: dict[PipelineName, datetime] = {}
         """End of each pipeline's last successful run whose record this leader has seen. Runs of backfills do
         not count, because they process old data."""
+        self.newest_number = 0
+        """Largest number of a run that this leader has seen."""
         self.read: dict[RunId, Run] | None = {}
         """All runs that were read or changed so far, including final ones; None: everything is read."""
         self._of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
@@ -121,6 +123,7 @@ class Runs:
         """
         if self.read is not None:
             self.read[run.id] = run
+        self.newest_number = max(self.newest_number, run.number)
         before = self.live.get(run.id)
         if before is not None:
             self._attempts.note_ends(before, run)
@@ -271,6 +274,7 @@ class Runs:
         """Copy what ZooKeeper does not have."""
         self.finished = dict(before.finished)
         self.last_success = dict(before.last_success)
+        self.newest_number = max(self.newest_number, before.newest_number)
 
     def keep_read(self, pipelines: Container[PipelineName]) -> None:
         """Drop what was kept about runs and pipelines that were not read."""

@@ -14,8 +14,10 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import CommandId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunCause, RunState
@@ -230,6 +232,50 @@ def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:
     store.write("history/runs/r1.json", b"{broken")
 
     assert [run.id for run in history.recent(None, 10).runs] == ["r2", "r0"]
+
+
+def publishing(run_id: str, number: int, hour: int, keep: timedelta | None = None) -> Run:
+    start = NOW + timedelta(hours=hour)
+    publication = Publication(dataset=DatasetName("hours"), partition=Partitioning.INTERVAL, keep=keep)
+    task = replace(TASK, publishes=(publication,))
+    return replace(
+        a_run(run_id),
+        number=number,
+        data_interval=DataInterval(start=start, end=start + timedelta(hours=1)),
+        tasks=Tasks([TaskRun(spec=task, state=TaskState.SUCCEEDED, attempts=(ATTEMPT,))]),
+    )
+
+
+def test_versions_come_with_their_runs_the_newest_of_each_partition_first(bench: Bench) -> None:
+    runs = [publishing("a", 9, 1), publishing("b", 7, 1), publishing("c", 8, 0), publishing("d", 1 << 60, 0)]
+    for run in runs:
+        bench.history.store(run)
+    hours = DatasetName("hours")
+
+    found = bench.history.versions(hours, 10)
+
+    assert [(one.partition[:13], one.run) for one in found] == [
+        ("2026-03-01T12", "d"),
+        ("2026-03-01T12", "c"),
+        ("2026-03-01T13", "a"),
+        ("2026-03-01T13", "b"),
+    ]
+    assert bench.history.versions(hours, 1) == found[:1]
+    assert bench.history.version(hours, found[2].partition) == found[2]
+    assert bench.history.versions(hours, 10, found[2].partition) == found[2:]
+    assert bench.history.versions(DatasetName("hour"), 10) == ()
+    assert [bench.history.is_published(run, NOW) for run in runs] == [True, False, False, True]
+
+
+def test_version_is_kept_until_it_is_replaced_or_too_old(bench: Bench) -> None:
+    run = publishing("a", 1, 0, keep=timedelta(days=3))
+    bench.history.store(run)
+
+    assert bench.history.is_published(run, NOW + timedelta(days=3))
+    assert not bench.history.is_published(run, NOW + timedelta(days=4))
+    bench.history.forget_versions(run)
+    assert not bench.history.is_published(run, NOW)
+    assert bench.history.versions(DatasetName("hours"), 10) == ()
 
 
 def test_results_are_read_as_they_were_stored(bench: Bench) -> None:

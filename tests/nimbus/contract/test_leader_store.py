@@ -28,11 +28,13 @@ from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, StopRun
+from nimbus.domain.datasets import Dataset, Version
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
     CommandId,
+    DatasetName,
     HostId,
     PipelineName,
     ReleaseDigest,
@@ -46,6 +48,7 @@ from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.publications import Partitioning
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.skipped import Skips
@@ -343,6 +346,31 @@ def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(b
     assert bench.store.read_intervals(RECORD.name) is None
     commit(bench.store, [w.PutIntervals(RECORD.name, before, None)])
     assert bench.store.read_intervals(RECORD.name) == before
+
+
+def test_a_dataset_is_loaded_as_it_was_written(bench: Bench) -> None:
+    loaded(bench.store)
+    name, before = DatasetName("orders"), None
+    for number in range(3):
+        version = Version(
+            partition=f"k{number}",
+            number=number,
+            run=RUN.id,
+            task=TaskName("t"),
+            source=AttemptId(RUN.id, TaskName("t"), 1),
+            output="p/r/t/1",
+            at=NOW,
+        )
+        found = before or Dataset(name=name, pipeline=RECORD.name, partition=Partitioning.KEY)
+        after = found.with_version(version, bool)
+        commit(bench.store, [w.PutDataset(after, before)])
+        before = after
+
+    assert before is not None
+    assert loaded(bench.store).registered.datasets == {name: before}
+    assert bench.store.read_datasets([name, DatasetName("other")]) == {name: before}
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.PutDataset(before, None)])
 
 
 def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
-from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -24,6 +24,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST
 from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.nimbus.simulation.clocks import START
@@ -88,7 +89,10 @@ DIAMOND = PipelineSpec(
         _task("a"),
         _task("b", "a", place=_BIG),
         _task("c", "a", priority=Priority.HIGH, place=_IN_CLUSTER),
-        _task("d", "bc", retries=2),
+        replace(
+            _task("d", "bc", retries=2),
+            publishes=(Publication(dataset=DatasetName("checked"), of=TaskName("b")),),
+        ),
         _task("e", "d", retries=0, asks=Requirement.NOT_FAILED, allow_failure=True),
     ),
 )
@@ -133,7 +137,7 @@ GIVING = PipelineSpec(
     schedule=_every(4, CatchUp.LATEST),
     failure_strategy=FailureStrategy.CONTINUE,
     tasks=(
-        _task("a"),
+        replace(_task("a"), publishes=(Publication(dataset=DatasetName("given")),)),
         _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
         _reads(_task("c", "a"), when="{{ tasks.a.result.given.endswith('.1') }}"),
         _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
@@ -188,7 +192,10 @@ AFTER = PipelineSpec(
         _waits("a", PipelineWait(pipeline=SINGLE.name)),
         _waits("b", PipelineWait(pipeline=SELF, on_failed=OnFailed.FAIL)),
         _waits("c", PipelineWait(pipeline=CHAIN.name, last=timedelta(minutes=3), on_failed=OnFailed.FAIL)),
-        _task("d", "a", retries=0),
+        replace(
+            _task("d", "a", retries=0),
+            publishes=(Publication(dataset=DatasetName("hours"), partition=Partitioning.INTERVAL),),
+        ),
     ),
 )
 FAILING_CHILD = "-1-2"
@@ -196,7 +203,12 @@ FAILING_CHILD = "-1-2"
 LEAF = PipelineSpec(
     name=PipelineName("leaf"),
     concurrency=Concurrency(limit=LEAF_LIMIT),
-    tasks=(_task("a", retries=0),),
+    tasks=(
+        replace(
+            _task("a", retries=0),
+            publishes=(Publication(dataset=DatasetName("leaves"), partition=Partitioning.KEY, key="k"),),
+        ),
+    ),
 )
 PATIENT = PipelineSpec(
     name=PipelineName("patient"),

@@ -105,6 +105,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     hold(Law.KNOWS_ALL, state.runs.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
     hold(Law.KNOWS_ALL, state.catalog.pipelines == found.pipelines, "pipelines")
     hold(Law.KNOWS_ALL, state.catalog.intervals == found.intervals, "intervals")
+    hold(Law.KNOWS_ALL, state.catalog.datasets == found.datasets, "datasets")
     hold(Law.KNOWS_ALL, state.catalog.backfills == found.backfills, "backfills")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.waiting.keys(), "commands")

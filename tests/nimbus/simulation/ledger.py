@@ -18,6 +18,7 @@ from tests.nimbus.simulation.ledger_alerts import AlertLaws
 from tests.nimbus.simulation.ledger_attempts import AttemptLaws
 from tests.nimbus.simulation.ledger_backfills import BackfillLaws
 from tests.nimbus.simulation.ledger_children import ChildLaws
+from tests.nimbus.simulation.ledger_datasets import DatasetLaws
 from tests.nimbus.simulation.ledger_intervals import IntervalLaws
 from tests.nimbus.simulation.ledger_late import LateLaws
 from tests.nimbus.simulation.ledger_runs import RunLaws
@@ -42,6 +43,7 @@ class Ledger:
         self.terms = TermLaws()
         self.late = LateLaws()
         self.intervals = IntervalLaws(world)
+        self.datasets = DatasetLaws(world)
         self.backfills = BackfillLaws(self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
@@ -103,10 +105,12 @@ class Ledger:
                 self.attempts.run_written(write.run)
                 self.late.run_written(write.run, writes)
             self.intervals.written(write)
+            self.datasets.written(write)
         self.terms.committed(epoch, writes)
         self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
+            self.datasets.check()
         self.attempts.check_orders()
         self.children.committed()
 

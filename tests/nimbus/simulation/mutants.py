@@ -7,6 +7,7 @@ from tests.nimbus.simulation import (  # noqa: F401 - they add theirs
     mutants_attempts,
     mutants_children,
     mutants_commands,
+    mutants_datasets,
     mutants_explanations,
     mutants_leaders,
     mutants_shells,

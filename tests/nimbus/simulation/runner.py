@@ -46,6 +46,9 @@ class Tally:
         self.met["raised schemas"] += outcome.world.zookeeper.world.schema == NEWEST_SCHEMA
         self.met["leaders at rest"] += outcome.world.rests
         self.met["runs"] += len(ledger.runs.all)
+        self.met["versions"] += ledger.datasets.published.total()
+        self.met["versions that left"] += ledger.datasets.left
+        self.met["late versions"] += ledger.datasets.late
         self.met["child runs"] += len(ledger.children.created)
         self.met["refusals in history"] += len(outcome.world.storage.refusals)
         self.met["executions"] += len(ledger.executions)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nimbus.domain import datasets
 from tests.nimbus.attempts.driver import BrokenLawError
 from tests.nimbus.simulation.calm import calm_down
 from tests.nimbus.simulation.decoding import remembered
 from tests.nimbus.simulation.laws import Law, LawBrokenError
+from tests.nimbus.simulation.mutant import replaced
 from tests.nimbus.simulation.storm import Storm
 from tests.nimbus.simulation.world import World
 
 STEPS = (150, 350)
+MOST_VERSIONS = 2
+"""Versions that a dataset keeps in ZooKeeper: so few that some leave it in most histories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Outcome:
 
 def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
     """Run a seed to its end, or until a law is broken."""
-    with remembered():
+    with remembered(), replaced(datasets, MOST_VERSIONS=MOST_VERSIONS):
         world = World(seed, lines=lines)
         storm = Storm(world)
         world.act = storm.act

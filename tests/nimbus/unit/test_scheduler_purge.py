@@ -21,14 +21,26 @@ from nimbus.config.sections import Retention
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.children import Parent
 from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    DatasetName,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.publications import Publication
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from nimbus.engine.purge_orders import store_order
 from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs, OutputsNotHereError
 from nimbus.scheduler.purge import OutputPlace, RunPurge
@@ -683,3 +695,44 @@ def test_purge_that_is_killed_after_any_call_leaves_no_half_and_the_next_one_end
     assert kills >= (10 if store == "store" else 2)
     assert whole.keys() == ["history/purged/runs/old.json", "history/purged/runs/older.json"]
     assert S3Purges(whole.store).purged(RunId("old")) is not None
+
+
+def published(run_id: str, age: timedelta, number: int, keep: timedelta | None = None) -> Run:
+    run = a_run(run_id, age)
+    publication = Publication(dataset=DatasetName("sums"), keep=keep)
+    (task,) = run.tasks.in_order()
+    spec = replace(task.spec, publishes=(publication,))
+    return replace(run, number=number, tasks=Tasks([replace(task, spec=spec)]))
+
+
+def test_retention_keeps_the_newest_version_of_a_dataset_until_a_newer_one_is_there(stage: Stage) -> None:
+    first, second = published("first", 2 * OLD, 1), published("second", OLD, 2)
+    stage.keep(first)
+    stage.retain(logs=MONTH, outputs=MONTH, history=MONTH)
+
+    assert (stage.has_logs("first"), stage.has_outputs("first")) == (False, True)
+    assert stage.history.read(first.id) == first
+
+    stage.keep(second)
+    stage.retain(logs=MONTH, outputs=MONTH, history=MONTH)
+
+    assert (stage.has_outputs("first"), stage.has_outputs("second")) == (False, True)
+    assert [one.run for one in stage.history.versions(DatasetName("sums"), 10)] == ["second"]
+
+
+def test_retention_takes_a_version_that_is_older_than_its_dataset_keeps(stage: Stage) -> None:
+    stage.keep(published("first", OLD, 1, keep=MONTH))
+
+    stage.retain(outputs=MONTH)
+
+    assert not stage.has_outputs("first")
+    assert stage.history.versions(DatasetName("sums"), 10) == ()
+
+
+def test_order_to_purge_a_published_version_is_refused(stage: Stage) -> None:
+    run = published("first", OLD, 1)
+    stage.keep(run)
+    order = PurgeOrder(what=PurgeRuns(parts=(Part.OUTPUTS,), reason="space", run_id=run.id), at=NOW, by="ann")
+
+    with pytest.raises(RefusedError, match="a dataset has a version of it that no newer one has replaced"):
+        store_order(stage.history, COMMAND, order)

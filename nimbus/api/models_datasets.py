@@ -1,0 +1,72 @@
+"""Models of answers about datasets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.api.models import Model, PageModel
+from nimbus.domain.publications import Partitioning
+
+
+class VersionModel(Model):
+    """One published output."""
+
+    partition: str
+    """An interval, `2026-03-01T00:00:00Z_2026-03-02T00:00:00Z`; or a key; or empty: the whole."""
+    number: int
+    """Of its run: of two versions of a partition, that with the larger number is shown."""
+    run: str
+    task: str
+    """The task that published it."""
+    source: str
+    """The attempt that made the output: `run.task.number`."""
+    output: str | None
+    """Reference of the output, relative to the workers' folder of data or their bucket."""
+    at: datetime
+    """When its task succeeded."""
+
+
+class SpanModel(Model):
+    """A time for which all intervals are published."""
+
+    start: datetime
+    end: datetime
+
+
+class DatasetSummaryModel(Model):
+    """One dataset."""
+
+    name: str
+    partition: Partitioning | None
+    """How it is divided; null while nothing is published."""
+    publishers: list[str]
+    """Pipelines whose active releases publish it."""
+    published: int
+    """Number of versions that were ever published."""
+    newest: VersionModel | None
+    """The version that was published last; null: none yet."""
+
+
+class DatasetModel(DatasetSummaryModel):
+    """One dataset in full."""
+
+    spans: list[SpanModel]
+    """Of a dataset by interval: the times that are published, in order."""
+    spans_from: datetime | None
+    """Earlier spans are not known; null: all are."""
+
+
+class DatasetsModel(PageModel):
+    """Datasets, by name: those that were ever published, and those that an active release publishes."""
+
+    datasets: list[DatasetSummaryModel]
+
+
+class VersionsModel(Model):
+    """Versions of a dataset: those of ended runs are listed when history has them."""
+
+    dataset: str
+    versions: list[VersionModel]
+    """By partition; of each the newest first."""
+    complete: bool
+    """False: there are more than the limit."""

@@ -1,0 +1,65 @@
+"""Checks of the datasets that a pipeline publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from nimbus.config.problems import KeyPath
+from nimbus.definition.faults import Fault
+from nimbus.definition.models import DefinitionModel, PublicationModel, TaskModel
+from nimbus.domain.publications import Partitioning
+from nimbus.domain.spelling import closest
+from nimbus.templates.names import tasks_read
+
+
+def dataset_faults(model: DefinitionModel) -> Iterator[Fault]:
+    """Datasets that nobody or more than one task publishes, and faults of what tasks publish."""
+    publishers: dict[str, str] = {}
+    for task_name, task in model.tasks.items():
+        for name, said in task.publishes.items():
+            path = ("tasks", task_name, "publishes", name)
+            if name not in model.datasets:
+                yield Fault(
+                    path,
+                    f"there is no dataset {name!r} in `datasets` of this pipeline; add it there",
+                    partial(closest, name, model.datasets),
+                )
+                continue
+            other = publishers.setdefault(name, task_name)
+            if other != task_name and model.datasets[name].partition is not Partitioning.KEY:
+                yield Fault(path, f"task {other!r} publishes {name} already; only one task can")
+            yield from (fault._replace(path=path + fault.path) for fault in _faults(task, said, model, name))
+    for name in sorted(model.datasets.keys() - publishers.keys()):
+        yield Fault(("datasets", name), "no task publishes it: add it to `publishes` of one, or remove it")
+
+
+def _faults(task: TaskModel, said: PublicationModel, model: DefinitionModel, name: str) -> Iterator[Fault]:
+    by_key = model.datasets[name].partition is Partitioning.KEY
+    if by_key and not said.key:
+        yield Fault(
+            ("key",), f"is missing; {name} is partitioned by key, so say which one the task publishes"
+        )
+    elif said.key and not by_key:
+        yield Fault(("key",), f"{name} is not partitioned by key; remove this, or say `partition: key` there")
+    elif said.key and tasks_read(said.key):
+        yield Fault(("key",), "takes the result of a task, which is not known when the run starts")
+    if said.of is None:
+        if not task.type.has_output:
+            yield Fault((), f"a {task.type} task has no output; name the task whose output it is, with `of`")
+    elif said.of not in task.needs:
+        yield Fault(
+            ("of",), f"{said.of!r} is not in the task's needs; add it", partial(closest, said.of, task.needs)
+        )
+    elif not model.tasks[said.of].type.has_output:
+        yield Fault(("of",), f"a {model.tasks[said.of].type} task has no output; name another one")
+
+
+def key_texts(model: DefinitionModel) -> dict[KeyPath, str]:
+    """Templates of keys, by their place."""
+    return {
+        ("tasks", task_name, "publishes", name, "key"): said.key
+        for task_name, task in model.tasks.items()
+        for name, said in task.publishes.items()
+        if said.key
+    }

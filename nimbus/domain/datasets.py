@@ -1,0 +1,194 @@
+"""Datasets: named outputs that outlive the runs that published them. Pure.
+
+A task *publishes* its output as a *version* of a dataset, or of one *partition* of it, in the transaction
+that closes its attempt. The newest version of a partition is that of the newest run, though an older one ends
+later. So a rerun of an old interval replaces what it repeats, and a slow run replaces nothing.
+
+A run's `number` orders runs: leaders count up, each above all its predecessors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun, TaskState
+
+MOST_VERSIONS = 48
+"""How many newest versions a record keeps in ZooKeeper, beside those that history does not have yet."""
+MOST_SPANS = 256
+"""Limit of the separate spans of time that a record knows to be published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One published output. It never changes."""
+
+    partition: str
+    """Key, or interval as `interval_text` writes it; empty for a dataset that is not divided."""
+    number: int
+    """`number` of the run that published it: a larger one replaces a smaller one."""
+    run: RunId
+    task: TaskName
+    """The task that published it."""
+    source: AttemptId
+    """The attempt that made the output."""
+    output: str | None
+    """Reference of the output, as of `Attempt.output`; None: it has a result alone."""
+    at: datetime
+    """When its task succeeded."""
+    keep: timedelta | None = None
+    """As of `Publication.keep`."""
+
+    def may_go(self, now: datetime) -> bool:
+        """True when the partition is so old that retention may take it, although nothing has replaced it."""
+        if self.keep is None:
+            return False
+        interval = interval_in(self.partition)
+        return now - (self.at if interval is None else interval.end) > self.keep
+
+
+def interval_text(interval: DataInterval) -> str:
+    """An interval as the name of a partition, in UTC; such names have the order of time."""
+    return "_".join(
+        moment.astimezone(UTC).isoformat(timespec="microseconds" if moment.microsecond else "seconds")[:-6]
+        + "Z"
+        for moment in (interval.start, interval.end)
+    )
+
+
+def interval_in(partition: str) -> DataInterval | None:
+    """The interval that a partition's name tells; None: it is a key, or names the whole."""
+    start, _, end = partition.partition("_")
+    try:
+        return DataInterval(start=_moment(start), end=_moment(end))
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> datetime:
+    if not text.endswith("Z"):
+        raise ValueError(text)
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def partition_of(publication: Publication, run: Run) -> str | None:
+    """The partition that a run publishes; None: its run has no data interval."""
+    match publication.partition:
+        case Partitioning.WHOLE:
+            return ""
+        case Partitioning.KEY:
+            return publication.key
+        case Partitioning.INTERVAL:
+            return None if run.data_interval is None else interval_text(run.data_interval)
+
+
+def published_by(run: Run, task: TaskRun) -> Iterator[tuple[Publication, Version]]:
+    """What a task of a run has published: nothing unless it succeeded in this run."""
+    if task.state is not TaskState.SUCCEEDED or task.reused is not None:
+        return
+    for publication in task.spec.publishes:
+        source = task if publication.of is None else run.tasks[publication.of]
+        made, partition = source.committed, partition_of(publication, run)
+        if made is None or partition is None:
+            continue  # an operator marked it as succeeded, so there is nothing to publish
+        of = run.id if source.reused is None else source.reused.run
+        ended = task.attempts[-1].ended_at if task.attempts else made.ended_at
+        yield (
+            publication,
+            Version(
+                partition=partition,
+                number=run.number,
+                run=run.id,
+                task=task.spec.name,
+                source=AttemptId(of, source.spec.name, made.number),
+                output=made.output,
+                at=ended or run.created_at,
+                keep=publication.keep,
+            ),
+        )
+
+
+def versions_of(run: Run) -> Iterator[tuple[Publication, Version]]:
+    """All that the tasks of a run have published."""
+    if run.tasks.publishes:
+        for task in run.tasks.in_order():
+            yield from published_by(run, task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """What ZooKeeper keeps of a dataset. Its size is bounded; history has all versions.
+
+    While a version is not in history, or an older run of its pipeline may still publish, it stays here. So a
+    partition that is not here is published by newer runs only.
+    """
+
+    name: DatasetName
+    pipeline: PipelineName
+    """The pipeline that published last."""
+    partition: Partitioning
+    published: int = 0
+    """How many versions were ever published, also those that an older run published late."""
+    versions: tuple[Version, ...] = ()
+    """The newest version of each partition that is kept here, in the order of publication."""
+    spans: tuple[DataInterval, ...] = ()
+    """The times for which intervals are published, joined, in order."""
+    spans_from: datetime | None = None
+    """Earlier spans are not kept; None: all are."""
+
+    @property
+    def newest(self) -> Version | None:
+        """The version that was published last."""
+        return self.versions[-1] if self.versions else None
+
+    def version(self, partition: str) -> Version | None:
+        """The newest version of a partition; None: it is not kept here."""
+        return next((one for one in self.versions if one.partition == partition), None)
+
+    def with_version(self, version: Version, may_drop: Callable[[Version], bool]) -> Dataset:
+        """The record after a version is published. An older one than that of the partition is only counted.
+
+        `may_drop`: true for a version that is in history, and that no older run can follow.
+        """
+        before = self.version(version.partition)
+        if before is not None and before.number > version.number:
+            return replace(self, published=self.published + 1)
+        versions = [one for one in self.versions if one is not before]
+        kept = [
+            one
+            for place, one in enumerate(versions)
+            if len(versions) - place < MOST_VERSIONS or not may_drop(one)
+        ]
+        spans, spans_from = self._with_span(interval_in(version.partition))
+        return replace(
+            self,
+            published=self.published + 1,
+            versions=(*kept, version),
+            spans=spans,
+            spans_from=spans_from,
+        )
+
+    def _with_span(self, interval: DataInterval | None) -> tuple[tuple[DataInterval, ...], datetime | None]:
+        if interval is None or self.partition is not Partitioning.INTERVAL:
+            return self.spans, self.spans_from
+        spans = joined((*self.spans, interval))
+        if len(spans) <= MOST_SPANS:
+            return spans, self.spans_from
+        return spans[1:], spans[0].end
+
+
+def joined(intervals: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
+    """The times that intervals cover, in order; those that touch or overlap are one."""
+    found: list[DataInterval] = []
+    for interval in sorted(intervals, key=lambda one: one.start):
+        if found and interval.start <= found[-1].end:
+            found[-1] = DataInterval(start=found[-1].start, end=max(found[-1].end, interval.end))
+        else:
+            found.append(interval)
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""The law of datasets: each success publishes one version, and a partition shows that of its newest run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from nimbus.domain import writes as w
+from nimbus.domain.datasets import partition_of
+from nimbus.domain.ids import AttemptId, DatasetName, RunId
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun, TaskState
+from tests.nimbus.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.nimbus.simulation.world import World
+
+
+class _Made(NamedTuple):
+    """What a partition must show."""
+
+    created: int
+    """How many runs were created before its run."""
+    run: RunId
+    source: AttemptId
+
+
+class DatasetLaws:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._created: dict[RunId, int] = {}
+        self._newest_number = 0
+        self._made: dict[tuple[DatasetName, str], _Made] = {}
+        self.published = Counter[DatasetName]()
+        self.late = 0
+        """How often a run published after a newer one."""
+        self.left = 0
+        """How often a version was not found in ZooKeeper (any more)."""
+
+    def written(self, write: w.Write) -> None:
+        """Record one write."""
+        match write:
+            case w.CreateRun(run):
+                self._created[run.id] = len(self._created)
+                hold(Law.DATASETS, run.number > self._newest_number, run.id, "has number", run.number)
+                self._newest_number = run.number
+            case w.PutRun(run, before):
+                for name, task in run.tasks.items():
+                    if task.state is TaskState.SUCCEEDED and before.tasks[name].state is not task.state:
+                        self._succeeded(run, task)
+            case _:
+                pass  # no task ends by it
+
+    def _succeeded(self, run: Run, task: TaskRun) -> None:
+        for publication in task.spec.publishes:
+            source = run.tasks[publication.of or task.spec.name]
+            partition = partition_of(publication, run)
+            if source.committed is None or partition is None:
+                continue
+            self.published[publication.dataset] += 1
+            of = run.id if source.reused is None else source.reused.run
+            made = _Made(
+                self._created[run.id], run.id, AttemptId(of, source.spec.name, source.committed.number)
+            )
+            key = publication.dataset, partition
+            self.late += self._made.get(key, made) > made
+            self._made[key] = max(self._made.get(key, made), made)
+
+    def check(self) -> None:
+        """Compare with what ZooKeeper and history hold after a commit."""
+        found = self._world.zookeeper.world.datasets
+        for (name, partition), made in self._made.items():
+            there = name in found
+            hold(Law.DATASETS, there, name, "was published and is not there")
+            version = found[name].version(partition)
+            if version is None:  # it has left ZooKeeper
+                self.left += 1
+                hold(Law.DATASETS, made.run in self._world.storage.history, made, "is lost", partition)
+            else:
+                hold(Law.DATASETS, (version.run, version.source) == made[1:], version, "is not", made)
+        counts = {name: dataset.published for name, dataset in found.items()}
+        hold(Law.DATASETS, counts == dict(self.published), counts, "and there were", self.published)

@@ -1,0 +1,46 @@
+"""Bugs of datasets. More of them: `tests/nimbus/property/test_datasets.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nimbus.domain import writes as w
+from nimbus.domain.datasets import Dataset, published_by
+from nimbus.engine.reign import Reign
+from nimbus.engine.rules import datasets
+from tests.nimbus.simulation.mutant import mutant, replaced
+from tests.nimbus.simulation.mutants_leaders import in_two
+
+
+@mutant
+def version_is_published_in_a_second_transaction() -> Iterator[None]:
+    """AF 35870, AF 52711: an event that is written after the success can be lost."""
+    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutDataset))):
+        yield
+
+
+@mutant
+def older_run_replaces_the_version_of_a_newer_one() -> Iterator[None]:
+    """The last one to end wins, so a slow run of an old interval puts old data back."""
+    original = Dataset.with_version
+
+    def with_version(self: Dataset, version: Any, may_drop: Any) -> Dataset:
+        versions = tuple(replace(one, number=0) for one in self.versions)
+        return original(replace(self, versions=versions), version, may_drop)
+
+    with replaced(Dataset, with_version=with_version):
+        yield
+
+
+@mutant
+def success_publishes_again_with_each_change_of_its_run() -> Iterator[None]:
+    """DS 28065: an update counts twice."""
+
+    def published(run: Any, _before: Any) -> Iterator[Any]:
+        for task in run.tasks.in_order():
+            yield from published_by(run, task)
+
+    with replaced(datasets, _published=published):
+        yield

@@ -1,0 +1,121 @@
+"""Datasets in definitions: what tasks publish, and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nimbus.definition import InvalidDefinitionError, parse_definition
+from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.parameters import InvalidParametersError
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.run import Run, RunCause
+from nimbus.templates.answers import TemplateError
+from tests.nimbus.in_process_templates import InProcessTemplates
+
+TWO = """
+schema: 1
+name: p
+parameters: {region: {type: string, default: eu}}
+datasets:
+  orders: {partition: interval, keep: 400d}
+  regions: {partition: key}
+  latest: {}
+tasks:
+  load: {type: python, script: load.py, publishes: {regions: {key: "{{ params.region }}"}}}
+  check: {type: approval, prompt: Good?, needs: [load], publishes: {orders: {of: load}}}
+  show: {type: python, script: show.py, publishes: [latest]}
+"""
+
+END = datetime(2026, 3, 1, tzinfo=UTC)
+DRAFT = Draft(
+    id=RunId("r"),
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    parameters={},
+    logical_date=END,
+    data_interval=DataInterval(start=END - timedelta(days=1), end=END),
+    cause=RunCause.MANUAL,
+    asked_at=END,
+)
+
+
+def parsed(text: str) -> PipelineSpec:
+    return parse_definition(text.encode(), "pipeline.yaml", InProcessTemplates())
+
+
+def published(spec: PipelineSpec) -> dict[str, tuple[Publication, ...]]:
+    return {task.name: task.publishes for task in spec.tasks}
+
+
+def test_task_publishes_its_own_output_or_that_of_a_task_that_it_has_checked() -> None:
+    spec = parsed(TWO)
+
+    assert published(spec) == {
+        "load": (
+            Publication(
+                dataset=DatasetName("regions"), partition=Partitioning.KEY, key="{{ params.region }}"
+            ),
+        ),
+        "check": (
+            Publication(
+                dataset=DatasetName("orders"),
+                partition=Partitioning.INTERVAL,
+                of=TaskName("load"),
+                keep=timedelta(days=400),
+            ),
+        ),
+        "show": (Publication(dataset=DatasetName("latest")),),
+    }
+    assert spec.datasets == ("latest", "orders", "regions")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("publishes: [latest]", "publishes: [latets]", "there is no dataset 'latets' in `datasets`"),
+        ("publishes: [latest]", "args: [x]", "no task publishes it"),
+        ("publishes: [latest]", "publishes: [latest, orders]", "task 'check' publishes orders already"),
+        ("{of: load}", "{}", "a approval task has no output; name the task whose output it is, with `of`"),
+        ("{of: load}", "{of: show}", "'show' is not in the task's needs; add it"),
+        ("{of: load}", "{of: load, key: x}", "orders is not partitioned by key; remove this"),
+        ('{key: "{{ params.region }}"}', "{}", "is missing; regions is partitioned by key"),
+        ("params.region }}", "tasks.show.result.x }}", "takes the result of a task"),
+        ("params.region }}", "params.reigon }}", "reigon"),
+        ("partition: key", "partition: keys", "keys"),
+        ("keep: 400d", "keep: 0d", "keep"),
+    ],
+)
+def test_fault_is_refused_with_its_place(before: str, after: str, said: str) -> None:
+    assert before in TWO
+    with pytest.raises(InvalidDefinitionError) as refused:
+        parsed(TWO.replace(before, after))
+
+    assert said in str(refused.value)
+    assert "pipeline.yaml:" in str(refused.value)
+
+
+def started(parameters: dict[str, str]) -> Run:
+    return InProcessTemplates().render(new_run(parsed(TWO), replace(DRAFT, parameters=parameters)))
+
+
+def test_key_is_rendered_when_the_run_is_created() -> None:
+    (publication,) = started({"region": "us"}).tasks[TaskName("load")].spec.publishes
+
+    assert publication.key == "us"
+
+
+@pytest.mark.parametrize("key", ["", "a/b", "../x", "a~b", "x" * 101, "ä", "a b", "_x"])
+def test_key_that_is_no_name_is_refused(key: str) -> None:
+    with pytest.raises(TemplateError, match="task load, publishes regions: key"):
+        started({"region": key})
+
+
+def test_run_without_a_data_interval_cannot_publish_one() -> None:
+    with pytest.raises(InvalidParametersError, match="task check publishes a dataset by interval"):
+        new_run(parsed(TWO), replace(DRAFT, data_interval=None))
