@@ -16,6 +16,23 @@ from nimbus.domain.run import RunCause, RunState
 from nimbus.domain.task_run import Outcome, TaskState
 
 
+class CostModel(Model):
+    """What an attempt used. Null: not known, or it had no Spark of its own."""
+
+    cpu_ms: int | None
+    """User and system time of its processes on the driver's host."""
+    peak_memory_bytes: int | None
+    """Most resident memory of the largest of these; with `limits.memory`, of all of them together."""
+    task_ms: int | None
+    """Time in which Spark's tasks ran, added over all executors."""
+    shuffle_read_bytes: int | None
+    shuffle_write_bytes: int | None
+    spill_bytes: int | None
+    """What Spark wrote to local disks because memory was short."""
+    executor_peak_bytes: int | None
+    """Most memory of one executor on another host."""
+
+
 class AttemptModel(Model):
     """One try at a task. Open while `outcome` is null."""
 
@@ -43,6 +60,8 @@ class AttemptModel(Model):
     """Id of its Spark application, reported by its driver; null: not known."""
     jvm: str = ""
     """Which JVM its Spark had: kept, new, or its own and why; empty: no JVM, or not known."""
+    cost: CostModel | None = None
+    """What it used, after it has ended; null: not known."""
     history_url: str | None = None
     """Page of that application in Spark's history server, after the attempt has ended."""
 

@@ -138,6 +138,8 @@ class DriverReport(BaseModel):
     timeout_s: float | None = None
     application: Any = None
     """Id of its Spark application, in any form: a wrong id must not make END fail."""
+    cost: Any = None
+    """What it used, in any form, as above; see `nimbus.domain.cost`."""
     result: str | None = None
     """Its result as text; see `nimbus.result`."""
     checkpoint: str | None = None

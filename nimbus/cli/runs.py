@@ -15,7 +15,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command, selected
 from nimbus.cli.output import Output
-from nimbus.cli.task_rows import application_rows, task_rows
+from nimbus.cli.task_rows import application_rows, cost_rows, task_rows
 from nimbus.cli.words import between, clock, short
 
 if TYPE_CHECKING:
@@ -218,6 +218,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
             ("task", "result"),
             [(name, json.dumps(given, ensure_ascii=False)) for name, given in results.items()],
         )
+    if costs := cost_rows(answer):
+        out.line("")
+        out.table(("task", "attempt", "cost"), costs)
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "JVM", "history"), applications)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from nimbus.domain.cost import cost_in_words, cost_of
+
 
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     """One row for each task: name, state, attempts, and its reason or progress."""
@@ -73,6 +75,13 @@ def application_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
         for attempt in task["attempts"]
         if _application(attempt)[0]
     ]
+
+
+def cost_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What the last attempt of each task used, if that is known: task, attempt, cost."""
+    lasts = ((task["name"], task["attempts"][-1]) for task in run["tasks"] if task["attempts"])
+    known = ((name, last["number"], cost_of(last.get("cost"))) for name, last in lasts)
+    return [(name, number, cost_in_words(cost)) for name, number, cost in known if cost is not None]
 
 
 def _application(attempt: dict[str, Any]) -> tuple[str | None, str | None]:

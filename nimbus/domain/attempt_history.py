@@ -59,6 +59,7 @@ def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
             reason=brief(end.reason),
             exit_code=end.exit_code,
             failure=end.failure,
+            cost=end.cost,
         )
         for attempt, slots in found.items()
         if (end := slots.end) is not None

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nimbus.domain.cost import LARGEST as LARGEST_FIGURE
+from nimbus.domain.cost import Cost
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
 from nimbus.domain.notify import Lateness
@@ -114,5 +116,6 @@ def _widest(output: str, reason: str) -> Attempt:
         output=output,
         application="a" * LONGEST,
         jvm=reason,
+        cost=Cost(**{field.name: LARGEST_FIGURE for field in fields(Cost)}),
         has_result=True,
     )

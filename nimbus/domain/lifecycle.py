@@ -98,6 +98,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
         application=application_id(end.application),
         jvm=brief(end.jvm),
+        cost=end.cost,
         has_result=end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
     return after_attempt(run, replace(task, attempts=(*task.attempts[:-1], closed)), max_mishaps, now)

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.cost import Cost
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.task_run import Outcome
@@ -104,6 +105,8 @@ class End:
     """See `Attempt.application`."""
     jvm: str = ""
     """See `Attempt.jvm`."""
+    cost: Cost | None = None
+    """What it used; None: not known, as of an attempt that never ran, or whose holder died."""
     result: Mapping[str, Any] | None = None
     """For a success: the value of `ctx.result`; see `nimbus.result`."""
     checkpoint: str | None = None

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nimbus.domain.children import Children
+from nimbus.domain.cost import Cost
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
 from nimbus.domain.pipeline import TaskSpec
@@ -96,6 +97,8 @@ class Attempt:
     """Id of its Spark application, checked by `application_id`; None: not known."""
     jvm: str = ""
     """Which JVM its Spark had: kept, new, or its own and why; empty: no JVM, or not known."""
+    cost: Cost | None = None
+    """See `End.cost`."""
     has_result: bool = False
     """True: it has a result, which is in its END, and later in history."""
 

@@ -6,6 +6,7 @@ import re
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 """Each unit is 1024 times the one before."""
+_TIMES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """All but tab and line feed; also characters that change the text direction, or break lines."""
 
@@ -23,6 +24,21 @@ def format_size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError(count)
+
+
+def format_span(seconds: float) -> str:
+    """A duration in its two largest units, such as `1 h 5 min`."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    left = round(seconds)
+    parts: list[str] = []
+    for size, unit in _TIMES:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(filter(None, parts)) or "0 s"
 
 
 def harmless(text: str) -> str:

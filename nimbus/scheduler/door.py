@@ -23,6 +23,7 @@ from nimbus.api.services import (
 )
 from nimbus.attempt.model import Ordered, Story
 from nimbus.checkpoint import checked
+from nimbus.domain.cost import cost_of
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
@@ -204,6 +205,7 @@ class ClusterDoor:
             output=(report.output or output) if succeeded else None,
             nonce=report.nonce,
             application=application_id(report.application),
+            cost=cost_of(report.cost),
             result=verdict.result,
             checkpoint=None if succeeded else _checkpoint(report.checkpoint),
         )

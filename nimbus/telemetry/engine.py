@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from nimbus.domain.cost import Cost
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.run import Run
 from nimbus.telemetry.cluster import ClusterMetrics, Standing
+
+_COSTS = {
+    "cpu_seconds": "Processor time of attempts that ended, on their drivers' hosts.",
+    "spark_task_seconds": "Time in which tasks of Spark ran for attempts that ended, over all executors.",
+    "spark_shuffle_write_bytes": "Bytes that Spark wrote for shuffles of attempts that ended.",
+    "spark_spill_bytes": "Bytes that Spark wrote to disks for attempts that ended, because memory was short.",
+}
 
 
 class EngineMetrics:
@@ -39,6 +47,17 @@ class EngineMetrics:
         )
         self._attempts = Counter(
             "nimbus_attempts_total", "Attempts that ended.", ("pipeline", "outcome"), registry=registry
+        )
+        self._cpu, self._spark_time, self._shuffle, self._spill = (
+            Counter(f"nimbus_attempt_{name}_total", words, ("pipeline",), registry=registry)
+            for name, words in _COSTS.items()
+        )
+        self._peak = Histogram(
+            "nimbus_attempt_peak_memory_bytes",
+            "Peak memory of attempts that ended: of the largest process on the driver's host.",
+            ("pipeline",),
+            buckets=(64 << 20, 256 << 20, 1 << 30, 4 << 30, 16 << 30, 64 << 30),
+            registry=registry,
         )
         self._run_took = Histogram(
             "nimbus_run_duration_seconds",
@@ -86,12 +105,27 @@ class EngineMetrics:
             opened = None if was is None else was.open_attempt
             if opened is None:
                 continue
-            outcome = task.attempts[-1].outcome  # a decision that closes an attempt opens none
-            if outcome is not None:
-                self._attempts.labels(after.pipeline, outcome.value).inc()
+            closed = task.attempts[-1]  # a decision that closes an attempt opens none
+            if closed.outcome is not None:
+                self._attempts.labels(after.pipeline, closed.outcome.value).inc()
+            if closed.cost is not None:
+                self._count(after.pipeline, closed.cost)
         if after.finished_at is not None and (before is None or before.finished_at is None):
             took = after.finished_at - after.created_at
             self._run_took.labels(after.pipeline, after.state.value).observe(took.total_seconds())
+
+    def _count(self, pipeline: PipelineName, cost: Cost) -> None:
+        counted = (
+            (self._cpu, cost.cpu_ms, 1000),
+            (self._spark_time, cost.task_ms, 1000),
+            (self._shuffle, cost.shuffle_write_bytes, 1),
+            (self._spill, cost.spill_bytes, 1),
+        )
+        for counter, used, unit in counted:
+            if used:
+                counter.labels(pipeline).inc(used / unit)
+        if cost.peak_memory_bytes is not None:
+            self._peak.labels(pipeline).observe(cost.peak_memory_bytes)
 
     def fires_skipped(self, pipeline: PipelineName, count: int) -> None:
         """Count skipped fire times of a schedule."""

@@ -11,9 +11,8 @@ from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.run import ListedRun, RunState
-from nimbus.domain.wording import counted
+from nimbus.domain.wording import counted, format_size
 from nimbus.web.pages import segment
-from nimbus.web.words import size
 
 LATE = timedelta(minutes=1)
 """Age from which a fire time without a run is late."""
@@ -71,7 +70,8 @@ def _disks(facts: Facts) -> Iterator[Notice]:
         one for one in facts.participants if one.registered and 0 < one.disk_free_bytes < LEAST_DISK_BYTES
     )
     for one in islice(full, MOST):
-        yield Notice(f"The disk of scheduler {one.id} has {size(one.disk_free_bytes)} left.", "election")
+        left = format_size(one.disk_free_bytes)
+        yield Notice(f"The disk of scheduler {one.id} has {left} left.", "election")
 
 
 def _workers(facts: Facts) -> Iterator[Notice]:

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from markupsafe import Markup
 
 from nimbus.api.models_runs import AttemptModel, RunModel, TaskModel
+from nimbus.domain.wording import format_span
 from nimbus.web.graph import shortened
-from nimbus.web.words import span
 
 _ROW, _TOP, _LABEL, _WIDTH, _MARGIN = 22, 26, 200, 760, 60
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
@@ -99,13 +99,14 @@ def svg(run: RunModel, now: datetime, href: Callable[[str], str]) -> Markup:
     height = _TOP + len(tried) * _ROW + 4
     marks = [number * axis.step_s for number in range(int(axis.whole_s // axis.step_s) + 1)]
     ticks = [
-        _TICK.format(x=axis.x(axis.began + timedelta(seconds=at)), h=height, said=span(at)) for at in marks
+        _TICK.format(x=axis.x(axis.began + timedelta(seconds=at)), h=height, said=format_span(at))
+        for at in marks
     ]
     return _SVG.format(
         w=_LABEL + _WIDTH + _MARGIN,
         h=height,
         count=len(tried),
-        whole=span(axis.whole_s),
+        whole=format_span(axis.whole_s),
         ticks=Markup("").join(ticks),
         rows=Markup("").join(rows),
     )
@@ -117,7 +118,7 @@ def _words(task: TaskModel) -> str:
     attempts = f"{last.number} attempts, " if last.number > 1 else ""
     if last.ended_at is None:
         return f"{attempts}{outcome}"
-    return f"{attempts}{outcome} after {span((last.ended_at - last.opened_at).total_seconds())}"
+    return f"{attempts}{outcome} after {format_span((last.ended_at - last.opened_at).total_seconds())}"
 
 
 def _bar(attempt: AttemptModel, axis: _Axis, y: int) -> Markup:

@@ -25,8 +25,10 @@ from nimbus.api.needs import NEEDS
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices, LeaderView
 from nimbus.domain.access import AccessRole, Principal
+from nimbus.domain.cost import cost_in_words
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.wording import counted, harmless
+from nimbus.domain.spark_application import page_address
+from nimbus.domain.wording import counted, format_size, format_span, harmless
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import words
 from nimbus.web.assets import Assets
@@ -112,18 +114,19 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        times = (words.moment, words.to_the_minute, words.since, words.span)
+        times = (words.moment, words.to_the_minute, words.since)
         filters = (
             *times,
-            words.size,
             words.as_json,
             words.with_code,
             counted,
             cron_in_words,
             harmless,
+            page_address,
             segment,
         )
         self._templates.filters |= {function.__name__: function for function in filters}
+        self._templates.filters |= {"span": format_span, "size": format_size, "cost": cost_in_words}
         self._templates.filters["said"] = lambda state: _MARKED.get(state, state)
         self._templates.globals["query"] = _query
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from nimbus.api.models_terms import TermModel
 from nimbus.domain.terms import EndCause
-from nimbus.web.words import span
+from nimbus.domain.wording import format_span
 
 _STEP, _BAR, _BASE, _HEIGHT = 16, 12, 72, 104
 _LONGEST, _LONGEST_GAP = 64, 26
@@ -69,5 +69,5 @@ def _bar(number: int, term: TermModel, now: datetime) -> Markup:
 
 def _title(term: TermModel) -> str:
     ended = cause(term) or "has not ended"
-    gap = "" if term.gap_s is None else f"; nobody led for {span(term.gap_s)} before"
+    gap = "" if term.gap_s is None else f"; nobody led for {format_span(term.gap_s)} before"
     return f"epoch {term.epoch}, {term.scheduler}: {ended}{gap}"

@@ -7,32 +7,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_KIB = 1024.0
-
-
-def span(seconds: float) -> str:
-    """A duration in its two largest units, such as `1 h 5 min`."""
-    if 0 < seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    left = round(seconds)
-    parts: list[str] = []
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append(f"{count} {unit}" if count else "")
-        if len(parts) == 2:
-            break
-    return " ".join(filter(None, parts)) or "0 s"
-
-
-def size(count: float) -> str:
-    """Bytes in the largest unit that leaves a figure above 1."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < _KIB:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= _KIB
-    return f"{count:.1f} TiB"
+from nimbus.domain.wording import format_span
 
 
 def as_json(value: object) -> str:
@@ -69,7 +44,7 @@ def since(start: datetime | None, end: datetime | None) -> Markup:
     if start is None:
         return Markup("&ndash;")
     if end is not None:
-        return escape(span((end - start).total_seconds()))
+        return escape(format_span((end - start).total_seconds()))
     return Markup('<time class="for" datetime="{}">since {}</time>').format(
         start.astimezone(UTC).isoformat(), f"{start.astimezone(UTC):%H:%M:%SZ}"
     )

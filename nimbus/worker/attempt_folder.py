@@ -15,7 +15,7 @@
         driver.json     read by the driver
         context.json    read by the task's code
         work/           belongs to the driver, and to its user if tasks run as another user (`give_to`)
-            progress.json, result.json, checkpoint.json, jvm, done
+            progress.json, result.json, checkpoint.json, cost.json, jvm, done
             parts/                 records of objects that the task itself has put into the bucket
             spark-local/, tmp/     scratch, emptied by the runner at the end
         short           a link whose target is the name of the short path of `work`, see `short_path`
@@ -63,7 +63,7 @@ from nimbus.worker.task_user import TaskUser
 _MODE = 0o700
 _ROOM_BYTES = 64 << 10
 """Enough for an exit record with the largest result, and the small files after it."""
-_LARGEST_PROGRESS_BYTES = 64 << 10
+_LARGEST_OBJECT_BYTES = 64 << 10
 _LARGEST_NOTE_BYTES = 512
 
 
@@ -92,6 +92,7 @@ class AttemptFolder:
         self.done_file = self.work / "done"
         self.result_file = self.work / FILE
         self.checkpoint_file = self.work / checkpoint.FILE
+        self.cost_file = self.work / "cost.json"
         self.jvm_file = self.work / "jvm"
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
@@ -274,11 +275,11 @@ class AttemptFolder:
 
     def progress(self) -> dict[str, Any]:
         """The progress that the driver or user code wrote; empty if there is none or it is invalid."""
-        try:
-            found = json.loads(read_untrusted(self.progress_file, _LARGEST_PROGRESS_BYTES) or b"{}")
-        except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return _object_in(self.progress_file)
+
+    def spark_cost(self) -> dict[str, Any]:
+        """What the driver says that its Spark did; empty if it says nothing valid."""
+        return _object_in(self.cost_file)
 
     def result(self) -> dict[str, Any] | None:
         """The task's result; None if it gave none.
@@ -365,3 +366,12 @@ class AttemptFolder:
                 path.unlink(missing_ok=True)
         remove_tree(self.path)
         sync_folder(self.path.parent)
+
+
+def _object_in(file: Path) -> dict[str, Any]:
+    """An object that user code may have written; empty if there is none or it is invalid."""
+    try:
+        found = json.loads(read_untrusted(file, _LARGEST_OBJECT_BYTES) or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

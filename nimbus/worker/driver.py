@@ -219,20 +219,26 @@ def _prepare_spark(folder: Path, plan: DriverPlan, gateway: int | None) -> None:
         os.environ["PYSPARK_PYTHON"] = python
     import pyspark.sql  # noqa: F401 - imported for its time
 
-    _stop_without_waiting()
+    _change_stop(folder / "work" / "cost.json")
     if gateway is not None:
         from nimbus.worker.jvm.gateway import use_kept_jvm
 
         use_kept_jvm(gateway, conf, folder / "work" / "jvm")
 
 
-def _stop_without_waiting() -> None:
-    """Let `spark.stop()` return when the JVM has stopped: the server of accumulators takes a second more."""
+def _change_stop(cost: Path) -> None:
+    """Let `spark.stop()` first write what Spark did to a file, and return when the JVM has stopped.
+
+    The server of accumulators takes a second more.
+    """
     from pyspark import SparkContext
 
-    stop = SparkContext.stop
+    from nimbus.worker.spark_cost import CostBook
+
+    stop, book = SparkContext.stop, CostBook(cost)
 
     def stop_jvm(context: Any) -> None:
+        book.add(context)
         server, context._accumulatorServer = getattr(context, "_accumulatorServer", None), None
         stop(context)
         if server is not None:  # it polls once a second

@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.workers import Assignment
-from nimbus.worker import driver, driver_start, forked, procfs
+from nimbus.worker import driver, driver_start, forked, procfs, usage
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.driver import DriverPlan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
@@ -25,6 +25,7 @@ from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.secret_mask import MaskedLog
 from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.usage import Usage
 
 _KILL_DEADLINE_S = 10.0
 
@@ -36,6 +37,8 @@ class DriverProcess:
 
     _masked: MaskedLog | None = None
     """Set for a task with secrets."""
+    used: Usage | None = None
+    """After `end_all`: what all its processes used; None: not known, because its kept JVM has died."""
 
     def __init__(
         self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment, loan: Loan | None = None
@@ -192,7 +195,11 @@ class DriverProcess:
         self._close_go()
         self.kill()
         ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        self.reap()
+        self.used = usage.of_children()
         if self._loan is not None:
+            of_jvm = self._loan.used()
+            self.used = None if of_jvm is None else self.used.plus(of_jvm)
             good = ended and self.exit_status == 0 and self._folder.came_to_its_end()
             why = self._loan.end(clean=good)
             self.jvm = self._folder.jvm() or "new"

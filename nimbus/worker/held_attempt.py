@@ -14,6 +14,7 @@ import structlog
 
 from blobsync import BlobSyncError
 from nimbus.attempt import model as m
+from nimbus.domain.cost import Cost, cost_of
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End, Holder, Slots
@@ -30,6 +31,7 @@ from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import log_tail
 from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.usage import Usage
 from nimbus.worker.verdict import REASON_LIMIT, Verdict, judge
 
 _log = structlog.get_logger(__name__)
@@ -59,6 +61,10 @@ class HeldAttempt:
     """That of END, if it is filled."""
     claim_sent_s: float = m.NEVER_S
     """When our claim was first sent, since boot. That try may have succeeded."""
+    used: Usage | None = None
+    """What its processes used, after their end; None: not known."""
+    measured: LimitWatch | None = None
+    """Measures its memory, if that has a limit."""
     changed: Callable[[], None] | None = None
     """Reports a change on the board."""
 
@@ -152,6 +158,7 @@ class HeldAttempt:
         """`processes`: returns the pids of all its processes."""
         limits = limits_of(self.order)
         watch = LimitWatch(limits, processes=processes, folders=measured(self.folder, self.output))
+        self.measured = watch
         return LimitCheck(watch, LimitedLog(self.folder.log, limits.log_bytes))
 
     # --- the end ---
@@ -180,7 +187,13 @@ class HeldAttempt:
             nonce=self.claim.nonce,
             application=application,
             jvm=jvm,
+            cost=None if self.used is None else self._cost(self.used),
         )
+
+    def _cost(self, used: Usage) -> Cost | None:
+        peak = max(used.peak_memory_bytes, 0 if self.measured is None else self.measured.peak_bytes)
+        spark = self.folder.spark_cost() if self.order.task.kind.uses_spark else {}
+        return cost_of({**spark, "cpu_ms": used.cpu_ms, "peak_memory_bytes": peak})
 
     def _judge(self, story: m.Story) -> Verdict:
         return judge(

@@ -77,6 +77,8 @@ class LimitWatch:
             clock: Measures the duration of a measurement, in seconds.
         """
         self._limits, self._processes, self._folders, self._clock = limits, processes, folders, clock
+        self.peak_bytes = 0
+        """The most memory that was measured."""
         self._next_memory_s = self._next_disk_s = float("-inf")
 
     @property
@@ -101,6 +103,7 @@ class LimitWatch:
         used = sum(map(_resident_bytes, pids))  # an upper bound, and cheap
         if used > limit:
             used = memory_bytes(pids)
+        self.peak_bytes = max(self.peak_bytes, used)
         self._next_memory_s = now_s + self._pause_s(before)
         return _excess(used, "memory", limit)
 

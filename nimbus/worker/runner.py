@@ -295,6 +295,7 @@ class Runner:
             _log.error("driver_left_processes", attempt=self._attempt.order.attempt)
         if self._attempt.started_at is not None:
             self._limits.free_log()
+            self._attempt.used = self._driver.used
         return m.Cleared(server_gone=self._session is not None and not self._session.release())
 
     def _commit(self) -> m.Event:

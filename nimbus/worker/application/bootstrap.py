@@ -48,7 +48,7 @@ from typing import Any, NoReturn
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.checkpoint import FILE as CHECKPOINT
-from nimbus.worker import procfs
+from nimbus.worker import procfs, usage
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError
 from nimbus.worker.application.reports import (
     END_PATIENCE_S,
@@ -192,6 +192,17 @@ def _lead_group(parent: int) -> None:
 def _kill_descendants() -> None:
     """Kill all remaining processes of the task; orphans are adopted by this process."""
     procfs.kill_all(partial(procfs.identities, os.getpid()), deadline_s=_KILL_PATIENCE_S)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _cost(work: Path) -> dict[str, Any]:
+    """What its processes used, with the JVM that has started this one, and what its Spark did."""
+    used = usage.of_children()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        used = used.plus(usage.of_living([os.getppid()]))
+    return {**progress_in(work / "cost.json"), **used._asdict()}
 
 
 def run() -> NoReturn:
@@ -263,13 +274,14 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     while not beats.answers.empty():
         life.hear(beats.answers.get(), boottime_s())
     life.hear(m.Prepared(), boottime_s())
-    started_at = None
+    started_at = cost = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
         task = Task(folder, startup, data_access(startup, nonce, door.endpoints), secret)
         log = LogThread(door, nonce, folder / "log")
         watch(task, life, beats, folder / "work" / "done")
         _kill_descendants()
+        cost = _cost(folder / "work")
         task.forget()
         log.finish()
     if not isinstance(life.state, m.Clearing):  # another process filled END
@@ -291,6 +303,7 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
             "not_flushed": kept.get("fault", "")[:_TEXT],
             "output": kept.get("output"),
             "application": application if isinstance(application, str) else None,
+            "cost": cost,
             "result": text_in(folder / "work" / "result.json") if story.status == 0 else None,
             "checkpoint": text_in(folder / "work" / CHECKPOINT),
         },

@@ -31,7 +31,7 @@ _MODULES = (
         for name in (
             "class_archive", "clock", "driver", "driver_progress", "environment", "files", "flushing",
             "forked", "procfs", "program", "program_end", "secret_mask", "shared_output", "short_path",
-            "spark_pipeline", "sql_task",
+            "spark_cost", "spark_pipeline", "sql_task", "usage",
         )
     ),
     *(

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.worker import procfs, remains
+from nimbus.worker import procfs, remains, usage
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import remove_tree
 from nimbus.worker.jvm.keeper import CLEAN, CLOSE, LONGEST, OPEN, OPENED, OVER
 from nimbus.worker.launcher import memory_file
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.usage import Usage
 
 _CLOSE_S = 5.0
 """It takes less than 0.1 s, unless the JVM collects garbage or the host is overloaded."""
@@ -63,6 +64,8 @@ class Loan:
             **conf,
             "user.dir": here,
         }
+        usage.forget_peaks(self.processes())
+        self._before = usage.of_living(self.processes())
         reads, writes = os.pipe2(os.O_CLOEXEC)
         try:
             with memory_file(json.dumps(properties).encode()) as file:
@@ -74,6 +77,13 @@ class Loan:
     def processes(self) -> list[int]:
         """Pids of the keeper and all below it."""
         return [self._keeper.pid, *procfs.below(self._keeper.pid)]
+
+    def used(self) -> Usage | None:
+        """What the JVM and all below it used since `lend`; None: it has died. Call it before `end`."""
+        now = usage.of_living(self.processes())
+        if not procfs.is_alive(self._keeper.pid, self._keeper.start_ticks):
+            return None
+        return now._replace(cpu_ms=now.cpu_ms - self._before.cpu_ms)
 
     def end(self, *, clean: bool) -> str:
         """Give the JVM back, or kill it with all its descendants; return why it was not kept, or nothing.

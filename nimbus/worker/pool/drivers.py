@@ -22,6 +22,7 @@ from nimbus.worker.pool.zygote import LARGEST_MESSAGE
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.task_user import TaskUser
+from nimbus.worker.usage import Usage
 
 _KILL_DEADLINE_S = 10.0
 _TOO_SOON_S = 1.0
@@ -36,6 +37,8 @@ class DriverEnd(NamedTuple):
     """Like `Popen.returncode`: negative for a signal."""
     fault: str
     """Why it could not begin; empty if it began."""
+    used: Usage | None = None
+    """What it and its process group used; None: it was not started."""
 
 
 class Drivers:
@@ -126,7 +129,8 @@ class Drivers:
                 self._pids[told["attempt"]] = told["pid"]
                 continue
             self._pids.pop(told["ended"], None)
-            self._ended(DriverEnd(told["ended"], told["status"], told["fault"]))
+            used = None if told["used"] is None else Usage(*told["used"])
+            self._ended(DriverEnd(told["ended"], told["status"], told["fault"], used))
 
     def _replace(self) -> None:
         """Handle the death of the zygote and its drivers: end remaining processes, start another zygote."""

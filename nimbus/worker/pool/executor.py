@@ -287,6 +287,7 @@ class Executor:
     def _driver_ended(self, end: DriverEnd) -> None:
         held = self._held.get(end.attempt)
         if held is not None:
+            held.used = end.used
             self._tell(held, m.Exited(end.status, held.folder.came_to_its_end(), end.fault))
 
     def _all_lost(self) -> None:

@@ -6,8 +6,9 @@ no secrets. It ends with its executor, and its drivers end with it.
 Requests are documents of JSON: `{"start": folder, "environment": {...}, "uid": n or null, "until_s": t}`,
 `{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
 `{"attempt": attempt, "pid": pid}`. When a driver ends it sends `{"ended": attempt, "status": n, "fault":
-text}`; `status` is like `Popen.returncode`, and `fault` is the reason why the driver could not begin. A start
-that arrives after `until_s` (since boot, including suspend) is not executed.
+text, "used": usage}`; `status` is like `Popen.returncode`, `fault` is the reason why the driver could not
+begin, and `used` a `Usage`, if it was started. A start that arrives after `until_s` (since boot, including
+suspend) is not executed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from nimbus.worker.own_interpreter import counts_at_start, imported_names, why_o
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId, ProcessStat
 from nimbus.worker.tags import ATTEMPT_VARIABLE
+from nimbus.worker.usage import Usage, of_ended
 
 LARGEST_MESSAGE = 128 << 10
 """Largest request in bytes; most of it is the environment."""
@@ -135,37 +137,42 @@ class Zygote:
             child = self._children.pop(ended.si_pid, None)
             if child is not None:  # else an orphan that became ours
                 procfs.signal_child(ended.si_pid, signal.SIGKILL)
-            _, status = os.waitpid(ended.si_pid, 0)
+            _, status, used = os.wait4(ended.si_pid, 0)
             if child is not None:
-                self._await_end_of_group(ended.si_pid)
+                total = self._await_end_of_group(ended.si_pid, of_ended(used))
                 if child.uid is not None:  # the next reader of its folders has more rights
                     procfs.kill_all(self._strays, deadline_s=_KILL_DEADLINE_S)
-                self._has_ended(child, status)
+                self._has_ended(child, status, total)
 
-    def _has_ended(self, child: _Child, status: int) -> None:
+    def _has_ended(self, child: _Child, status: int, used: Usage) -> None:
         if self._sweep_at is None:
             self._sweep_at = time.monotonic() + _SWEEP_EVERY_S
         with os.fdopen(child.fault, "rb", buffering=0) as told:
             fault = told.read(select.PIPE_BUF) or b""
-        self._tell(child.attempt, os.waitstatus_to_exitcode(status), fault.decode(errors="replace"))
+        self._tell(child.attempt, os.waitstatus_to_exitcode(status), fault.decode(errors="replace"), used)
 
-    def _tell(self, attempt: str, status: int, fault: str) -> None:
-        self._send({"ended": attempt, "status": status, "fault": fault})
+    def _tell(self, attempt: str, status: int, fault: str, used: Usage | None = None) -> None:
+        self._send({"ended": attempt, "status": status, "fault": fault, "used": used})
 
     def _send(self, message: dict[str, Any]) -> None:
         with suppress(BrokenPipeError):  # the executor has ended: the next read returns EOF
             self._executor.send(json.dumps(message).encode())
 
-    def _await_end_of_group(self, group: int) -> None:
-        """Wait until a driver's whole process group is dead, because it could write to the output."""
+    def _await_end_of_group(self, group: int, used: Usage) -> Usage:
+        """Wait until a driver's whole process group is dead, because it could write to the output.
+
+        Returns:
+            What it used, with its leader's part, `used`.
+        """
         until = time.monotonic() + _KILL_DEADLINE_S
         with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < until:
                 os.killpg(group, 0)
                 with suppress(ChildProcessError):  # adopted orphans; others have their own parents
-                    while os.waitpid(-group, os.WNOHANG)[0]:
-                        pass
+                    while (orphan := os.wait4(-group, os.WNOHANG))[0]:
+                        used = used.plus(of_ended(orphan[2]))
                 time.sleep(0.002)
+        return used
 
     def _sweep(self) -> None:
         """Kill orphans that drivers left outside of their process groups; this process has adopted them.

@@ -32,12 +32,25 @@ while not Path(sys.argv[2]).exists():
     time.sleep(0.02)
 """
 
+BUSY = """
+import subprocess, sys, time
+child = (
+    "import time\\nheld = bytearray(b'x') * (200 << 20)\\nwhile time.process_time() < 0.5: pass\\n"
+    "print(flush=True)\\ntime.sleep(600)"
+)
+started = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+started.stdout.readline()
+while time.process_time() < 0.5:
+    pass
+"""
+"""It leaves a process behind, which must be killed."""
+
 
 class Case:
     """A worker, and an attempt that one of its executors runs until the gate opens."""
 
     def __init__(self, cluster: ClusterBench, holder: Holder) -> None:
-        self.cluster, self.holder = cluster, holder
+        self.cluster, self.holder, self.code = cluster, holder, WAITS
         self.bench, self.root = cluster.bench, cluster.bench.root
         self.start = cluster.worker
         self.stop_workers = cluster.stop_workers
@@ -51,7 +64,7 @@ class Case:
         return claim
 
     def order(self) -> Assignment:
-        script = self.bench.script("main.py", WAITS)
+        script = self.bench.script("main.py", self.code)
         args = (str(self.root / "ran"), str(self.root / "gate"))
         isolation = Isolation.POOLED if self.holder is Holder.POOLED else Isolation.ISOLATED
         made = self.bench.order(script, attempt=ATTEMPT, args=args, isolation=isolation)
@@ -157,3 +170,17 @@ def test_attempt_that_is_launched_a_second_time_runs_its_code_once(case: Case) -
     (case.root / "gate").touch()
     assert case.bench.await_end().outcome is Outcome.SUCCEEDED
     assert (case.root / "ran").read_text() == "ran\n"
+
+
+def test_end_says_what_the_attempt_used_with_the_processes_that_it_left(case: Case) -> None:
+    case.code = BUSY
+    case.start()
+    case.bench.board.assign("w1", case.order())
+
+    end = case.bench.await_end()
+
+    assert (end.outcome, end.reason) == (Outcome.SUCCEEDED, "")
+    assert end.cost is not None
+    assert (end.cost.cpu_ms or 0) >= 990
+    assert 200 << 20 <= (end.cost.peak_memory_bytes or 0) < 600 << 20
+    assert end.cost.task_ms is None

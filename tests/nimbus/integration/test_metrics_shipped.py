@@ -42,11 +42,14 @@ CLUSTER_WIDE = {
     "nimbus_outbox_oldest_seconds",
 }
 UNSEEN = {
+    "nimbus_attempt_spark_shuffle_write_bytes_total": {"pipeline"},
+    "nimbus_attempt_spark_spill_bytes_total": {"pipeline"},
+    "nimbus_attempt_spark_task_seconds_total": {"pipeline"},
     "nimbus_schedule_skipped_fires_total": {"pipeline"},
     "nimbus_telemetry_dropped_runs_total": {"kind"},
     "nimbus_telemetry_failed_tries_total": {"kind"},
 }
-"""They have no series in the stack below, which skips no fire time and abandons no run."""
+"""They have no series in the stack below, which runs no Spark, skips no fire time and abandons no run."""
 NOT_HERE = {"nimbus_oidc_fetches_total"}
 """Only with an identity provider: tested by `nimbus/integration/test_api_oidc.py`."""
 PATIENCE = timedelta(minutes=3)

@@ -12,11 +12,14 @@ import httpx
 import pytest
 
 from nimbus.domain.access import AccessRole
-from nimbus.domain.ids import TaskName
+from nimbus.domain.cost import Cost
+from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import RunState
+from nimbus.domain.slots import Claim, Slots
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from tests.nimbus.integration.conftest import T0
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import HOSTILE, HOSTILE_NAME, fan, finished, layered, part_done
 from tests.nimbus.unit.test_access import a_token
@@ -480,3 +483,31 @@ def test_log_that_its_worker_could_not_store_is_said_to_be_so(world: Any, web: h
     assert said in web.get(log).text
     assert "Logs of worker w1: 2 not stored: no credentials" in web.get("/ui/").text
     assert "Logs: <bdi>2 not stored: no credentials" in web.get("/ui/workers").text
+
+
+@pytest.mark.parametrize(
+    ("ui", "links"),
+    [("http://driver-1.of_us:4040", True), ("http://a@b/", False), ("javascript:alert(1)", False)],
+)
+def test_task_page_links_to_the_pages_of_the_spark_that_runs(
+    world: Any, web: httpx.Client, ui: str, links: bool
+) -> None:
+    attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
+    world.opened(world.new_run("r1"), "extract")
+    claim = Claim(attempt=str(attempt), worker=world.worker.id, claimed_at=T0)
+    world.cluster.set_slots(attempt, Slots(claim=claim, progress={"ui": ui}))
+
+    text = web.get("/ui/runs/r1/tasks/extract").text
+
+    assert ui in text
+    assert (f'<a href="{ui}" rel="noreferrer">' in text) == links
+
+
+def test_task_page_says_what_an_attempt_used(world: Any, web: httpx.Client) -> None:
+    run = world.succeeded("r1")
+    task = run.tasks[TaskName("extract")]
+    used = replace(task.attempts[0], cost=Cost(cpu_ms=34_000, peak_memory_bytes=1 << 30))
+    world.cluster.put(run.with_tasks(run.tasks.replaced((replace(task, attempts=(used,)),))))
+
+    assert "<dt>Used</dt><dd>1.0 GiB peak, 34 s CPU</dd>" in web.get("/ui/runs/r1/tasks/extract").text
+    assert "<dt>Used</dt>" not in web.get("/ui/runs/r1/tasks/load").text

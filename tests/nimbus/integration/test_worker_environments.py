@@ -120,6 +120,9 @@ def test_tasks_run_with_an_older_spark_and_what_it_lacks_is_refused_with_the_ver
     made = _ended(bench, interpreter, bench.order(script, task_kind=TaskKind.PYSPARK, environment="other"))
     assert (made.outcome, made.reason) == (Outcome.SUCCEEDED, "")
     assert str((made.result or {})["spark"]).startswith(f"{version}.")
+    assert made.cost is not None
+    assert (made.cost.task_ms or 0) > 0
+    assert made.cost.spill_bytes == 0
     assert said in (bench.root / "w1" / "attempts" / "run1.task.1" / "log").read_text()
 
     assert made.output is not None

@@ -178,6 +178,10 @@ def test_next_attempt_has_the_jvm_of_the_one_before_and_sees_only_its_own(
     folder = stage.bench.folder("run1.task2.1")
     ends = [stage.bench.slots(f"run1.task{number}.1").end for number in (1, 2, 3)]
     assert [end.jvm for end in ends if end] == ["new", "kept, its attempt 2", "kept, its attempt 3"]
+    costs = [end.cost for end in ends if end and end.cost]
+    cpus_ms = [cost.cpu_ms or 0 for cost in costs]
+    assert max(cpus_ms[1:]) < cpus_ms[0], "each has its own part of the time of the JVM"
+    assert all((cost.peak_memory_bytes or 0) > 150 << 20 and cost.task_ms for cost in costs), costs
     assert not folder.scratch.exists()
     assert folder.keeper() is None
     jvms.look_after()

@@ -60,6 +60,15 @@ READS = """
 SELECT count(*) AS n, max(name) AS name, (SELECT max(name) FROM load_all_names) AS other
 FROM load_all_orders WHERE day = :day
 """
+SPILLS = """
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import desc
+builder = SparkSession.builder.config("spark.sql.adaptive.enabled", "false")
+spark = builder.config("spark.shuffle.spill.numElementsForceSpillThreshold", "2000").getOrCreate()
+spark.range(20_000).sortWithinPartitions(desc("id")).write.format("noop").mode("overwrite").save()
+spark.stop()
+SparkSession.builder.getOrCreate().range(20_000).repartition(2).foreach(lambda row: None)
+"""
 HANGS = """
 import time
 from pyspark.sql import SparkSession
@@ -181,3 +190,21 @@ def test_spark_task_above_its_limit_of_memory_is_ended_with_its_jvm(bench: Bench
     assert end.reason.startswith("ended: it used ")
     assert end.reason.endswith("MiB of memory, and its limit is 150.0 MiB")
     assert bench.driver_tree() == []
+
+
+def test_end_says_what_the_spark_of_all_its_contexts_did(bench: Bench) -> None:
+    order = bench.order(bench.script("task.py", SPILLS), task_kind=TaskKind.PYSPARK)
+    folder = bench.folder()
+    folder.create(order)
+    launch(folder, bench.startup())
+    end = bench.await_end(deadline_s=300)
+
+    assert (end.outcome, end.reason) == (Outcome.SUCCEEDED, ""), folder.log.read_text()
+    cost = end.cost
+    assert cost is not None
+    assert (cost.peak_memory_bytes or 0) > 150 << 20, "that of the JVM"
+    assert (cost.cpu_ms or 0) > 1000
+    assert (cost.task_ms or 0) > 100
+    assert (cost.spill_bytes or 0) > 10_000, "of the first context, which the task has stopped"
+    assert (cost.shuffle_write_bytes or 0) > 10_000, "of the second, which the driver stops"
+    assert cost.shuffle_read_bytes == cost.shuffle_write_bytes

@@ -18,6 +18,7 @@ from nimbus.api.models_runs import AttemptModel
 from nimbus.api.services import ClusterAttempt, DriverReport, HistoryServers
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity
+from nimbus.domain.cost import Cost
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
@@ -77,13 +78,14 @@ def a_run(*, target: str | None = None) -> Run:
     return lifecycle.open_attempt(run, spec.name, worker=WORKER, epoch=1, now=NOW)
 
 
-def closed(run: Run, application: str | None = APPLICATION) -> Run:
+def closed(run: Run, application: str | None = APPLICATION, cost: Cost | None = None) -> Run:
     end = End(
         attempt=str(ATTEMPT),
         outcome=Outcome.LOST,
         written_by="runner",
         ended_at=NOW,
         application=application,
+        cost=cost,
     )
     return lifecycle.close_attempt(run, ATTEMPT, end, max_mishaps=9, now=NOW)
 
@@ -152,6 +154,32 @@ def test_end_of_a_driver_in_a_cluster_is_taken_in_whatever_it_says_of_its_applic
     end = bench.slots().end
     assert end is not None
     assert (answer, end.application) == ("succeeded", kept)
+
+
+def test_cost_that_a_driver_in_a_cluster_reports_is_kept_as_far_as_it_is_valid(bench: Bench) -> None:
+    order = bench.order("task.py")
+    bench.board.claim(Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="a"))
+    door = ClusterDoor(
+        board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), schedulers=tuple
+    )
+    cost = {"cpu_ms": 7, "spill_bytes": "much", "other": [1]}
+    said = {"nonce": "a", "status": 0, "came_to_its_end": True, "cost": cost}
+
+    door.end(
+        ClusterAttempt(id=ATTEMPT, pipeline=order.pipeline, release=order.release),
+        DriverReport.model_validate_json(json.dumps(said)),
+    )
+
+    end = bench.slots().end
+    assert end is not None
+    assert end.cost == Cost(cpu_ms=7)
+
+
+def test_attempt_is_shown_with_its_cost() -> None:
+    told = shown(closed(a_run(), cost=Cost(cpu_ms=7, task_ms=9))).cost
+
+    assert told is not None
+    assert told.model_dump(exclude_none=True) == {"cpu_ms": 7, "task_ms": 9}
 
 
 @pytest.mark.parametrize("text", [None, "", "[" * 30_000, '["a"]', '{"application": "a"' + " " * 40_000])

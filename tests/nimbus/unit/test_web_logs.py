@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.wording import format_size, format_span
 from nimbus.web import log_pieces
 from nimbus.web.log_pieces import PIECE_BYTES, Hit, line_start, marked_up, pieces, search
-from nimbus.web.words import size, span
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_search_looks_no_further_than_what_it_shows(monkeypatch: pytest.MonkeyPa
 
 
 def test_durations_and_sizes_are_in_their_largest_units() -> None:
-    assert [span(s) for s in (0, 0.25, 59.6, 61, 3605, 90_000)] == [
+    assert [format_span(s) for s in (0, 0.25, 59.6, 61, 3605, 90_000)] == [
         "0 s", "250 ms", "1 min", "1 min 1 s", "1 h", "1 d 1 h",
     ]  # fmt: skip
-    assert [size(n) for n in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
+    assert [format_size(n) for n in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]

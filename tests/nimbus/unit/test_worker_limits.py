@@ -128,6 +128,7 @@ def test_watch_counts_memory_that_processes_share_once(holder: Callable[..., int
     )
 
     assert watch.check(0.0) is None
+    assert 100 * MIB < watch.peak_bytes < 200 * MIB
 
 
 def test_watch_looks_at_the_disk_seldom_when_that_takes_long(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.identity import own_process
 from nimbus.worker.limits import LimitWatch
 from nimbus.worker.runner import Runner
+from nimbus.worker.usage import Usage
 from tests.nimbus.worker_bench import Bench, eventually
 
 
@@ -68,6 +69,7 @@ class _Driver:
         self.status: int | None = None
         self.reaps = 0
         self.jvm = ""
+        self.used = Usage(5, 7)
 
     def fault(self) -> str:
         return ""
