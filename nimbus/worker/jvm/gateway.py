@@ -1,13 +1,14 @@
 """Lets PySpark use a kept JVM: in a driver, before the task's code.
 
 PySpark gets a JVM from one function, `launch_gateway`. Its first call returns a gateway of the kept JVM, if a
-running JVM can have the requested settings. If not, or if the JVM has died, it starts one, as ever.
+running JVM can have the requested settings. If not, or if the JVM has died or hangs, it starts one, as ever.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +21,8 @@ from nimbus.worker.jvm.plan import OWN, may_change
 _of_pyspark: Any = sys.modules["pyspark.core.context"]
 _MAY_DIFFER = frozenset({"PYTHONPATH"})
 _LARGEST = 4096
+_ANSWER_S = 60.0
+"""A new JVM first uses some seconds of processor time; a running one answers at once."""
 
 
 def use_kept_jvm(answer: int, conf: Mapping[str, str], note: Path) -> None:
@@ -47,7 +50,7 @@ class _Kept:
         why = "its process is described" if popen_kwargs else self._why_not(asked)
         gateway = self._connected(conf)
         if gateway is None:
-            why = "its kept JVM has died"
+            why = "its kept JVM has died, or does not answer"
         if why:
             if gateway is not None:  # two JVMs need twice the memory
                 with suppress(Exception):
@@ -66,7 +69,8 @@ class _Kept:
         data = b""
         try:
             with os.fdopen(self._answer, "rb") as file:
-                data = file.read(_LARGEST)
+                if select.select([file], [], [], _ANSWER_S)[0]:
+                    data = file.read(_LARGEST)
         except OSError:  # the task has closed it
             return None
         if not data:

@@ -2,9 +2,10 @@
 
 It starts the JVM, holds its standard input and is the only process with its first gateway. Its worker sends
 it the socket of an attempt's runner. The runner sends `open`, and, after its driver has ended, `close`. The
-keeper answers whether the JVM is as before, without anything below it; then the runner sends `over`, and the
-worker hears `idle`. In any other case the keeper kills the JVM with all its descendants, and ends: also when
-the runner or, while it is idle, the worker has ended. It outlives its worker until the attempt is over.
+keeper answers whether the JVM is as before, without anything below it; then the runner sends `over`, the
+worker hears `idle`, and the keeper closes the connection to the runner, which waits for that. In any other
+case the keeper kills the JVM with all its descendants, and ends: also when the runner or, while it is idle,
+the worker has ended. It outlives its worker until the attempt is over.
 Threads: main, `keeper-log`.
 """
 
@@ -136,11 +137,11 @@ class Keeper:
             return why
         if message != OVER:
             return "its runner ended"
-        runner.close()
-        self._runner = None
         if self._worker.fileno() < 0:
             return "its worker ended"
         self._worker.send(IDLE)
+        runner.close()  # only now does its attempt end, so the next one finds the JVM idle
+        self._runner = None
         return ""
 
     def _end_others(self) -> str:

@@ -117,4 +117,5 @@ class Loan:
         self._folder.scratch.rename(self._tmp)
         self._folder.forget_keeper()  # from now on it may have another attempt
         self._connection.send(OVER)
+        self._connection.recv(1)
         return ""

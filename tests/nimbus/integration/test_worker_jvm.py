@@ -371,6 +371,32 @@ def test_attempt_with_a_kept_jvm_ends_with_each_of_its_processes(killed: str, st
 
 
 @thorough
+def test_idle_keeper_that_hangs_holds_up_no_attempt(stage: Stage, jvms: JvmLauncher) -> None:
+    java, _ = stage.ran(JVM_OF_IT)
+    jvms.look_after()
+    os.kill(jvms.jvms[0].id.pid, signal.SIGSTOP)
+
+    folder = stage.begin(JVM_OF_IT)
+
+    end = stage.ended(folder)
+    assert (end.outcome, end.jvm) == (Outcome.SUCCEEDED, "its own: its kept JVM has died, or does not answer")
+    assert not lives(java)
+
+
+@thorough
+def test_keeper_that_hangs_during_its_attempt_is_killed_with_the_jvm(stage: Stage) -> None:
+    folder = stage.begin(f"{JVM_OF_IT}import time\nprint('runs', flush=True)\ntime.sleep(2)\n")
+    eventually(lambda: folder.log.exists() and "runs" in folder.log.read_text(), "the task runs", 300)
+    os.kill(keeper_of(folder).pid, signal.SIGSTOP)
+
+    end = stage.ended(folder)
+
+    assert end.outcome is Outcome.SUCCEEDED
+    assert end.jvm.startswith("new; not kept: its keeper did not answer")
+    assert not lives(jvm_in(folder.log.read_text()))
+
+
+@thorough
 def test_kept_jvm_counts_for_the_limit_of_memory(stage: Stage) -> None:
     folder = stage.begin(HANGS, limits=Limits(memory_bytes=300 << 20))
 
