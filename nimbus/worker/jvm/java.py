@@ -2,7 +2,7 @@
 
 Spark is not made for a second context in a JVM, and code can leave anything in one. So `close` puts back what
 is known to stay, compares what cannot be put back, and says what differs: then the JVM must go. It cannot
-see static fields of classes, for example of the release's jars.
+see other static fields of classes, for example of the release's jars.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _THREADS_S = 1.0
 _IDLE_MONITOR = "Idle Worker Monitor for "
 """Spark never ends this thread, and through it the session that it inherited."""
 _OF_SPARK = (
-    *("Cleaner-", "Common-Cleaner", "Finalizer", "ForkJoinPool.commonPool-", "process reaper"),
+    *("Cleaner-", "Common-Cleaner", "Finalizer", "ForkJoinPool.commonPool-"),
+    *("globalEventExecutor-", "process reaper"),
     *("QueryStageCreator-", "ResultQueryStageExecution-", "broadcast-exchange-", "shuffle-exchange-"),
     *("subquery-", "rpc-boss-", "rpc-client-", "rpc-server-", "shuffle-boss-", "shuffle-client-"),
     *("shuffle-server-", "org.apache.hadoop.fs.FileSystem$Statistics", "Worker Monitor for ", _IDLE_MONITOR),
@@ -127,9 +128,7 @@ class Jvm:
         self._jvm.org.apache.hadoop.fs.FileSystem.closeAll()
         self._module("util.Utils").clearLocalRootDirs()
         hooks = self._module("util.ShutdownHookManager")
-        field = hooks.getClass().getDeclaredField("shutdownDeletePaths")
-        field.setAccessible(True)
-        field.get(hooks).clear()
+        self._field("spark.util.ShutdownHookManager$", "shutdownDeletePaths").get(hooks).clear()
         self._put_levels_back()
         for thread in self._living():
             if thread.getName().startswith(_IDLE_MONITOR):
@@ -148,9 +147,9 @@ class Jvm:
 
     def _incurable(self) -> dict[str, Any]:
         """What must not differ, because it cannot be put back."""
-        hadoop = self._jvm.org.apache.hadoop
-        resources = self._class("hadoop.conf.Configuration").getDeclaredField("defaultResources")
-        resources.setAccessible(True)
+        hadoop, net = self._jvm.org.apache.hadoop, self._jvm.java.net
+        resources = self._field("hadoop.conf.Configuration", "defaultResources")
+        dialects = self._field("spark.sql.jdbc.JdbcDialects$", "dialects")
         return {
             "Hadoop's configuration": self._jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
             .conf()
@@ -158,6 +157,11 @@ class Jvm:
             "Hadoop's default resources": resources.get(None).toString(),
             "Hadoop's user": hadoop.security.UserGroupInformation.getLoginUser().toString(),
             "the configuration of log4j": self._log4j().getConfiguration(),
+            "the dialects of JDBC": dialects.get(self._module("sql.jdbc.JdbcDialects")),
+            **{
+                f"Java's {name}": getattr(net, name).getDefault()
+                for name in ("Authenticator", "CookieHandler", "ProxySelector")
+            },
         }
 
     def _left_threads(self) -> list[str]:
@@ -182,6 +186,12 @@ class Jvm:
 
     def _class(self, name: str) -> Any:
         return self._jvm.java.lang.Class.forName(f"org.apache.{name}")
+
+    def _field(self, of: str, name: str) -> Any:
+        """A private field of a class."""
+        field = self._class(of).getDeclaredField(name)
+        field.setAccessible(True)
+        return field
 
     def _module(self, name: str) -> Any:
         """A Scala object of Spark."""
