@@ -15,6 +15,7 @@ from nimbus.access.gate import Gate
 from nimbus.config.shown import Shown
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
+from nimbus.domain.outputs import ListedFile, Listing
 from nimbus.domain.release_files import Holders, Publication, ReleaseFile
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.supervision import Timings
@@ -215,6 +216,34 @@ class Releases(Protocol):
         ...
 
 
+class OpenedFile(NamedTuple):
+    """A file of an output, open to read."""
+
+    file: ListedFile
+    pieces: Iterator[bytes]
+    """Fails before its last piece if the content is not that of `file`."""
+
+
+class OutputFiles(Protocol):
+    """Files of committed outputs, which tasks have named. `reference`: as of `Attempt.output`.
+
+    Raises OutputsNotHereError if this scheduler cannot read the output, and NimbusError with `retryable`
+    if the bucket or ZooKeeper does not answer.
+    """
+
+    def uri(self, reference: str) -> str:
+        """The URI below which the files of an output are."""
+        ...
+
+    def listed(self, reference: str, limit: int, after: str = "") -> Listing:
+        """The first files after a path."""
+        ...
+
+    def opened(self, reference: str, path: str) -> OpenedFile | None:
+        """Open a file; None: the output has none of that name."""
+        ...
+
+
 class AttemptDoor(Protocol):
     """The access of drivers in clusters to their attempts.
 
@@ -321,6 +350,8 @@ class ApiServices:
     """Of a scheduler's session in ZooKeeper; None: no other scheduler can lead."""
     door: AttemptDoor | None = None
     """Access of drivers in clusters; None: there are none."""
+    outputs: OutputFiles | None = None
+    """Files of outputs; None: this process has no place of outputs."""
     hook_secret: Callable[[str], str] | None = None
     """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
@@ -337,3 +368,5 @@ class ApiServices:
     """The settings of the process, with masked secrets."""
     comparing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
     """Limit of threads that compare releases, which takes processor time and memory."""
+    reading: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))
+    """Limit of threads that list and open outputs: a folder on a network may hang."""

@@ -8,11 +8,13 @@ from functools import partial
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.store.whole import TreeWholeState
+from nimbus.api.services import OutputFiles
 from nimbus.bootstrap.foundation import Foundation, data_connection, retry_policy
 from nimbus.config.settings import Settings
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
 from nimbus.scheduler.lost_outputs import LostOutputs
+from nimbus.scheduler.output_files import BucketFiles, FolderFiles
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import ORDERS_EVERY, OutputPlace, RunPurge
 from nimbus.telemetry.artifacts import GarbageMetrics
@@ -90,3 +92,11 @@ def output_place(
         return BucketOutputs(open_data(where), leads, metrics)
     worker = settings.worker
     return FolderOutputs(None if worker.data is None else worker.data_dir, data_mark, metrics)
+
+
+def output_files(settings: Settings, data_mark: Callable[[str], str]) -> OutputFiles:
+    """The files of outputs, from `worker.data`. `data_mark`: see `nimbus.ports.Registrations`."""
+    worker = settings.worker
+    if worker.data_uri is not None:
+        return BucketFiles(worker.data_uri, open_data(data_connection(settings)))
+    return FolderFiles(None if worker.data is None else worker.data_dir, data_mark)

@@ -48,7 +48,7 @@ from nimbus.bootstrap.access import (
     build_tls,
 )
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
-from nimbus.bootstrap.collector import add_purges, build_collector
+from nimbus.bootstrap.collector import add_purges, build_collector, output_files
 from nimbus.bootstrap.foundation import (
     Foundation,
     build_syncer,
@@ -243,6 +243,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
                 secrets=partial(resolve, provider=secret_provider(settings.worker.secrets, os.environ)),
                 rules=SecretRules(settings.worker.secrets.allow),
             ),
+            outputs=output_files(settings, registrations.data_mark),
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),
             gate=gate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -116,6 +116,26 @@ class Api:
         """Read any content; returns the response with its headers. ProblemError, UnreachableError."""
         wanted = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, repeatable=True, params=wanted)
+
+    def download(self, path: str, query: Mapping[str, str], into: Callable[[bytes], object]) -> None:
+        """Read any content, piece by piece, from the server that answered last.
+
+        Raises:
+            ProblemError: refused.
+            UnreachableError: no answer, or it broke off.
+        """
+        server = self._servers[0]
+        try:
+            with self._http.stream(
+                "GET", f"{server}{PREFIX}{path}", params=query, headers=credentials(server, self._token)
+            ) as response:
+                if not response.is_success:
+                    response.read()
+                    raise ProblemError(response.status_code, *_detail(response))
+                for piece in response.iter_bytes():
+                    into(piece)
+        except httpx.TransportError as exc:
+            raise UnreachableError({server: str(exc) or type(exc).__name__}) from exc
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a query that needs a body and changes nothing. ProblemError, UnreachableError."""

@@ -37,6 +37,8 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
+        "outputs": Lazy("nimbus.cli.outputs:outputs", "List the files that tasks have left."),
+        "get": Lazy("nimbus.cli.outputs:get", "Copy the output of a task into a new folder."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
         "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again as a new run: all tasks, or some."),
         "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),

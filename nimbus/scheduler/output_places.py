@@ -9,20 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from blobsync import ObjectStore
-from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import pipeline_name, run_id
+from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.purge import Purged
 from nimbus.scheduler.deleting import delete_with_uploads
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.worker.data.mark import why_not_ours
 from nimbus.worker.files import remove_tree
-
-
-class OutputsNotHereError(NimbusError):
-    """This scheduler has no place of outputs in its configuration, or cannot reach it."""
-
-    code = "outputs_not_here"
-    exit_code = 4
 
 
 class BucketOutputs:
@@ -52,9 +45,7 @@ class FolderOutputs:
 
     def delete(self, purged: Purged) -> bool:
         """See `nimbus.scheduler.purge.OutputPlace.delete`. Without its mark a folder is not the cluster's."""
-        why = "no worker.data in its configuration, or one that no worker uses"
-        if self._folder is not None and self._recorded(""):  # else the folder would be made and marked
-            why = why_not_ours(self._folder, self._recorded)
+        why = why_not_here(self._folder, self._recorded)
         if self._folder is None or why:
             raise OutputsNotHereError(
                 f"outputs of run {purged.run} are not deleted: this scheduler has {why}"
@@ -68,6 +59,18 @@ class FolderOutputs:
             raise OSError(f"{place} cannot be deleted: check that the scheduler's user may")
         self._metrics.deleted("outputs", len(sizes), sum(sizes))
         return True
+
+
+def why_not_here(folder: Path | None, recorded: Callable[[str], str]) -> str:
+    """What this scheduler has instead of the cluster's folder of outputs; empty: it has that folder.
+
+    Args:
+        folder: `worker.data`; None: the configuration has none.
+        recorded: See `nimbus.ports.Registrations.data_mark`.
+    """
+    if folder is not None and recorded(""):  # else the folder would be made and marked
+        return why_not_ours(folder, recorded)
+    return "no worker.data in its configuration, or one that no worker uses"
 
 
 def _sizes(place: Path) -> Iterator[int]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.children import children_list
 from nimbus.api.finding import FoundRun, find_run
+from nimbus.api.models_outputs import OutputModel
 from nimbus.api.models_runs import TaskModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
+from nimbus.api.routes_outputs import list_outputs
 from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task, unstored_log
 from nimbus.api.services import ApiServices
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.pipeline import TaskKind
@@ -30,6 +35,8 @@ from nimbus.web.pages import Pages, segment
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""
 _CHILDREN = 200
+_FILES = 20
+_OUTPUT_WITHIN_S = 2
 
 Offset = Annotated[int | None, Query(ge=0, le=1 << 53)]
 AttemptNumber = Annotated[int | None, Query(ge=1, le=1 << 31)]
@@ -40,8 +47,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/runs/{run_id}/tasks/{task}")
-    def task(
+    async def task(
         request: Request, run_id: RunIdText, task: TaskNameText, attempt: AttemptNumber = None
+    ) -> Response:
+        output = await _output(services, run_id, task)
+        return await run_sync(page, request, run_id, task, attempt, output)
+
+    def page(
+        request: Request, run_id: str, task: str, attempt: int | None, output: OutputModel | str | None
     ) -> Response:
         run = find_run(services, run_id)
         if task not in run.tasks:
@@ -64,6 +77,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "why_attempt": _reasons(one),
             **_attempt(services, run, shown, log),
             "needed_by": sorted(run.tasks.dependents(TaskName(task))),
+            "output": output,
             "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),
         }
         return pages.answer(request, "task.html", about)
@@ -87,6 +101,25 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "log.html", about)
 
     return routes
+
+
+async def _output(services: ApiServices, run_id: str, task: str) -> OutputModel | str | None:
+    """A task's output with its first files, or why it is not shown; None: there is none.
+
+    A folder that hangs keeps its thread, of which `services.reading` allows few, but not the page.
+    """
+    call = partial(list_outputs, services, run_id, task, limit=_FILES)
+    listing = asyncio.create_task(run_sync(call, limiter=services.reading))
+    done, _ = await asyncio.wait({listing}, timeout=_OUTPUT_WITHIN_S)
+    if not done:
+        listing.cancel()
+        return f"The storage of outputs did not answer within {_OUTPUT_WITHIN_S} s."
+    try:
+        return listing.result().outputs[0]
+    except NotFoundError:
+        return None
+    except NimbusError as exc:
+        return str(exc)
 
 
 def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, Any] | None) -> dict[str, Any]:

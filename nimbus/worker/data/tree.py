@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
@@ -44,8 +44,12 @@ class FoundFolder:
         return fd
 
 
-def folders_of(top: Path) -> Iterator[FoundFolder]:
-    """All folders of an output.
+def folders_of(top: Path, other: Callable[[str], None] | None = None) -> Iterator[FoundFolder]:
+    """All folders of an output: each with its files by name, before its subfolders by name.
+
+    Args:
+        top: The output.
+        other: Called with the path of each entry that is neither a file nor a folder; None: it is refused.
 
     Raises:
         OSError: a folder is missing, cannot be read, or is nested too deep; `filename` names it.
@@ -58,12 +62,15 @@ def folders_of(top: Path) -> Iterator[FoundFolder]:
         if len(path.parts) > _DEEPEST:
             raise OSError(errno.ELOOP, f"folders are nested deeper than {_DEEPEST}", place)
         relative = "/".join(path.parts)
-        for name, wanted in (
-            *((name, stat.S_ISDIR) for name in folders),
-            *((name, stat.S_ISREG) for name in files),
-        ):
-            if not wanted(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                raise OutputRefusedError(_refusal("/".join((*path.parts, name))))
+        for names, wanted in ((folders, stat.S_ISDIR), (files, stat.S_ISREG)):
+            names.sort()
+            for name in tuple(names):
+                if wanted(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                    continue
+                if other is None:
+                    raise OutputRefusedError(_refusal("/".join((*path.parts, name))))
+                other("/".join((*path.parts, name)))
+                names.remove(name)  # a link to a folder would be opened
         yield FoundFolder(relative, fd, tuple(files), not files and not folders)
 
 

@@ -18,7 +18,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeCommandQueue
 from nimbus.api import submitting
 from nimbus.api.server import ApiServer
-from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
+from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, OutputFiles, QueuePlace
 from nimbus.api.submitting import await_outcome
 from nimbus.cli.main import cli
 from nimbus.config.shown import Shown
@@ -156,6 +156,7 @@ class World:
         self.cluster = DictCluster()
         self.reader, self.queue = self.cluster.reader(), _AnsweredQueue(self)
         self.history, self.logs = S3History(self.releases.bucket), S3LogArchive(self.releases.bucket)
+        self.outputs: OutputFiles | None = None
         self.clock = HeldClock()
         self.registry = CollectorRegistry()
         lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
@@ -219,6 +220,7 @@ class World:
             hook_secret=self.hook_secrets,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
             gate=self.gate,
+            outputs=self.outputs,
         )
 
     def _send(self, target: str) -> None:
@@ -315,6 +317,7 @@ class World:
         minutes: int = 2,
         reason: str = "",
         result: dict[str, Any] | None = None,
+        output: str | None = None,
     ) -> Run:
         """End the open attempt of a task."""
         at = T0 + timedelta(minutes=minutes)
@@ -330,6 +333,7 @@ class World:
             failure=FailureClass.MISSING_INPUT if outcome is Outcome.FAILED else None,
             reason=reason,
             result=result,
+            output=output,
         )
         self.cluster.set_slots(attempt, Slots(end=end))
         self.cluster.set("orders", (self.worker.id, attempt), None)

@@ -32,6 +32,7 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
+from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Publication
 from nimbus.domain.purge import Purged, PurgeOrder
@@ -42,7 +43,7 @@ from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.purge_orders import store_order
 from nimbus.ports import Kept
-from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs, OutputsNotHereError
+from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.worker.data.mark import MARK

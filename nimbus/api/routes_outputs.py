@@ -1,0 +1,198 @@
+"""Routes about outputs of tasks: where they are, their files, and the bytes of one file.
+
+Reading them blocks, for minutes if a folder on a network hangs; `ApiServices.reading` bounds how many
+requests do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import cache, cached_property, partial
+from typing import Annotated, NamedTuple
+from urllib.parse import quote
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from nimbus.api.finding import find_run
+from nimbus.api.models_outputs import OutputFileModel, OutputModel, OutputsModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
+from nimbus.api.routes_runs import unknown_task
+from nimbus.api.services import ApiServices, OpenedFile, OutputFiles
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.outputs import Listing, OutputsNotHereError
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import Attempt, TaskRun
+
+MAX_FILES = 10_000
+"""In one answer, of all outputs together."""
+MAX_OUTPUTS = 500
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["runs"], prefix=f"{prefix}/runs")
+
+    @routes.get("/{run_id}/outputs")
+    async def outputs(
+        run_id: RunIdText,
+        task: Annotated[TaskNameText | None, Query(description="The output of this task alone.")] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_FILES, description="Files of all outputs together.")] = 1000,
+        after: Annotated[str, Query(max_length=1024, description="With `task`: files after this one.")] = "",
+    ) -> OutputsModel:
+        """Committed outputs of a run's tasks, of 500 tasks at most, with their files."""
+        call = partial(list_outputs, services, run_id, task, limit=limit, after=after if task else "")
+        return await run_sync(call, limiter=services.reading)
+
+    @routes.get(
+        "/{run_id}/tasks/{task}/output",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/octet-stream": {}}, "description": "Bytes of the file."}},
+    )
+    async def output(
+        run_id: RunIdText, task: TaskNameText, path: Annotated[FilePathText, Query()]
+    ) -> StreamingResponse:
+        """One file of a task's committed output. The answer breaks off if it is not what was committed."""
+        opened = await run_sync(_open, services, run_id, task, path, limiter=services.reading)
+        name = quote(path.rpartition("/")[2], safe="")
+        headers = {
+            "Content-Length": str(opened.file.size_bytes),
+            "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        pieces = _sent(opened.pieces, services.reading)
+        return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
+
+    return routes
+
+
+def list_outputs(
+    services: ApiServices, run_id: str, task: str | None, *, limit: int, after: str = ""
+) -> OutputsModel:
+    """Committed outputs of a run, or that of one task.
+
+    Raises:
+        NotFoundError: there is no such run or task, or the task has no committed output.
+    """
+    of = _Outputs(services, find_run(services, run_id))
+    named = list(of.all()) if task is None else [of.find(task)]
+    shown: list[OutputModel] = []
+    for made in named[:MAX_OUTPUTS]:
+        shown.append(of.model(made, limit, after))
+        limit -= len(shown[-1].files)
+    return OutputsModel(run_id=of.run.id, outputs=shown, complete=len(shown) == len(named))
+
+
+def _open(services: ApiServices, run_id: str, task: str, path: str) -> OpenedFile:
+    of = _Outputs(services, find_run(services, run_id))
+    made = of.find(task)
+    try:
+        opened = of.place(made).opened(made.reference, path)
+    except OutputsNotHereError as exc:
+        raise RefusedError("outputs_not_here", of.elsewhere(made, exc)) from exc
+    if opened is None:
+        raise NotFoundError(
+            "unknown_file", f"the output of task {task} of run {run_id} has no file {path!r}."
+        )
+    return opened
+
+
+async def _sent(pieces: Iterator[bytes], limiter: CapacityLimiter) -> AsyncIterator[bytes]:
+    while piece := await run_sync(next, pieces, b"", limiter=limiter):
+        yield piece
+
+
+class _Made(NamedTuple):
+    """A committed output."""
+
+    task: TaskName
+    run: RunId
+    """The run whose attempt made it."""
+    attempt: Attempt
+    reference: str
+
+
+class _Outputs:
+    """The committed outputs of one run, for one request."""
+
+    def __init__(self, services: ApiServices, run: Run) -> None:
+        self._services, self.run = services, run
+        self._purged = cache(services.history.purged)
+
+    def all(self) -> Iterator[_Made]:
+        """All of them, in the order of the tasks."""
+        return (made for task in self.run.tasks.in_order() if (made := self._made(task)) is not None)
+
+    def find(self, name: str) -> _Made:
+        """The output of a task. Raises NotFoundError if there is none."""
+        task = self.run.tasks.get(TaskName(name))
+        if task is None:
+            raise unknown_task(self.run, name)
+        if (made := self._made(task)) is None:
+            raise NotFoundError(
+                "no_output", f"task {name} of run {self.run.id} is {task.state} and has no committed output."
+            )
+        return made
+
+    def _made(self, task: TaskRun) -> _Made | None:
+        attempt = task.committed
+        if attempt is None or attempt.output is None:
+            return None
+        of = self.run.id if task.reused is None else task.reused.run
+        return _Made(task.spec.name, of, attempt, attempt.output)
+
+    def place(self, made: _Made) -> OutputFiles:
+        """The place of outputs. Raises NotFoundError if the output was purged."""
+        may_be_gone = self.run.state.is_final or made.run != self.run.id
+        gone = self._purged(made.run) if may_be_gone else None
+        if gone is not None and Part.OUTPUTS in gone.parts:
+            said = gone.parts[Part.OUTPUTS]
+            raise NotFoundError("output_purged", f"outputs of run {made.run} were {said}.")
+        if self._services.outputs is None:
+            raise OutputsNotHereError("it has no worker.data in its configuration")
+        return self._services.outputs
+
+    def elsewhere(self, made: _Made, why: OutputsNotHereError) -> str:
+        """Why this scheduler cannot read an output, where it is, and what to do."""
+        worker = made.attempt.worker
+        host = self._hosts.get(worker, "an unknown host, because it is not registered now")
+        return (
+            f"scheduler {self._services.health.info().id} cannot read {made.reference}: {why}. Worker "
+            f"{worker} on {host} stored it in its worker.data: ask a scheduler that has that (`--server "
+            "URL`), or copy it there."
+        )
+
+    def model(self, made: _Made, limit: int, after: str) -> OutputModel:
+        """An output with its first files after a path, or why they cannot be read."""
+        uri, unreadable, found = None, "", Listing()
+        try:
+            place = self.place(made)
+            found, uri = place.listed(made.reference, limit, after), place.uri(made.reference)
+        except OutputsNotHereError as exc:
+            unreadable = self.elsewhere(made, exc)
+        except NotFoundError as exc:
+            unreadable = str(exc)
+        return OutputModel(
+            task=made.task,
+            run=made.run,
+            attempt=made.attempt.number,
+            reference=made.reference,
+            uri=uri,
+            worker=made.attempt.worker,
+            host=self._hosts.get(made.attempt.worker),
+            files=[OutputFileModel.model_validate(file) for file in found.files],
+            truncated=found.truncated,
+            total_files=found.total_files,
+            total_bytes=found.total_bytes,
+            unreadable=unreadable,
+        )
+
+    @cached_property
+    def _hosts(self) -> dict[str, str]:
+        return {worker.id: worker.hostname for worker in self._services.reader.workers()}
