@@ -210,8 +210,6 @@ class WorkerModel(Model):
     """Versions of each environment, or why it cannot be used."""
     lacks: str = ""
     """What its host has too little of, so that it gets no new attempts."""
-    class_archive: str = ""
-    """State of the class-data archive of Spark's jars: ready, or the reason why not."""
     spark_jvms: str = ""
     """How many Spark JVMs it keeps, or why none."""
     jvm_releases: list[str] = []

@@ -103,8 +103,6 @@ def build_worker(
             stop_grace=worker.stop_grace,
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
-            class_archive=worker.class_archive,
-            class_archive_dir=worker.class_archive_dir,
             idle_jvms=worker.idle_jvms,
             users=users,
             version=__version__,

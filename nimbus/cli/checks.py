@@ -43,7 +43,6 @@ def cluster(settings: Settings) -> Iterator[Finding]:
 
     yield disk(settings.scheduler.state_dir)
     yield executor(settings)
-    yield class_archive(settings)
     yield kept_jvms(settings)
     yield from environments(settings)
     yield from targets(spark_targets(settings, os.environ))
@@ -104,23 +103,6 @@ def executor(settings: Settings) -> Finding:
         return Finding(name, Verdict.WARN, f"{work_dir}: {exc.strerror}", "ask as the worker's user")
     pids = [f"pid {holder.pid}" for holder in holders if holder is not None]
     return Finding(name, Verdict.OK, ", ".join(pids) or NONE_RUNS)
-
-
-def class_archive(settings: Settings) -> Finding:
-    """Will Spark start with a class-data archive?"""
-    from nimbus.worker.class_archive import find_archive
-    from nimbus.worker.environment import driver_environment
-
-    name, worker = "class archive", settings.worker
-    if not worker.class_archive:
-        return Finding(name, Verdict.OK, "off (worker.class_archive)")
-    if (home := _java_home()) is None:
-        return Finding(name, Verdict.OK, _NO_JAVA)
-    environment = driver_environment(os.environ, java_home=home, extra=worker.env)
-    place = find_archive(worker.class_archive_dir or worker.work_dir, environment)
-    if place is None:
-        return Finding(name, Verdict.OK, "none yet: a worker makes it after its first Spark task, when idle")
-    return Finding(name, Verdict.OK, f"ready, {size(place.stat().st_size)}, {place}")
 
 
 def kept_jvms(settings: Settings) -> Finding:

@@ -148,14 +148,13 @@ def workers(api: Api, out: Output) -> None:
             ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items())),
             row.get("executor", ""),
             row.get("spark_jvms", ""),
-            row.get("class_archive", ""),
             row["version"],
         )
         for row in answer["workers"]
     ]
     columns = (
         "worker", "host", "slots", "", "load", "memory free",
-        "labels", "targets (slots)", "executor", "Spark JVMs", "class archive", "version",
+        "labels", "targets (slots)", "executor", "Spark JVMs", "version",
     )  # fmt: skip
     out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
 

@@ -194,9 +194,6 @@ class Worker(Strict):
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
-    class_archive: Flag = True
-    class_archive_dir: SparkFolder | None = None
-    """None: work_dir."""
     idle_jvms: Annotated[int, Field(ge=0, le=64)] = 2
     run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None
     """User that tasks run as; None: the worker's own."""

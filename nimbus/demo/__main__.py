@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -19,16 +18,10 @@ from nimbus.cli.interrupts import terminated_like_interrupted
 from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
 from nimbus.demo.story import perform
 from nimbus.domain.errors import NimbusError
-from nimbus.java import find_java
 from nimbus.localstack import tagged
 from nimbus.localstack.lock import FolderLock
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
-from nimbus.worker.class_archive import FOLDER, NoSparkError, find_archive
-from nimbus.worker.class_archive_upkeep import make_archive
-from nimbus.worker.environment import driver_environment
-
-_ARCHIVE_PATIENCE_S = 600.0
 
 
 @click.command()
@@ -64,12 +57,11 @@ def demo(folder: Path, pipeline: Path, keep: bool) -> None:
 def _demo(folder: Path, pipeline: Path, *, keep: bool) -> int:
     try:
         _empty(folder)
-        archives = _class_archive(folder.absolute().with_name("class-archive"))
         chapter("A local stack: a real ZooKeeper, a real S3 server, three schedulers with workers")
         stack = LocalStack(
             folder,
             3,
-            tuning=StackTuning(slots=1, session_timeout=timedelta(seconds=4), class_archive_dir=archives),
+            tuning=StackTuning(slots=1, session_timeout=timedelta(seconds=4)),
             report=say,
         )
         try:
@@ -99,27 +91,6 @@ def _serve(page: str) -> None:
     with suppress(KeyboardInterrupt):
         while True:
             signal.pause()
-
-
-def _class_archive(home: Path) -> Path | None:
-    """Create the class-data archive of all workers, in a folder that the next demonstration reuses.
-
-    Returns:
-        None: it cannot be created here, and Spark starts without it.
-    """
-    environment = driver_environment(os.environ, java_home=find_java().java_home, extra={})
-    if find_archive(home, environment) is not None:
-        return home
-    chapter("An archive of Spark's classes, made once: each Spark driver then starts in half the time")
-    began, why = time.monotonic(), f"see {home / FOLDER}/maker.log"
-    try:
-        if make_archive(home, environment, _ARCHIVE_PATIENCE_S):
-            say(f"made after {time.monotonic() - began:.0f} s, in {home}")
-            return home
-    except (NoSparkError, OSError) as exc:
-        why = str(exc)
-    say(f"it cannot be made, so Spark starts without it: {why}")
-    return None
 
 
 def _check_nothing_left(folder: Path) -> None:

@@ -46,8 +46,6 @@ class WorkerInfo:
     """Versions of each of its environments, as text; of one that cannot be used the reason."""
     lacks: str = ""
     """What its host has too little of (`worker.min_free`). Until it is empty, it gets no new attempts."""
-    class_archive: str = ""
-    """State of the class-data archive of Spark's jars, as text."""
     spark_jvms: str = ""
     """How many Spark JVMs it keeps, or why none, as text."""
     jvm_releases: tuple[str, ...] = ()

@@ -34,10 +34,8 @@ class StackTuning:
     """How long a scheduler without contact keeps its session in ZooKeeper."""
     attempt_patience: timedelta = timedelta(seconds=5)
     """How long `stop` waits for an attempt to end before it is killed."""
-    warms_spark: bool = True
-    """Whether workers keep JVMs and create archives, which takes memory and, for an archive, a processor."""
-    class_archive_dir: Path | None = None
-    """Folder of the class-data archive of all workers; None: each has its own."""
+    keeps_jvms: bool = True
+    """Whether workers keep Spark JVMs, which take memory."""
     data_in_s3: bool = False
     """Whether outputs of tasks are stored in the S3 server; else in a folder that all workers share."""
     telemetry: Mapping[str, Any] | None = None
@@ -78,7 +76,7 @@ def scheduler_settings(
             "embedded": embedded_worker,
             "slots": tuning.slots,
             **({"data": f"s3://{DATA_BUCKET}"} if tuning.data_in_s3 else {"data": str(folder / "data")}),
-            **_spark_start(tuning),
+            **({} if tuning.keeps_jvms else {"idle_jvms": 0}),
         },
         **({"data": _data_keys(s3)} if tuning.data_in_s3 else {}),
         **({"spark": {"targets": dict(targets)}} if targets else {}),
@@ -93,15 +91,6 @@ def _zookeeper(server: ZooKeeperServer, tuning: StackTuning) -> dict[str, Any]:
 
 def _data_keys(s3: S3Server) -> dict[str, str]:
     return {"access_key_id": DATA_ACCESS_KEY, "secret_access_key": s3.data_secret_key}
-
-
-def _spark_start(tuning: StackTuning) -> dict[str, Any]:
-    """Only keys that differ from the defaults."""
-    if tuning.class_archive_dir is not None:
-        archive: dict[str, Any] = {"class_archive_dir": str(tuning.class_archive_dir)}
-    else:
-        archive = {} if tuning.warms_spark else {"class_archive": False}
-    return archive if tuning.warms_spark else {**archive, "idle_jvms": 0}
 
 
 def scheduler_command(config: Path) -> list[str]:

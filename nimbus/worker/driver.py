@@ -59,7 +59,6 @@ class DriverPlan:
     task_conf: dict[str, str]
     limits: Mapping[str, Any]
     """Fields of `nimbus.domain.pipeline.Limits`."""
-    class_archive: str = ""
     interpreter: str = ""
     """The Python that runs it, if it is not ours; it imports our modules from `bundle`."""
     bundle: str = ""
@@ -255,7 +254,6 @@ def settings_of(folder: Path, plan: DriverPlan | JvmPlan) -> dict[str, str]:
         worker_conf=plan.worker_conf,
         task_conf=plan.task_conf,
         temporary=folder / "work" / "tmp",
-        class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
     return event_log_settings(conf, str(folder / "work"))
 

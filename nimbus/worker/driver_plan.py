@@ -62,7 +62,6 @@ def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
         task_conf=task_conf(plan, order),
         limits=asdict(limits_of(order)),
         user=None if plan.user is None else asdict(plan.user),
-        class_archive=str(plan.class_archive or ""),
         interpreter=str(plan.interpreter or ""),
         connect=order.task.spark_mode is SparkMode.CONNECT,
     )

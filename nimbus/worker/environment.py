@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nimbus.worker.task_user import TaskUser
 
-from nimbus.worker.class_archive import has_own_archive, java_options
-
 STACK_VARIABLE = "NIMBUS_STACK"
 """The local stack sets it in all its processes, to find remaining ones later."""
 _TEST_VARIABLE = "NIMBUS_TEST"
@@ -38,7 +36,6 @@ _DRIVER_MEMORY = "1g"
 _SIZE = re.compile(r"(\d{1,9})(?:([kmgt])b?)?")
 _MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _APPENDED_CONF = "spark.driver.extraJavaOptions"
-_DEFAULT_CONF = "spark.driver.defaultJavaOptions"
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
@@ -82,25 +79,20 @@ def spark_settings(
     worker_conf: Mapping[str, str],
     task_conf: Mapping[str, str],
     temporary: Path,
-    class_archive: Path | None = None,
 ) -> dict[str, str]:
     """Merge Spark's settings: defaults, then the worker's, then the task's, then the attempt's required ones.
 
     All files that Spark leaves stay inside the attempt's folder, and are removed with it. The user's Java
-    options come last and override ours; without the class-data archive if they control archives.
+    options come last and override ours.
     """
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {**worker_conf, **task_conf}
     conf.pop("spark.local.dir", None)  # it has no effect beside SPARK_LOCAL_DIRS, and Spark warns
-    options = [f"-Djava.io.tmpdir={temporary}"]
-    own = conf.get(_APPENDED_CONF, "")
-    if class_archive is not None and not has_own_archive(f"{own} {conf.get(_DEFAULT_CONF, '')}"):
-        options.append(java_options(class_archive))
     return conf | {
         "spark.app.name": application,
-        _APPENDED_CONF: " ".join([*options, own]).strip(),
+        _APPENDED_CONF: f"-Djava.io.tmpdir={temporary} {conf.get(_APPENDED_CONF, '')}".strip(),
     }
 
 

@@ -20,7 +20,6 @@ from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.task import ACCESS_VARIABLE
-from nimbus.worker.class_archive import find_archive
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.mark import MARK, is_marked
@@ -176,11 +175,6 @@ def prepare(
         connect=connect,
         telemetry=settings.telemetry,
         interpreter=None if own is None else own.configured.python,
-        class_archive=(
-            find_archive(settings.class_archive_dir or settings.work_dir, drivers)
-            if settings.class_archive and java_home is not None and user is None and own is None
-            else None
-        ),
     )
 
 

@@ -18,8 +18,6 @@ from nimbus.worker.free_room import lacking
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings
 
-_WITHOUT_JAVA = "none without Java"
-
 
 class Registration:
     """One worker's registration."""
@@ -38,8 +36,6 @@ class Registration:
         self.draining = False
         self.orders_in_clusters = 0
         """See `WorkerInfo.orders_in_clusters`."""
-        self.class_archive = ""
-        """See `WorkerInfo.class_archive`."""
         self.spark_jvms = ""
         """See `WorkerInfo.spark_jvms`."""
         self.jvm_releases: tuple[str, ...] = ()
@@ -114,8 +110,7 @@ class Registration:
                 for name, found in self._settings.environments.items()
             },
             lacks=lacking(self._settings.min_free, self._settings.work_dir) or self._foreign_data(),
-            class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
-            spark_jvms=self.spark_jvms if self._has_java else _WITHOUT_JAVA,
+            spark_jvms=self.spark_jvms if self._has_java else "none without Java",
             jvm_releases=self.jvm_releases,
             executor=self.executor,
             unstored_logs=self.unstored_logs,

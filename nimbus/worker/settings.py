@@ -68,10 +68,6 @@ class WorkerSettings:
     prepare_timeout: timedelta = timedelta(minutes=10)
     keep_attempts: timedelta = timedelta(days=2)
     """How long a delivered attempt's folder stays."""
-    class_archive: bool = True
-    """Whether a class-data archive of Spark's jars is created and used."""
-    class_archive_dir: Path | None = None
-    """Folder of the archive; None: work_dir."""
     idle_jvms: int = 2
     """Most idle Spark JVMs; 0: none is kept."""
     users: TaskUsers = field(default_factory=TaskUsers)
@@ -142,8 +138,6 @@ class RunnerPlan:
     """For a task in `mode: connect`. Its token is a secret that the driver also needs."""
     interpreter: Path | None = None
     """The driver's Python, if it is not ours."""
-    class_archive: Path | None = None
-    """The class-data archive for a Spark driver's JVM, if there is one."""
     user: TaskUser | None = None
     """The driver's user; None: the runner's user."""
     checkpoint: str | None = None

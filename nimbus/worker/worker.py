@@ -32,7 +32,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.domain.admission import need_of
 from nimbus.domain.checkpoints import earlier, inherited
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
@@ -46,7 +46,6 @@ from nimbus.ports import (
 from nimbus.telemetry.worker import WorkerMetrics, WorkerStanding
 from nimbus.worker import settlement
 from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarget
-from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.clock import pauses
 from nimbus.worker.connections import Connections
 from nimbus.worker.context import Phase, WorkerContext
@@ -94,7 +93,7 @@ def _prepared(order: Assignment) -> _Prepared:
 
 
 def _stays_prepared(order: Assignment) -> bool:
-    """False if Java, class archive, Connect server, environment or secrets, which may change, are in it."""
+    """False if Java, Connect server, environment or secrets, which may change, are in it."""
     return not (order.task.kind.uses_spark or order.task.environment or order.task.secrets)
 
 
@@ -128,9 +127,6 @@ class Worker:
         self._settings, self._board, self._releases = settings, board, releases
         self._forks, self._connect_forks = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
         self._launcher = JvmLauncher(self._forks, settings.work_dir, limit=settings.idle_jvms)
-        self._class_archive = ClassArchiveUpkeep(
-            settings.class_archive_dir or settings.work_dir, self._loop, enabled=settings.class_archive
-        )
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """The error that ended the worker's thread, if any."""
@@ -224,7 +220,6 @@ class Worker:
             launcher.close()
         if self._settings.connect is not None:
             self._settings.connect.close()
-        self._class_archive.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -252,7 +247,6 @@ class Worker:
     def _beat(self) -> None:
         was_registered = self._registration.stands
         self._launcher.look_after()
-        self._registration.class_archive = self._class_archive.state
         self._registration.spark_jvms = self._launcher.state
         self._registration.jvm_releases = self._launcher.releases
         self._registration.executor = self._pool.state
@@ -268,7 +262,6 @@ class Worker:
         else:
             self._context.do(partial(self._look, not was_registered))
         self._context.do(self._look_after_connect)
-        self._class_archive.make_if(idle=not self._context.unended)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
 
     def _look_after_connect(self) -> None:
@@ -385,9 +378,6 @@ class Worker:
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
         self._context.do(partial(self._start, order, plan))
-        starts_spark = order.task.kind in SPARK_KINDS and plan.connect is None
-        if starts_spark and self._executor_of(order) is self._processes:
-            self._class_archive.want(plan.environment)
 
     def _start(self, order: Assignment, plan: RunnerPlan) -> None:
         if before := earlier(AttemptId.parse(order.attempt)):

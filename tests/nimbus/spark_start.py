@@ -7,20 +7,21 @@ The JVM compiles only with C1, and reads its classes from an archive, which the 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from nimbus.java import JavaMissingError, find_java
-from nimbus.worker.class_archive import FOLDER, QUIET, NoSparkError, archive_key, archive_name, find_archive
 
 HOME = Path(__file__).parents[2] / "build" / "spark-start"
-"""Workers may use it as `class_archive_dir`."""
-
+QUIET = "-Xlog:cds=error -Xlog:cds+dynamic=error"
+"""Suppresses warnings about classes that cannot be archived, and about an archive that does not fit."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that lives for seconds."""
 _MAKE = """
@@ -36,32 +37,31 @@ gateway.shutdown()
 gateway.proc.stdin.close()  # the JVM ends, and writes the archive
 gateway.proc.wait()
 """
-"""Not `class_archive_maker`, because that runs at the lowest priority, and tests wait for this one."""
 _DEADLINE_S = 600.0
 
 
 @cache
 def environment() -> Mapping[str, str]:
     """Environment variables for processes whose children may start Spark."""
-    found = {"SPARK_SUBMIT_OPTS": QUICK_JVM, "NIMBUS__WORKER__CLASS_ARCHIVE": "false"}
     try:
         archive = _archive()
-    except (JavaMissingError, NoSparkError, OSError, subprocess.SubprocessError):
-        return found  # Spark starts more slowly, or not at all
-    return found | {"SPARK_SUBMIT_OPTS": f"{QUICK_JVM} -XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}"}
+    except (JavaMissingError, OSError, subprocess.SubprocessError):
+        return {"SPARK_SUBMIT_OPTS": QUICK_JVM}  # Spark starts more slowly, or not at all
+    return {"SPARK_SUBMIT_OPTS": f"{QUICK_JVM} -XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}"}
 
 
 def _archive() -> Path:
-    around = {**os.environ, "JAVA_HOME": str(find_java().java_home)}
-    folder = HOME / FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    home = find_java().java_home
+    around = {**os.environ, "JAVA_HOME": str(home)}
+    HOME.mkdir(parents=True, exist_ok=True)
+    with (HOME / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other processes may run tests at the same time
-        if (known := find_archive(HOME, around)) is not None:
-            return known
-        for old in folder.glob("*.jsa"):  # of another Java or Spark
+        place = HOME / f"{_key(home)}.jsa"
+        if place.exists():
+            return place
+        for old in HOME.glob("*.jsa"):  # of another Java or Spark
             old.unlink()
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        with tempfile.TemporaryDirectory(dir=HOME) as scratch:
             part = Path(scratch, "archive.jsa")
             subprocess.run(
                 [sys.executable, "-c", _MAKE, scratch],
@@ -72,4 +72,15 @@ def _archive() -> Path:
                 timeout=_DEADLINE_S,
                 check=True,
             )
-            return part.replace(folder / archive_name(archive_key(around), part.stat().st_size))
+            return part.replace(place)
+
+
+def _key(java_home: Path) -> str:
+    """Identifies Java and Spark's jars."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("pyspark is not installed")
+    java = (java_home / "bin" / "java").resolve()
+    jars = Path(spec.origin).with_name("jars")
+    found = [(str(path), path.stat().st_mtime_ns) for path in (java, *sorted(jars.iterdir()))]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]

@@ -238,7 +238,7 @@ class Bench:
             id=WorkerId(name),
             work_dir=self.root / name,
             **place,
-            **{"heartbeat": timedelta(seconds=0.5), "class_archive": False, **more.pop("settings", {})},
+            **{"heartbeat": timedelta(seconds=0.5), **more.pop("settings", {})},
         )
         parts: dict[str, Any] = {
             "board": self.board,

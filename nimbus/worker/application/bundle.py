@@ -29,7 +29,7 @@ _MODULES = (
     *(
         f"nimbus/worker/{name}.py"
         for name in (
-            "class_archive", "clock", "driver", "driver_progress", "environment", "files", "flushing",
+            "clock", "driver", "driver_progress", "environment", "files", "flushing",
             "forked", "procfs", "program", "program_end", "secret_mask", "shared_output", "short_path",
             "spark_cost", "spark_pipeline", "sql_task", "usage",
         )

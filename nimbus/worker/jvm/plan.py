@@ -54,7 +54,6 @@ class JvmPlan:
     master: str
     worker_conf: Mapping[str, str] = field(default_factory=dict)
     task_conf: Mapping[str, str] = field(default_factory=dict)
-    class_archive: str = ""
 
     def key(self, salt: bytes) -> str:
         """Digest of all that a running JVM cannot change. `salt`: so that it tells nothing about secrets."""
@@ -116,7 +115,6 @@ def jvm_plan(plan: RunnerPlan, order: Assignment) -> JvmPlan | None:
         task_conf={
             name: at_release(text, str(plan.release_root)) for name, text in task_conf(plan, order).items()
         },
-        class_archive=str(plan.class_archive or ""),
     )
 
 

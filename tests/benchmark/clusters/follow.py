@@ -77,7 +77,7 @@ def followed(root: Path, drivers: int, seconds: float) -> Followed:
     with ExitStack() as last_first:
         gateway = _Gateway()
         last_first.callback(gateway.close)
-        stack = LocalStack(root, 1, workers=1, tuning=StackTuning(warms_spark=False))
+        stack = LocalStack(root, 1, workers=1, tuning=StackTuning(keeps_jvms=False))
         last_first.enter_context(stack)
         stack.wait_ready(timedelta(seconds=120))
         (worker,) = stack.workers

@@ -1,8 +1,7 @@
-"""Measures the time until a Spark task has its session: cold, with an archive, and in a kept JVM, in turns.
+"""Measures the time until a Spark task has its session: cold, and in a kept JVM, in turns.
 
 `python -m tests.benchmark.launch.spark --rounds 5`. It measures wall time and processor time, from the order
-until user code has a session. Processor time is more reliable if other processes use the machine. The archive
-is made first.
+until user code has a session. Processor time is more reliable if other processes use the machine.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import argparse
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,8 +18,6 @@ from pathlib import Path
 from nimbus.domain.pipeline import SparkReuse, TaskKind
 from nimbus.java import find_java
 from nimbus.worker import procfs
-from nimbus.worker.class_archive import FOLDER, archive_key, find_archive
-from nimbus.worker.environment import driver_environment
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.jvm.launcher import JvmLauncher
 from tests.nimbus.worker_bench import Bench, eventually
@@ -42,7 +38,7 @@ _FIRST = 3
 
 
 class SparkBench:
-    """One worker's folder, with an archive and a launcher that keeps JVMs."""
+    """One worker's folder, with a launcher that keeps JVMs."""
 
     def __init__(self, place: Path) -> None:
         self.jvms = JvmLauncher(ForkLauncher(), place / "w1", limit=1)
@@ -50,7 +46,6 @@ class SparkBench:
         self.jvms.start()
         self._place, self._count = place, 0
         self._script = self.bench.script("task.py", TASK)
-        self.archive = _made_archive(place / "w1")
 
     def measured(self, way: str) -> tuple[float, float]:
         """Run a task. Returns wall time and processor time in seconds, from its order to its session."""
@@ -63,12 +58,11 @@ class SparkBench:
             args=(str(told),),
             spark_reuse=SparkReuse.RELEASE if way == "kept" else SparkReuse.OFF,
         )
-        startup = self.bench.startup(class_archive=None if way == "cold" else self.archive)
         before = sum(_cpu_s(jvm.id.pid) for jvm in self.jvms.jvms)
         folder = self.bench.folder(attempt)
         begun = time.time()
         folder.create(order)
-        runner = self.jvms(folder, startup)
+        runner = self.jvms(folder, self.bench.startup())
         assert runner is not None
         eventually(told.exists, "the session", _PATIENCE_S)
         used = _cpu_s(runner.pid) + sum(_cpu_s(jvm.id.pid) for jvm in self.jvms.jvms) - before
@@ -92,22 +86,6 @@ def _cpu_s(session: int) -> float:
     return used
 
 
-def _made_archive(work_dir: Path) -> Path:
-    home = find_java().java_home
-    environment = driver_environment(os.environ, java_home=home, extra={})
-    (work_dir / FOLDER).mkdir(parents=True)
-    program = [sys.executable, "-I", "-m", "nimbus.worker.class_archive_maker"]
-    command = [*program, str(work_dir / FOLDER), archive_key(environment)]
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(
-        command, env=environment, stdin=pipe, stdout=nowhere, stderr=nowhere, start_new_session=True
-    ) as maker:
-        assert maker.wait(1800) == 0
-    made = find_archive(work_dir, environment)
-    assert made is not None
-    return made
-
-
 def main(words: list[str] | None = None) -> int:
     """Run the benchmark. Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.launch.spark", description=__doc__)
@@ -115,7 +93,7 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     os.environ["JAVA_HOME"] = str(find_java().java_home)
     place = Path(tempfile.mkdtemp(prefix="nimbus-bench-spark-"))
-    found: dict[str, list[tuple[float, float]]] = {"cold": [], "archive": [], "kept": []}
+    found: dict[str, list[tuple[float, float]]] = {"cold": [], "kept": []}
     stage = SparkBench(place)
     try:
         for _ in range(_FIRST):
@@ -123,7 +101,7 @@ def main(words: list[str] | None = None) -> int:
         for number in range(options.rounds):
             for way, times in found.items():
                 times.append(stage.measured(way))
-                sys.stdout.write(f"round {number + 1}: {way:8} {times[-1][0]:7.2f} {times[-1][1]:7.2f}\n")
+                sys.stdout.write(f"round {number + 1}: {way:4} {times[-1][0]:7.2f} {times[-1][1]:7.2f}\n")
                 sys.stdout.flush()
     finally:
         stage.close()
@@ -140,7 +118,7 @@ def _print(found: dict[str, list[tuple[float, float]]]) -> None:
         stock = medians["cold"][number]
         for way, figures in medians.items():
             ratio = figures[number] / stock
-            sys.stdout.write(f"{what:32}{way:8} p50 {figures[number]:7.2f} s   ratio {ratio:.3f}\n")
+            sys.stdout.write(f"{what:32}{way:4} p50 {figures[number]:7.2f} s   ratio {ratio:.3f}\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from tests.benchmark.tasks.ours import Ask, our_stack, until
 from tests.benchmark.tasks.usage import DRIVERS, cpu_s
 from tests.benchmark.tasks.whole_run import Plan
 
-_COLD = Ask(settings={"worker": {"idle_jvms": 0, "class_archive": False}})
+_COLD = Ask(settings={"worker": {"idle_jvms": 0}})
 _OF_THE_TASK = (DRIVERS, "other")
 _NAME = "beside"
 _BEFORE_ITS_END_S = 3.0

@@ -1,4 +1,4 @@
-"""Chains of tiny Spark tasks: cold, with the class archive, in kept JVMs, on a Connect server.
+"""Chains of tiny Spark tasks: cold, in kept JVMs, on a Connect server.
 
 Measured from the end of a task to its successor's code with a session that is ready. A SQL task cannot record
 its times, so it is measured from the end of the Python task before it to the start of the one after it.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,21 +16,19 @@ from typing import Any
 from tests.benchmark.blobsync.line_process import BenchFailedError
 from tests.benchmark.engine.revision import Revision
 from tests.benchmark.tasks.marks import check_once, gaps_ms, read_marks
-from tests.benchmark.tasks.ours import Ask, OurStack, our_stack, until
+from tests.benchmark.tasks.ours import Ask, OurStack, our_stack
 from tests.benchmark.tasks.shapes import task_document, write_pipeline
 from tests.benchmark.tasks.whole_run import PARENT, Plan
 
-COLD, ARCHIVE, KEPT, CONNECT = "cold", "class archive", "kept JVMs", "connect"
+COLD, KEPT, CONNECT = "cold", "kept JVMs", "connect"
 BURST, PAUSED, SQL = "burst", "with pauses", "SQL"
-_OFF = {"worker": {"idle_jvms": 0, "class_archive": False}}
+_OFF = {"worker": {"idle_jvms": 0}}
 _VARIANTS = {
     COLD: Ask(settings=_OFF),
-    ARCHIVE: Ask(settings={"worker": {"idle_jvms": 0, "class_archive": True}}),
-    KEPT: Ask(settings={"worker": {"idle_jvms": 2, "class_archive": True}}),
+    KEPT: Ask(settings={"worker": {"idle_jvms": 2}}),
     CONNECT: Ask(settings=_OFF, task={"spark": {"mode": "connect"}}),
 }
-_GOALS = {(ARCHIVE, BURST): 0.65, (KEPT, BURST): 0.15, (KEPT, PAUSED): 0.15, (CONNECT, SQL): 1 / 30}
-_READY_S = 300.0
+_GOALS = {(KEPT, BURST): 0.15, (KEPT, PAUSED): 0.15, (CONNECT, SQL): 1 / 30}
 
 
 @dataclass(frozen=True)
@@ -103,10 +100,10 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
         stack.start()
         for name, tasks in chains.items():
             stack.publish(_id(name), _with(tasks, ask.task))
-        for chain in chains:  # the first chain is a warm-up: it reads files, and the archive is made
+        for chain in chains:  # the first chain is a warm-up: it reads files, and JVMs start
             if chain == BURST:
                 _run(stack, plan, place, chain, "first")
-            _await_settled(stack, ask, plan.scale.settle_s)
+            threading.Event().wait(plan.scale.settle_s)
             yield SparkRow(variant, chain, gaps_s=_run(stack, plan, place, chain, "measured"))
 
 
@@ -161,22 +158,3 @@ def _run(stack: OurStack, plan: Plan, place: Path, chain: str, name: str) -> tup
     seen = read_marks(marks)
     check_once(seen, plan.scale.spark)
     return tuple(round(gap / 1000, 4) for gap in gaps_ms(seen))
-
-
-def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
-    """Wait until the archive, which is made in the background, is ready."""
-    if ask.settings.get("worker", {}).get("class_archive"):
-        try:
-            until("class archive", _READY_S, partial(_is_ready, stack), every_s=0.5)
-        except BenchFailedError as exc:
-            raise BenchFailedError(f"{exc}; the worker reports: {_said(stack)}") from exc
-    threading.Event().wait(settle_s)
-
-
-def _is_ready(stack: OurStack) -> bool:
-    return _said(stack).partition(",")[0].endswith("ready")
-
-
-def _said(stack: OurStack) -> str:
-    said: str = stack.get("/workers")["workers"][0]["class_archive"]
-    return said

@@ -137,7 +137,7 @@ class Stage:
 def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
     """Start everything, with a target whose requests pass through proxies."""
     stops = Stops()
-    tuning = StackTuning(warms_spark=False)
+    tuning = StackTuning(keeps_jvms=False)
     stack = LocalStack(root / "stack", 2, workers=1, standalone=cluster.standalone, tuning=tuning)
     with ExitStack() as last_first:
         last_first.enter_context(stack)

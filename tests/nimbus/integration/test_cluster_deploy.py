@@ -134,7 +134,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator[Cluster]:
-    made = Cluster(tmp_path, eventually, StackTuning(warms_spark=False))
+    made = Cluster(tmp_path, eventually, StackTuning(keeps_jvms=False))
     try:
         made.start()
         yield made

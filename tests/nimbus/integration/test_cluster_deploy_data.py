@@ -99,7 +99,7 @@ class DataCluster(Cluster):
 
 @pytest.fixture
 def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator[DataCluster]:
-    made = DataCluster(tmp_path, eventually, StackTuning(warms_spark=False, data_in_s3=True))
+    made = DataCluster(tmp_path, eventually, StackTuning(keeps_jvms=False, data_in_s3=True))
     try:
         made.start()
         yield made

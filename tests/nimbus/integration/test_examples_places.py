@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @contextmanager
 def stack_with(folder: Path, place: str) -> Iterator[LocalStack]:
     """A cluster of one scheduler with a worker, and of Spark where drivers run in a cluster."""
-    tuning = StackTuning(slots=2, data_in_s3=place in ("s3", "cluster"), warms_spark=False)
+    tuning = StackTuning(slots=2, data_in_s3=place in ("s3", "cluster"), keeps_jvms=False)
     single, standalone = place == "single", place == "cluster"
     with LocalStack(folder, 1, single=single, standalone=standalone, tuning=tuning) as stack:
         stack.wait_ready()

@@ -54,7 +54,7 @@ def test_tasks_run_on_the_cluster_while_and_after_its_leading_master_is_killed(
     pipeline.mkdir()
     (pipeline / "pipeline.yaml").write_text(PIPELINE)
     (pipeline / "sum.py").write_text(SCRIPT.format(go=str(go)))
-    stack = LocalStack(folder, 1, standalone=True, tuning=StackTuning(warms_spark=False))
+    stack = LocalStack(folder, 1, standalone=True, tuning=StackTuning(keeps_jvms=False))
 
     def ask(*words: str) -> str:
         done = subprocess.run(

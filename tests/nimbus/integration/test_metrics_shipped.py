@@ -144,7 +144,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterat
     (source / "only.py").write_text("print('done')\n")
     authority = Authority(folder, "ours")
     telemetry = {"lineage": {"file": str(folder / "lineage.jsonl")}}
-    tuning = StackTuning(warms_spark=False, session_timeout=timedelta(seconds=30), telemetry=telemetry)
+    tuning = StackTuning(keeps_jvms=False, session_timeout=timedelta(seconds=30), telemetry=telemetry)
     with LocalStack(folder / "stack", 2, tuning=tuning) as stack:
         worker, address = own_worker(stack, folder, authority)
         try:

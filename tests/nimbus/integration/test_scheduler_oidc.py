@@ -36,7 +36,7 @@ def test_leader_decides_what_a_login_asks_for_and_the_list_of_commands_names_it(
                 "secret_access_key": s3_server.secret_key,
             },
             "scheduler": {"id": "s1", "port": port, "state_dir": str(tmp_path / "state")},
-            "worker": {"data": str(tmp_path / "data"), "idle_jvms": 0, "class_archive": False},
+            "worker": {"data": str(tmp_path / "data"), "idle_jvms": 0},
             "api": {"auth": "required"},
             "oidc": oidc,
         }

@@ -257,7 +257,7 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"scheduler": {"state_dir": "/x", "id": 7}}, "scheduler.id: must be 1 to 127 letters"),
     ({"scheduler": {"state_dir": "/my files"}}, "worker.work_dir: '/my files/worker' must not contain ' '"),
     ({"worker": {"work_dir": "/w,x", "data": "/d"}}, "worker.work_dir: '/w,x' must not contain ','"),
-    ({"worker": {"class_archive_dir": "/w:x", "data": "/d"}}, "class_archive_dir: '/w:x' must not contain"),
+    ({"worker": {"work_dir": "/w:x", "data": "/d"}}, "worker.work_dir: '/w:x' must not contain ':'"),
     (
         {"worker": {}},
         "worker.data: is missing; name the folder, shared by all workers, or the s3://bucket/prefix, where",

@@ -41,7 +41,6 @@ def test_jvm_does_not_fit_what_it_cannot_follow(other: JvmPlan) -> None:
     "other",
     [
         replace(PLAN, master="local[4]"),
-        replace(PLAN, class_archive="/made/since.jsa"),
         replace(PLAN, task_conf={"spark.a": "1", "spark.sql.shuffle.partitions": "3"}),
         replace(PLAN, worker_conf={"spark.a": "2"}, task_conf={"spark.a": "1"}),
         replace(PLAN, task_conf={"spark.ui.enabled": "true", "spark.eventLog.enabled": "true"}),
