@@ -18,7 +18,7 @@ from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.leader_report import SetAside
-from nimbus.domain.needs import Verdict, verdict
+from nimbus.domain.needs import Verdict, skipping, verdict
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
@@ -176,11 +176,8 @@ def _skipped(run: Run, task: TaskRun) -> str:
     if task.left_out:
         return f"skipped: not selected ({run.selected})"
     spec = task.spec
-    whose = [
-        f"{need} ({state.value})"
-        for need in spec.needs
-        if (state := run.tasks[need].state).is_final and verdict(spec, run.tasks[need]) is Verdict.SKIP
-    ]
+    ended = (need for name in spec.needs if (need := run.tasks[name]).state.is_final)
+    whose = [f"{need.spec.name} ({need.state.value})" for need in skipping(spec, ended)]
     return f"skipped: it does not follow {', '.join(whose)}" if whose else "skipped: its `when` is false"
 
 

@@ -10,7 +10,9 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict, Union
 
 Duration = Union[str, timedelta]
-Requirement = Literal["succeeded", "not_failed", "failed", "done"]
+Requirement = Literal[
+    "succeeded", "not_failed", "failed", "done", "one_failed", "none_failed_min_one_success"
+]
 Priority = Literal["highest", "high", "medium", "low", "lowest"]
 Kind = Literal[
     "pyspark", "python", "sql", "shell", "spark_submit", "spark_pipeline", "pipeline", "approval", "wait"

@@ -491,7 +491,7 @@ class TaskModel(Strict):
         BeforeValidator(_names_of_needs, json_schema_input_type=list[str] | dict[str, RequirementName]),
     ] = Field(default_factory=list)
     """Tasks that must have ended before: a list (they succeeded), or a mapping of each to `succeeded`,
-    `not_failed`, `failed` or `done`."""
+    `not_failed`, `failed`, `done`, `one_failed` or `none_failed_min_one_success`."""
     requirements: Annotated[SkipJsonSchema[dict[str, RequirementName]], BeforeValidator(_said_of_needs)] = (
         Field(default_factory=dict, validation_alias="needs")
     )

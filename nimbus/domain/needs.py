@@ -35,15 +35,28 @@ TABLE: Mapping[Requirement, Mapping[TaskState, Verdict]] = MappingProxyType(
             Requirement.NOT_FAILED: (_GO, _GO, _HINDER, _HINDER),
             Requirement.FAILED: (_SKIP, _SKIP, _GO, _GO),
             Requirement.DONE: (_GO, _GO, _GO, _GO),
+            Requirement.ONE_FAILED: (_SKIP, _SKIP, _GO, _GO),
+            Requirement.NONE_FAILED_MIN_ONE_SUCCESS: (_GO, _SKIP, _HINDER, _HINDER),
         }.items()
     }
 )
 """The verdict by requirement and by the final state of the need."""
+_OVER_NEEDS = frozenset({Requirement.ONE_FAILED, Requirement.NONE_FAILED_MIN_ONE_SUCCESS})
+"""A need with one of these does not skip its task if another need with the same one lets it go."""
 
 
 def verdict(spec: TaskSpec, need: TaskRun) -> Verdict:
     """The verdict of one final need for the task of `spec`."""
     return Verdict.GO if need.left_out else TABLE[spec.requirement(need.spec.name)][need.state]
+
+
+def skipping(spec: TaskSpec, needs: Iterable[TaskRun]) -> list[TaskRun]:
+    """Those of the final needs of the task of `spec` that skip it, if no need hinders it."""
+    found: dict[Verdict, list[TaskRun]] = {_GO: [], _SKIP: [], _HINDER: []}
+    for need in needs:
+        found[verdict(spec, need)].append(need)
+    met = {spec.requirement(need.spec.name) for need in found[_GO] if not need.left_out} & _OVER_NEEDS
+    return [need for need in found[_SKIP] if spec.requirement(need.spec.name) not in met]
 
 
 def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskState | None:
@@ -56,10 +69,10 @@ def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskS
         other = task_of(need)
         if not other.state.is_final:
             return None
-        found.append(verdict(spec, other))
-    if Verdict.HINDER in found:
+        found.append(other)
+    if any(verdict(spec, need) is Verdict.HINDER for need in found):
         return TaskState.NOT_RUN
-    if Verdict.SKIP in found or not spec.is_wanted:
+    if skipping(spec, found) or not spec.is_wanted:
         return TaskState.SKIPPED
     return TaskState.WAITING
 

@@ -132,6 +132,15 @@ class Requirement(StrEnum):
     """It failed, or could not run because another task failed."""
     DONE = "done"
     """It ended in any way."""
+    ONE_FAILED = "one_failed"
+    """`failed`, for one of the needs with this word."""
+    NONE_FAILED_MIN_ONE_SUCCESS = "none_failed_min_one_success"
+    """`not_failed`, and one of the needs with this word succeeded."""
+
+    @property
+    def accepts_failure(self) -> bool:
+        """True when a task may begin after the need has failed."""
+        return self in (Requirement.FAILED, Requirement.DONE, Requirement.ONE_FAILED)
 
 
 class FailureStrategy(StrEnum):
@@ -240,7 +249,7 @@ class TaskSpec:
     @property
     def is_clean_up(self) -> bool:
         """True when it may begin in a failed run, because it accepts a failed need."""
-        return any(asked in (Requirement.FAILED, Requirement.DONE) for asked in self.requirements.values())
+        return any(asked.accepts_failure for asked in self.requirements.values())
 
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: timedelta | None = None

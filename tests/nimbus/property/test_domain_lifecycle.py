@@ -71,14 +71,26 @@ WORDS = {
 """The effect of one need, from the documentation. `done` always allows; missing combinations hinder."""
 
 
+def one_of(run: Run, spec: TaskSpec, word: str) -> str:
+    """The effect of all needs with a word that counts over them."""
+    ends = [run.tasks[need].state.value for need in spec.needs if spec.requirements[need] == word]
+    failed = any(end in ("failed", "not_run") for end in ends)
+    if word == "one_failed":
+        return "go" if failed or not ends else "skip"
+    return "hinder" if failed else "go" if "succeeded" in ends or not ends else "skip"
+
+
 def follows(run: Run, spec: TaskSpec) -> TaskState | None:
     """The table's answer for a task; None: not known yet."""
-    found = set()
+    found: set[str] = set()
     for need in spec.needs:
         if not (state := run.tasks[need].state).is_final:
             return None
         asked = spec.requirements[need].value
-        found.add("go" if asked == "done" else WORDS.get((asked, state.value), "hinder"))
+        if asked in ("one_failed", "none_failed_min_one_success"):
+            found.add(one_of(run, spec, asked))
+        else:
+            found.add("go" if asked == "done" else WORDS.get((asked, state.value), "hinder"))
     if "hinder" in found:
         return TaskState.NOT_RUN
     return TaskState.SKIPPED if "skip" in found or spec.when == "false" else TaskState.WAITING

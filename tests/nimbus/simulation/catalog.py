@@ -105,7 +105,7 @@ CHAIN = PipelineSpec(
         _task("a", retries=0),
         _task("b", "a", retries=2, place=_IN_CLUSTER),
         _task("c", "b", asks=Requirement.DONE),
-        _task("d", "a", asks=Requirement.FAILED),
+        _task("d", "ab", asks=Requirement.ONE_FAILED),
         _task("e", "c"),
     ),
 )
@@ -141,6 +141,7 @@ GIVING = PipelineSpec(
         _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
         _reads(_task("c", "a"), when="{{ tasks.a.result.given.endswith('.1') }}"),
         _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
+        _task("e", "bc", asks=Requirement.NONE_FAILED_MIN_ONE_SUCCESS, retries=0),
     ),
 )
 

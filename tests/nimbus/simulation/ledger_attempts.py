@@ -27,7 +27,14 @@ _MAY_FOLLOW = {
     Requirement.NOT_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED},
     Requirement.FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
     Requirement.DONE: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
+    Requirement.ONE_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
+    Requirement.NONE_FAILED_MIN_ONE_SUCCESS: {TaskState.SUCCEEDED, TaskState.SKIPPED},
 }
+_ONE_OF = {
+    Requirement.ONE_FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
+    Requirement.NONE_FAILED_MIN_ONE_SUCCESS: {TaskState.SUCCEEDED},
+}
+"""How one of the needs with a word must have ended."""
 
 
 class AttemptLaws:
@@ -114,8 +121,15 @@ class AttemptLaws:
             and run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
         ]
         hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
+        for word, wanted in _ONE_OF.items():
+            ends = {
+                run.tasks[need].state
+                for need in task.spec.needs
+                if asked.get(need) is word and not run.tasks[need].left_out
+            }
+            hold(Law.NEEDS_FIRST, not ends or ends & wanted, attempt, word, "is not met by", ends)
         failed = run.tasks.count(TaskState.FAILED) and run.failure_strategy is FailureStrategy.END
-        is_clean_up = {Requirement.FAILED, Requirement.DONE} & set(asked.values())
+        is_clean_up = {Requirement.FAILED, Requirement.DONE, Requirement.ONE_FAILED} & set(asked.values())
         hold(Law.CLEAN_UP, not failed or is_clean_up, attempt, "opens in a run that has failed")
         hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
 

@@ -266,10 +266,14 @@ class RunLaws:
 def _was_left(run: Run, task: TaskRun) -> bool:
     """True if a task did not run although all its needs were met."""
     asked = task.spec.requirements
-    states = {need: run.tasks[need].state for need in task.spec.needs}
+    failed = {
+        need for need in task.spec.needs if run.tasks[need].state in (TaskState.FAILED, TaskState.NOT_RUN)
+    }
+    one_failed = any(asked.get(need) is Requirement.ONE_FAILED for need in failed)
     met = all(
         asked.get(need) is Requirement.DONE
-        or (asked.get(need) is Requirement.FAILED and state in (TaskState.FAILED, TaskState.NOT_RUN))
-        for need, state in states.items()
+        or (asked.get(need) is Requirement.FAILED and need in failed)
+        or (asked.get(need) is Requirement.ONE_FAILED and one_failed)
+        for need in task.spec.needs
     )
-    return bool(states) and met and task.state is TaskState.NOT_RUN
+    return bool(task.spec.needs) and met and task.state is TaskState.NOT_RUN

@@ -54,6 +54,7 @@ def test_example_fits(file: Path) -> None:
         {"timeout": "90s", "priority": "high", "retries": {"limit": 3, "delay": "1.5m"}},
         {"limits": {"memory": "1.5GiB"}, "args": ["x", 3, True, 0.5]},
         {"needs": ["other"], "when": True},
+        {"needs": {"other": "one_failed", "third": "none_failed_min_one_success"}},
         {"needs": {"other": "not_failed"}, "when": "{{ params.full }}"},
         {"timeout": None},
     ],

@@ -133,7 +133,7 @@ BAD: list[tuple[str, str, str]] = [
     ("few open files", top("defaults: {limits: {open_files: 3}}"), "3: defaults.limits.open_files: must be at least 64, not 3"),
     ("unknown limit", task("limits: {mem: 1GiB}"), '5: tasks.b.limits.mem: unknown key (did you mean "memory"?)'),
     # graph
-    ("unknown outcome of a need", task("needs: {a: fail}"), '5: tasks.b.needs.a: must be one of succeeded, not_failed, failed, done, not \'fail\' (did you mean "failed"?)'),
+    ("unknown outcome of a need", task("needs: {a: fail}"), '5: tasks.b.needs.a: must be one of succeeded, not_failed, failed, done, one_failed, none_failed_min_one_success, not \'fail\' (did you mean "failed"?)'),
     ("outcome of an unknown need", task("needs: {aa: done}"), '5: tasks.b.needs.aa: there is no task \'aa\' (did you mean "a"?)'),
     ("condition of text", task("when: never"), "5: tasks.b.when: must be true, false or a template such as {{ params.mode == 'full' }}, not 'never'"),
     ("condition with an unknown name", task("when: '{{ param.x }}'"), '5: tasks.b.when: there is no \'param\' (did you mean "params"?)'),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.domain import lifecycle
+from nimbus.domain import lifecycle, needs
 from nimbus.domain.errors import InvalidTransitionError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -245,6 +246,8 @@ def states(run: Run) -> dict[str, str]:
         ("not_failed", ("waiting", "waiting", "not_run", "not_run")),
         ("failed", ("skipped", "skipped", "waiting", "waiting")),
         ("done", ("waiting", "waiting", "waiting", "waiting")),
+        ("one_failed", ("skipped", "skipped", "waiting", "waiting")),
+        ("none_failed_min_one_success", ("waiting", "skipped", "not_run", "not_run")),
     ],
 )
 def test_a_task_follows_how_its_need_has_ended(asks: str, expected: tuple[str, ...], ending: str) -> None:
@@ -262,6 +265,62 @@ def test_a_task_follows_how_its_need_has_ended(asks: str, expected: tuple[str, .
     column = ["succeeded", "skipped", "failed", "not_run"].index(ending)
     assert states(run)["middle"] == ending
     assert states(run)["last"] == expected[column]
+
+
+@pytest.mark.parametrize(
+    ("asks", "left", "right", "expected"),
+    [
+        ("one_failed", "failed", "succeeded", "waiting"),
+        ("one_failed", "skipped", "failed", "waiting"),
+        ("one_failed", "failed", "failed", "waiting"),
+        ("one_failed", "succeeded", "skipped", "skipped"),
+        ("none_failed_min_one_success", "skipped", "succeeded", "waiting"),
+        ("none_failed_min_one_success", "succeeded", "succeeded", "waiting"),
+        ("none_failed_min_one_success", "skipped", "skipped", "skipped"),
+        ("none_failed_min_one_success", "succeeded", "failed", "not_run"),
+        ("none_failed_min_one_success", "skipped", "failed", "not_run"),
+        ("one_failed", "failed", "left out", "waiting"),
+        ("one_failed", "succeeded", "left out", "skipped"),
+        ("one_failed", "left out", "left out", "waiting"),
+        ("none_failed_min_one_success", "skipped", "left out", "skipped"),
+        ("none_failed_min_one_success", "left out", "left out", "waiting"),
+    ],
+)
+def test_a_word_that_counts_needs_asks_for_one_of_them(
+    asks: str, left: str, right: str, expected: str
+) -> None:
+    def need(name: str, ends: str) -> TaskRun:
+        is_left_out = ends == "left out"
+        state = TaskState.SKIPPED if is_left_out else TaskState(ends)
+        return TaskRun(spec=spec(name), state=state, left_out=is_left_out)
+
+    last = spec("last", "left", "right", asks=asks)
+    known = {task.spec.name: task for task in (need("left", left), need("right", right))}
+
+    state = needs.state_after(last, known.__getitem__)
+    assert state is not None
+    assert state.value == expected
+
+
+def test_a_skip_by_another_word_stands_beside_a_word_that_counts() -> None:
+    last = replace(spec("last", "a", "b"), requirements={TaskName("b"): Requirement.ONE_FAILED})
+    known = {
+        TaskName(name): TaskRun(spec=spec(name), state=state)
+        for name, state in (("a", TaskState.SKIPPED), ("b", TaskState.FAILED))
+    }
+
+    assert needs.state_after(last, known.__getitem__) is TaskState.SKIPPED
+
+
+def test_one_failed_waits_for_the_other_needs_and_is_clean_up() -> None:
+    run = a_run(spec("a"), spec("b"), spec("page", "a", "b", asks="one_failed"))
+    run = closed(opened(opened(run, "a"), "b"), "a", Outcome.FAILED)
+
+    assert run.is_cleaning_up
+    assert not lifecycle.is_ready(run, run.tasks[TaskName("page")])
+    run = closed(run, "b", Outcome.SUCCEEDED)
+    run = closed(opened(run, "page"), "page", Outcome.SUCCEEDED)
+    assert (run.state, run.reason) == (RunState.FAILED, "failed: a")
 
 
 def test_a_task_is_not_decided_about_before_all_its_needs_are_final() -> None:
