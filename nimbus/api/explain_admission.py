@@ -125,6 +125,12 @@ def _no_labels(labels: tuple[str, ...], capacity: Capacity) -> str:
     environments = [label for label in missing if ":" in label]
     if environments:
         name = environments[0].partition(":")[2]
+        for worker in capacity.workers:
+            if why := worker.environments.get(name):
+                return (
+                    f"environment {name} of worker {worker.id} cannot be used: {why}; mend it, the worker "
+                    "looks again every 5 minutes"
+                )
         return (
             f"no worker has environment {name}: add it to worker.environments of a worker; `nimbus doctor` "
             "checks it there"

@@ -44,12 +44,7 @@ from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data, storage_environment
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.environments import (
-    EnvironmentUnusableError,
-    FoundEnvironment,
-    TaskEnvironment,
-    find_environment,
-)
+from nimbus.worker.environments import Environments, TaskEnvironment
 from nimbus.worker.free_room import MinFree
 from nimbus.worker.secrets import (
     CommandProvider,
@@ -136,23 +131,19 @@ def build_worker(
     return built
 
 
-def find_environments(sections: Mapping[str, EnvironmentSection]) -> dict[str, FoundEnvironment | str]:
-    """The environments of the configuration; of one that cannot be used the reason."""
-    found: dict[str, FoundEnvironment | str] = {}
-    for name, section in sections.items():
-        environment = TaskEnvironment(
+def find_environments(sections: Mapping[str, EnvironmentSection]) -> Environments:
+    """The environments of the configuration."""
+    configured = [
+        TaskEnvironment(
             name=name,
             python=section.python,
             java_home=section.java_home,
             spark_home=section.spark_home,
             env=section.env,
         )
-        try:
-            found[name] = find_environment(environment, _java_home())
-        except EnvironmentUnusableError as exc:
-            found[name] = str(exc)
-            _log.warning("environment_unusable", environment=name, error=str(exc))
-    return found
+        for name, section in sections.items()
+    ]
+    return Environments(configured, _java_home)
 
 
 def _java_home() -> Path | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,12 @@ def _why_not(task: TaskSpec) -> str | None:
     from nimbus.java import find_java
     from nimbus.templates.names import needs_rendering
     from nimbus.worker.connect_session import check_packages
+    from nimbus.worker.environments import lacks
 
+    if task.environment:
+        return f"environment {task.environment} is on workers"
+    if (lacking := lacks(version("pyspark"), task.kind)) is not None:
+        return f"{lacking}, and Spark is {version('pyspark')} here"
     if any(map(needs_rendering, task.spark_conf.values())):
         return "its spark.conf has templates, which only a run can render"
     if task.needs:

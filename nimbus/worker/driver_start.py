@@ -29,7 +29,7 @@ _START = """
 import glob, os, sys
 bundle, *arguments = sys.argv[1:]
 home = os.environ.get("SPARK_HOME", "")
-sys.path += [home + "/python", *glob.glob(home + "/python/lib/py4j-*.zip")] if home else []
+sys.path += [home + "/python", *glob.glob(home + "/python/lib/*.zip")] if home else []
 sys.path.insert(0, bundle)
 from nimbus.worker.driver import main
 sys.path.remove(bundle)

@@ -7,39 +7,36 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
-from collections.abc import Mapping, Set
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-from nimbus.domain.errors import NimbusError
 from nimbus.domain.pipeline import TaskKind
-from nimbus.java import java_version
+from nimbus.java import java_version, spark_numbers, why_unfit
 
 OLDEST_PYTHON = (3, 9)
 OLDEST_SPARK = (3, 5)
 _PIPELINES_SINCE = (4, 1)
-_JAVA_OF_SPARK = {3: 8, 4: 17}
-"""The oldest Java of each Spark."""
 _PATIENCE_S = 30.0
+"""For all interpreters of one look together."""
+_SHORTEST_S = 1.0
+"""For one whose answer is read after a silent one."""
 _PROBE = """
 import json, platform, sys
-from importlib.metadata import PackageNotFoundError, version
 try:
+    from importlib.metadata import version
     spark = version("pyspark")
-except PackageNotFoundError:
+except ImportError:  # no PySpark, or a Python before 3.8
     spark = ""
 print(json.dumps([list(sys.version_info[:2]), platform.python_version(), spark]))
 """
 
-
-class EnvironmentUnusableError(NimbusError):
-    """An environment of the configuration cannot be used on this host."""
-
-    code = "environment_unusable"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,79 +87,131 @@ class FoundEnvironment:
             return (
                 f"environment {name} has no Spark ({self.versions}): install pyspark there, or set spark_home"
             )
-        if kind is TaskKind.SPARK_PIPELINE and _numbers(self.spark) < _PIPELINES_SINCE:
-            needed = ".".join(map(str, _PIPELINES_SINCE))
-            return f"a declarative pipeline needs Spark {needed}, and environment {name} has {self.spark}"
-        return None
+        lacking = lacks(self.spark, kind)
+        return None if lacking is None else f"{lacking}, and environment {name} has {self.spark}"
 
 
-def find_environment(environment: TaskEnvironment, java_home: Path | None) -> FoundEnvironment:
-    """Look at an environment: its interpreter is run once.
-
-    Args:
-        environment: The environment.
-        java_home: The worker's Java, for an environment that names none; None: there is none.
-
-    Raises:
-        EnvironmentUnusableError: its Python, Spark or Java is missing, too old, or does not fit.
-    """
-    python, full, spark = _asked(environment)
-    if python < OLDEST_PYTHON:
-        raise EnvironmentUnusableError(f"{environment.python} is Python {full}, and 3.9 or newer is needed")
-    if environment.spark_home is not None:
-        spark = _spark_of(environment.spark_home, spark)
-    if not spark:
-        return FoundEnvironment(configured=environment, python=python, spark="", versions=f"Python {full}")
-    if _numbers(spark) < OLDEST_SPARK:
-        raise EnvironmentUnusableError(f"its Spark is {spark}, and 3.5 or newer is needed")
-    java = _java(environment.java_home or java_home, spark)
-    versions = f"Python {full}, Spark {spark}, Java {java}"
-    return FoundEnvironment(configured=environment, python=python, spark=spark, versions=versions)
+def lacks(spark: str, kind: TaskKind) -> str | None:
+    """What tasks of a kind need that a Spark does not have, with the version that has it."""
+    if kind is TaskKind.SPARK_PIPELINE and spark_numbers(spark) < _PIPELINES_SINCE:
+        return f"a declarative pipeline needs Spark {'.'.join(map(str, _PIPELINES_SINCE))}"
+    return None
 
 
-def _asked(environment: TaskEnvironment) -> tuple[tuple[int, int], str, str]:
+class Environments(dict[str, FoundEnvironment | str]):
+    """The environments of a configuration by name, as last seen: of one that cannot be used the reason."""
+
+    def __init__(
+        self,
+        configured: Sequence[TaskEnvironment] = (),
+        java_home: Callable[[], Path | None] = lambda: None,
+    ) -> None:
+        """Look at them. `java_home`: the worker's Java, for those that name none; None: there is none."""
+        super().__init__()
+        self._configured, self._java_home = configured, java_home
+        self.look()
+
+    def look(self) -> None:
+        """Look at all again: their interpreters are run, side by side, for at most 30 s, then their Javas."""
+        ends_s = time.monotonic() + _PATIENCE_S
+        javas: dict[Path, int | None] = {}
+        for environment, interpreter in [(each, _started(each)) for each in self._configured]:
+            name, before = environment.name, self.get(environment.name)
+            try:
+                self[name] = found = self._found(environment, interpreter, ends_s, javas)
+            except _UnusableError as exc:
+                self[name] = why = str(exc)
+                if before not in (None, why):
+                    _log.warning("environment_unusable", environment=name, error=why)
+            else:
+                if isinstance(before, str):
+                    _log.info("environment_usable", environment=name, versions=found.versions)
+
+    def _found(
+        self,
+        environment: TaskEnvironment,
+        interpreter: subprocess.Popen[bytes] | OSError,
+        ends_s: float,
+        javas: dict[Path, int | None],
+    ) -> FoundEnvironment:
+        python, full, spark = _answer(environment, interpreter, ends_s)
+        if python < OLDEST_PYTHON:
+            raise _UnusableError(f"{environment.python} is Python {full}, and 3.9 or newer is needed")
+        if environment.spark_home is not None:
+            spark = _spark_of(environment.spark_home, spark)
+        if spark and spark_numbers(spark) < OLDEST_SPARK:
+            raise _UnusableError(f"its Spark is {spark}, and 3.5 or newer is needed")
+        versions = f"Python {full}"
+        if spark:
+            java = _java(environment.java_home or self._java_home(), spark, javas)
+            versions += f", Spark {spark}, Java {java}"
+        return FoundEnvironment(configured=environment, python=python, spark=spark, versions=versions)
+
+
+class _UnusableError(Exception):
+    """An environment cannot be used. Never raised out of this module."""
+
+
+def _started(environment: TaskEnvironment) -> subprocess.Popen[bytes] | OSError:
     try:
-        done = subprocess.run(
+        return subprocess.Popen(
             [environment.python, "-I", "-c", _PROBE],
             env={"PATH": os.defpath, **environment.env},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=_PATIENCE_S,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
-        (major, minor), full, spark = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as exc:
-        said = (getattr(exc, "stderr", None) or b"").decode(errors="replace").strip().rpartition("\n")[2]
-        said = said or getattr(exc, "strerror", "")
-        raise EnvironmentUnusableError(f"{environment.python} cannot be run: {said or exc}") from exc
+    except OSError as exc:
+        return exc
+
+
+def _answer(
+    environment: TaskEnvironment, interpreter: subprocess.Popen[bytes] | OSError, ends_s: float
+) -> tuple[tuple[int, int], str, str]:
+    """Versions of Python, short and in full, and of its PySpark; empty: it has none."""
+    if isinstance(interpreter, OSError):
+        raise _UnusableError(f"{environment.python} cannot be run: {interpreter.strerror}") from interpreter
+    with interpreter:
+        try:
+            said, error = interpreter.communicate(timeout=max(_SHORTEST_S, ends_s - time.monotonic()))
+            (major, minor), full, spark = json.loads(said)
+        except subprocess.TimeoutExpired as exc:
+            interpreter.kill()
+            raise _UnusableError(f"{environment.python} did not answer in {_PATIENCE_S:.0f} s") from exc
+        except ValueError as exc:
+            why = error.decode(errors="replace").strip().rpartition("\n")[2]
+            why = why or f"exit code {interpreter.returncode}"
+            raise _UnusableError(f"{environment.python} cannot be run: {why}") from exc
     return (major, minor), full, spark
 
 
+def spark_at(home: Path) -> str:
+    """The version of the Spark in a folder; empty: there is none."""
+    jars = home.glob("jars/spark-core_*.jar")
+    return next((jar.stem.partition("-core_")[2].partition("-")[2] for jar in jars), "")
+
+
 def _spark_of(home: Path, of_python: str) -> str:
-    jars = [jar.stem.partition("-core_")[2].partition("-")[2] for jar in home.glob("jars/spark-core_*.jar")]
-    if not jars:
-        raise EnvironmentUnusableError(f"spark_home {home} has no jars/spark-core_*.jar: is it a Spark?")
-    if of_python and _numbers(of_python) != _numbers(jars[0]):
-        raise EnvironmentUnusableError(
-            f"spark_home is Spark {jars[0]}, and its Python has PySpark {of_python}: remove the one, or let "
+    spark = spark_at(home)
+    if not spark:
+        raise _UnusableError(f"spark_home {home} has no jars/spark-core_*.jar: is it a Spark?")
+    if of_python and spark_numbers(of_python) != spark_numbers(spark):
+        raise _UnusableError(
+            f"spark_home is Spark {spark}, and its Python has PySpark {of_python}: remove the one, or let "
             "spark_home name that Spark"
         )
-    return jars[0]
+    return spark
 
 
-def _java(home: Path | None, spark: str) -> int:
-    needed = _JAVA_OF_SPARK.get(_numbers(spark)[0], 17)
+def _java(home: Path | None, spark: str, known: dict[Path, int | None]) -> int:
+    """The version of a Java that can run a Spark."""
     if home is None:
-        raise EnvironmentUnusableError(f"Spark {spark} needs Java {needed} or newer: set its java_home")
-    found = java_version(home)
+        raise _UnusableError(f"there is no Java for Spark {spark}: set its java_home")
+    if home not in known:
+        known[home] = java_version(home)
+    found = known[home]
     if found is None:
-        raise EnvironmentUnusableError(f"java_home {home} has no bin/java that runs")
-    if found < needed:
-        raise EnvironmentUnusableError(f"its Java is {found} ({home}), and Spark {spark} needs {needed}")
+        raise _UnusableError(f"java_home {home} has no bin/java that runs")
+    if why := why_unfit(found, spark):
+        raise _UnusableError(f"its Java is {found} ({home}), and {why}")
     return found
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    """Major and minor version. An unreadable one counts as 0.0."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)

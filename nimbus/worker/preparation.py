@@ -26,7 +26,7 @@ from nimbus.worker.data.mark import MARK, is_marked
 from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
-from nimbus.worker.environments import FoundEnvironment
+from nimbus.worker.environments import FoundEnvironment, lacks, spark_at
 from nimbus.worker.free_room import MIN_FREE_BYTES
 from nimbus.worker.libraries import find_jars, find_wheels
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
@@ -127,6 +127,8 @@ def prepare(
     connect = _connect_plan(order, settings, target) if _wants_connect(order) else None
     if order.task.kind is TaskKind.SPARK_PIPELINE and own is None:
         check_packages()
+        if (lacking := lacks(version("pyspark"), order.task.kind)) is not None:
+            raise CannotRunHereError(f"{lacking}, and this worker has {version('pyspark')}")
     if order.task.kind.uses_spark and settings.java_home is not None and connect is None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
@@ -321,9 +323,7 @@ def _check_spark_home(home: str | None) -> None:
     """PySpark takes the jars of SPARK_HOME instead of its own, and fails in odd ways with another version."""
     if not home:
         return
-    own, found = version("pyspark"), "none"
-    for jar in Path(home, "jars").glob("spark-core_*.jar"):
-        found = jar.stem.partition("-core_")[2].partition("-")[2]
+    own, found = version("pyspark"), spark_at(Path(home)) or "none"
     if found.split(".")[:2] != own.split(".")[:2]:
         raise CannotRunHereError(
             f"SPARK_HOME of this worker's environment is {home}, whose Spark is {found}, and PySpark here is "

@@ -17,7 +17,7 @@ from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.connections import Connections
-from nimbus.worker.environments import FoundEnvironment
+from nimbus.worker.environments import Environments
 from nimbus.worker.free_room import MinFree
 from nimbus.worker.secrets import Provider
 from nimbus.worker.task_telemetry import TaskTelemetry
@@ -79,8 +79,8 @@ class WorkerSettings:
     """Places where a task's Spark can run, by name."""
     labels: tuple[str, ...] = ()
     """Labels that tasks can require with `runs_on`."""
-    environments: Mapping[str, FoundEnvironment | str] = field(default_factory=dict)
-    """Environments that tasks can name; of one that cannot be used the reason."""
+    environments: Environments = field(default_factory=Environments)
+    """Environments that tasks can name."""
     min_free: MinFree = field(default_factory=MinFree)
     secrets: Provider | None = field(default=None, repr=False)
     """Provider of secrets; None: tasks with `secrets` are refused."""

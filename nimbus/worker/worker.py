@@ -79,6 +79,7 @@ _LOOK_AT_FOLLOWED_AGAIN_S = 30.0
 """Interval for an attempt in a cluster: the worker with its REAP order follows it, and ends it."""
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
+_LOOK_AT_ENVIRONMENTS_EVERY_S = 300.0
 _LONGEST_ERROR = 300
 
 _log = structlog.get_logger(__name__)
@@ -171,6 +172,9 @@ class Worker:
         self._lock_fd = take_work_dir(self._settings.work_dir)
         if self._settings.users.all():
             open_to_users(self._settings.work_dir)
+        for name, found in self._settings.environments.items():
+            if isinstance(found, str):
+                _log.warning("environment_unusable", environment=name, error=found)
         self._launcher.start()
         self._thread.start()
 
@@ -232,6 +236,7 @@ class Worker:
                 self._context.do(executor.sweep)
             self._beat()
             self._clean()
+            self._loop.after(_LOOK_AT_ENVIRONMENTS_EVERY_S, self._look_at_environments)
             self._loop.run()
         except Exception as exc:  # noqa: BLE001 - top of the thread
             _log.exception("worker_failed", worker=self._settings.id)
@@ -421,3 +426,8 @@ class Worker:
             inputs = {place for order in self._orders.values() for place in order.inputs.values()}
             self._context.do(partial(self._settings.data.remove_unused, inputs))
         self._loop.after(_CLEAN_EVERY_S, self._clean)
+
+    def _look_at_environments(self) -> None:
+        """What is mended, upgraded or broken is told with a later heartbeat."""
+        self._fetch_pool.submit(self._settings.environments.look)
+        self._loop.after(_LOOK_AT_ENVIRONMENTS_EVERY_S, self._look_at_environments)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +42,8 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.worker import Worker
 from tests.nimbus.bench_board import ROOT, BenchBoard
 
+SPARK = tuple(map(int, version("pyspark").split(".")[:2]))
+"""The worker's own."""
 T = TypeVar("T")
 
 RELEASE = ReleaseDigest("0" * 64)

@@ -18,6 +18,7 @@ from nimbus.cli.exits import CliError
 from nimbus.cli.main import cli
 from nimbus.java import JavaMissingError
 from nimbus.worker import procfs
+from tests.nimbus.worker_bench import SPARK
 
 DEFINITION = """\
 schema: 1
@@ -83,8 +84,22 @@ def test_dry_run_is_left_out_where_outputs_of_other_tasks_are_needed(folder: Pat
     assert "warning: task etl is not dry-run: it needs load, whose outputs are not there" in found.stderr
 
 
+def test_dry_run_is_left_out_where_another_spark_would_check(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run, "version", lambda _name: "4.0.5")
+    old = _validate(folder)
+    (folder / "pipeline.yaml").write_text(DEFINITION.replace("yml}", "yml, environment: spark42}"))
+    elsewhere = _validate(folder)
+
+    assert (old.exit_code, elsewhere.exit_code) == (0, 0)
+    assert "not dry-run: a declarative pipeline needs Spark 4.1, and Spark is 4.0.5 here" in old.stderr
+    assert "not dry-run: environment spark42 is on workers" in elsewhere.stderr
+
+
 @pytest.mark.spark
 @pytest.mark.thorough  # two JVMs
+@pytest.mark.skipif(SPARK < (4, 1), reason="there are none before Spark 4.1")
 @pytest.mark.usefixtures("java_home")
 def test_validate_lets_spark_check_declarative_pipelines_unless_told_not_to(folder: Path) -> None:
     right = _validate(folder, "-o", "json")

