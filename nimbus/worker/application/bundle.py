@@ -17,6 +17,13 @@ from pathlib import Path
 _MODULES = (
     *(f"blobsync/{name}.py" for name in ("__init__", "errors", "log", "names", "retry")),
     *(f"blobsync/bucket/{name}.py" for name in ("__init__", "ports")),
+    *(
+        f"blobsync/s3/{name}.py"
+        for name in (
+            "__init__", "client", "config", "connection", "endpoint", "errors", "messages", "patience",
+            "reader", "store", "transport", "upload", "upload_source",
+        )
+    ),
     "nimbus/__init__.py",
     "nimbus/checkpoint.py",
     "nimbus/result.py",
@@ -46,7 +53,7 @@ _MODULES = (
         for name in ("__init__", "bootstrap", "committing", "door", "late_conf", "reports", "unpacking")
     ),
 )  # fmt: skip
-"""The modules that a driver and its task import."""
+"""The modules that a driver, its task and executors import. They hide those that are installed there."""
 _MAIN = "from nimbus.worker.application.bootstrap import run\n\nrun()\n"
 BOOTSTRAP = "/attempt/v1/bootstrap.py"
 """Path of the program on each scheduler."""

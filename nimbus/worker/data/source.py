@@ -75,8 +75,10 @@ class SourcePlace:
 
             yield signed_store(self.access["door"])
             return
-        from blobsync import S3Config, S3ObjectStore, Secret
-
+        try:
+            from blobsync import S3Config, S3ObjectStore, Secret
+        except (ImportError, TypeError) as exc:  # of another interpreter
+            raise NimbusDataError(f"outputs in a bucket need Python 3.11 or newer here ({exc})") from exc
         bucket, _, prefix = self.uri.removeprefix("s3://").partition("/")
         secret = self.access.get("secret_access_key")
         config = S3Config(

@@ -19,7 +19,7 @@ import nimbus.worker.application.committing
 import nimbus.worker.data.signed
 import nimbus.worker.driver
 import nimbus.worker.sql_task
-from blobsync import RetryPolicy
+from blobsync import RetryPolicy, S3ObjectStore
 from nimbus.worker.data.signed import SignedStore
 names = ("attempt", "pipeline", "release", "token", "nonce", "uri", "output")
 SignedStore({**dict.fromkeys(names, ""), "endpoints": [], "inputs": {}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import blobsync
 from blobsync import ObjectStore, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.worker.data import source
@@ -326,3 +328,15 @@ def test_part_that_is_not_what_was_committed_is_refused(site: Site, store: Memor
 
     with pytest.raises(NimbusDataError, match="is not what was committed"):
         site.own_rows()
+
+
+def test_interpreter_that_cannot_import_the_client_of_buckets_is_told_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("S3Config", "S3ObjectStore"):
+        monkeypatch.delitem(vars(blobsync), name, raising=False)
+    monkeypatch.setitem(sys.modules, "blobsync.s3.config", None)
+    place = SourcePlace(uri="s3://b/p", output=OUTPUT, inputs={}, access={}, noted="")
+
+    with pytest.raises(NimbusDataError, match=r"need Python 3\.11 or newer here"), place.store():
+        pass
