@@ -277,6 +277,8 @@ class ParameterModel(Model):
     """One parameter of a pipeline."""
 
     type: str
+    items: str
+    """Type of the values of a list; empty: it is no list."""
     default: Any = None
     required: bool
     minimum: float | None

@@ -135,7 +135,8 @@ class Schedule(TypedDict, total=False):
 class Parameter(TypedDict, total=False):
     """One of `parameters`. `type` is required, and `default` or `required`."""
 
-    type: Literal["string", "integer", "number", "boolean"]
+    type: Literal["string", "integer", "number", "boolean", "list"]
+    items: Literal["string", "integer", "number", "boolean"]
     default: Any
     required: bool
     minimum: float

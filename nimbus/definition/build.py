@@ -98,6 +98,7 @@ def build_parameter(model: ParameterModel) -> ParameterSpec:
     """One parameter."""
     return ParameterSpec(
         type=model.type,
+        items=model.items or "",
         default=model.default,
         required=model.required,
         minimum=model.minimum,

@@ -8,8 +8,9 @@ from math import prod
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, TaskModel
-from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, SCALAR
+from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, SCALAR, parameter_in
 from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
 MOST_ITEMS_OF_PIPELINE = MOST_AT_A_DEPTH
@@ -62,7 +63,7 @@ def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
     given = [
         name
         for name, task in tasks.items()
-        if any(isinstance(v, str) for v in (task.for_each or {}).values())
+        if any(isinstance(v, str) and not parameter_in(v) for v in (task.for_each or {}).values())
     ]
     if len(given) > MOST_GIVEN_LISTS:
         yield Fault(
@@ -81,6 +82,20 @@ def _item_faults(task: TaskModel) -> Iterator[Fault]:
     most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))
     if count > most:
         yield Fault(("for_each",), f"has {count} items, and max_items is {most}")
+
+
+def list_faults(model: DefinitionModel) -> Iterator[Fault]:
+    """Faults of parameters in `for_each`."""
+    for name, task in model.tasks.items():
+        for text in (task.for_each or {}).values():
+            read = parameter_in(text) if isinstance(text, str) else None
+            path = ("tasks", name, "for_each")
+            if read is None:
+                continue
+            if read not in model.parameters:
+                yield Fault(path, f"there is no parameter {read!r}", closest(read, model.parameters))
+            elif (kind := model.parameters[read].type) != "list":
+                yield Fault(path, f"parameter {read!r} must be of type list, not {kind}")
 
 
 def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]:

@@ -17,7 +17,7 @@ from nimbus.config.texts import fitting, plain_name, scalar_text, spark_key, var
 from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
-from nimbus.domain.children import MOST_ITEMS, SCALAR
+from nimbus.domain.children import MOST_ITEMS, SCALAR, parameter_in
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
@@ -167,7 +167,9 @@ def _no_template(value: object, message: str) -> object:
 
 
 def _parameter_value(value: object) -> object:
-    return _no_template(clear(value), "a parameter takes no templates; write one in the argument of a task")
+    for one in value if isinstance(value, list) else (value,):
+        _no_template(one, "a parameter takes no templates; write one in the argument of a task")
+    return clear(value)
 
 
 def _task_variable(value: object) -> str:
@@ -205,10 +207,11 @@ def _lists(value: object) -> object:
     for name, values in lists.items():
         if name != SCALAR:
             _parameter_name(name)
-        if isinstance(values, str) and is_lookup(values):
+        if isinstance(values, str) and (is_lookup(values) or parameter_in(values)):
             continue
         if not isinstance(values, list):
-            what = f"{name} must be a list of values or {FORM}, not {described(values)}"
+            forms = f"{{{{ params.NAME }}}} or {FORM}"
+            what = f"{name} must be a list of values, {forms}, not {described(values)}"
             raise SuggestingError(what.strip())
         if not values:
             raise SuggestingError(f"{name} must have at least one value".strip())
@@ -344,8 +347,10 @@ class ConcurrencyModel(Strict):
 class ParameterModel(Strict):
     """One parameter of a run."""
 
-    type: Literal["string", "integer", "number", "boolean"]
+    type: Literal["string", "integer", "number", "boolean", "list"]
     """Type of the value."""
+    items: Literal["string", "integer", "number", "boolean"] | None = None
+    """Of a list: the type of its values, to which `minimum`, `maximum` and `choices` apply."""
     default: ParameterValue = None
     """Value of a run that gives none; not together with `required: true`."""
     required: Flag = False
@@ -475,7 +480,7 @@ class TaskModel(Strict):
         | None
     ) = None
     """Of `pipeline`: a list, or a mapping of names to lists; a run for each value, or for each
-    combination. A list may be the result of a task."""
+    combination. A list may be a parameter, or the result of a task."""
     max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     """Of `pipeline`: how many of its runs are under way at once; none: all."""
     max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None

@@ -13,6 +13,7 @@ from nimbus.definition.child_rules import (
     child_faults,
     child_template_faults,
     given_texts,
+    list_faults,
 )
 from nimbus.definition.dataset_rules import dataset_faults, key_texts
 from nimbus.definition.faults import Fault
@@ -80,6 +81,7 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
         yield from _argument_faults(model, templates, needs)
         yield from child_template_faults(model, templates)
     yield from all_items_faults(model.tasks)
+    yield from list_faults(model)
     yield from _cycle_faults(needs)
     yield from _schedule_faults(model)
     yield from webhook_faults(model)
@@ -102,25 +104,36 @@ def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
 
 
 def _parameter_faults(parameter: ParameterModel) -> Iterator[Fault]:
-    for bound in ("minimum", "maximum"):
-        if getattr(parameter, bound) is not None and parameter.type not in ("integer", "number"):
-            yield Fault((bound,), f"a {parameter.type} has no {bound}; remove it")
-            return
-    if None not in (low := parameter.minimum, high := parameter.maximum) and low > high:  # type: ignore[operator]  # neither is None
-        yield Fault(("minimum",), f"minimum ({low:g}) must not be above maximum ({high:g})")
+    if (parameter.type == "list") != (parameter.items is not None):
+        if parameter.items is None:
+            yield Fault((), "a list needs `items`, the type of its values, such as `items: string`")
+        else:
+            yield Fault(("items",), f"a {parameter.type} has no items; remove it")
         return
-    for number, choice in enumerate(parameter.choices or ()):
-        if not has_type(parameter.type, choice):
-            yield Fault(("choices", number), f"must be of type {parameter.type}, not {choice!r}")
-            return
-    if parameter.required and parameter.default is not None:
+    kind = parameter.items or parameter.type
+    if (fault := _limits_fault(parameter, kind)) is not None:
+        yield fault
+    elif parameter.required and parameter.default is not None:
         yield Fault(("required",), "a required parameter has no default; remove one of them")
     elif parameter.default is not None:
-        fault = value_fault(build_parameter(parameter), parameter.default)
-        if fault is not None:
-            yield Fault(("default",), fault)
+        found = value_fault(build_parameter(parameter), parameter.default)
+        if found is not None:
+            yield Fault(("default",), found)
     elif not parameter.required:
         yield Fault((), "needs a default, or `required: true`")
+
+
+def _limits_fault(parameter: ParameterModel, kind: str) -> Fault | None:
+    """The first fault of `minimum`, `maximum` and `choices` of values of type `kind`."""
+    for bound in ("minimum", "maximum"):
+        if getattr(parameter, bound) is not None and kind not in ("integer", "number"):
+            return Fault((bound,), f"a {kind} has no {bound}; remove it")
+    if None not in (low := parameter.minimum, high := parameter.maximum) and low > high:  # type: ignore[operator]  # neither is None
+        return Fault(("minimum",), f"minimum ({low:g}) must not be above maximum ({high:g})")
+    for number, choice in enumerate(parameter.choices or ()):
+        if not has_type(kind, choice):
+            return Fault(("choices", number), f"must be of type {kind}, not {choice!r}")
+    return None
 
 
 def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ each item, so its size is known from the start: MOST_ITEMS of them take a few Ki
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,8 +26,15 @@ DEEPEST = 8
 """Limit of nesting: a run without a parent has depth 0."""
 MOST_AT_A_DEPTH = 20_000
 """Limit of child runs at one depth below one run, without repeated attempts. See `Parent.width`."""
+_PARAMETER = re.compile(r"\{\{\s*params\s*\.\s*(\w+)\s*\}\}")
 SCALAR = ""
 """Key of `for_each` when it is a single list. An item is then a value, not a mapping."""
+
+
+def parameter_in(text: str) -> str | None:
+    """The parameter that a list of `for_each` reads; None: it reads none."""
+    found = _PARAMETER.fullmatch(text.strip())
+    return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +49,8 @@ class ChildSpec:
     for_each: Mapping[str, tuple[Any, ...] | str] = field(default_factory=dict)
     """Lists whose product is the items. Empty: there is one child, without an item.
 
-    A text is a template that reads a list from a task's result. It is known when this task is ready.
+    A text is a template that reads a list: a parameter, known when the run is created, or a value of a task's
+    result, known when this task is ready.
     """
     max_parallel: int | None = None
     """Limit of child runs at once; None: all."""
@@ -50,6 +59,11 @@ class ChildSpec:
     def with_lists(self, lists: Mapping[str, tuple[Any, ...]]) -> ChildSpec:
         """This spec with `lists` in place of the templates of the same names."""
         return replace(self, for_each={**self.for_each, **lists}) if lists else self
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> ChildSpec:
+        """This spec with the values of parameters in place of the templates that read them."""
+        found = {name: parameter_in(text) for name, text in self.templates.items()}
+        return self.with_lists({name: tuple(parameters[read]) for name, read in found.items() if read})
 
     @property
     def templates(self) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,7 +15,7 @@ from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
-from nimbus.domain.pipeline import PipelineSpec, Priority
+from nimbus.domain.pipeline import PipelineSpec, Priority, TaskSpec
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.selection import Selection
@@ -63,11 +63,12 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
     if draft.data_interval is None and (publisher := _interval_publisher(spec)) is not None:
         raise InvalidParametersError((f"task {publisher} publishes a dataset by interval: {NO_INTERVAL}",))
+    parameters = resolve_parameters(spec, draft.parameters, strings=draft.parent is not None)
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
-        parameters=resolve_parameters(spec, draft.parameters, strings=draft.parent is not None),
+        parameters=parameters,
         logical_date=_local("logical_date", draft.logical_date, zone),
         data_interval=_local_interval(draft.data_interval, zone),
         timezone=zone.key,
@@ -85,9 +86,16 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         expect=spec.expect,
         variables=_variables(spec, draft.variables),
         parent=draft.parent,
-        tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
+        tasks=Tasks(TaskRun(spec=_with_lists(task, parameters)) for task in spec.tasks),
     )
     return started(run, draft.asked_at)
+
+
+def _with_lists(task: TaskSpec, parameters: Mapping[str, Any]) -> TaskSpec:
+    """The task with the parameters in its `for_each`."""
+    if task.children is None or not task.children.templates:
+        return task
+    return replace(task, children=task.children.with_parameters(parameters))
 
 
 def _interval_waiter(spec: PipelineSpec) -> TaskName | None:

@@ -7,13 +7,15 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec
 
 LONGEST_TEXT = 16 * 1024
-"""Limit of a text, in characters: parameters are part of a run's record and of command lines."""
+"""Limit of a text, and of a list as JSON, in characters: parameters are part of a run's record and of command
+lines."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -88,6 +90,8 @@ def value_fault(spec: ParameterSpec, value: Any) -> str | None:
     """Why a value does not fit, such as "must be at least 1, not 0". None: it fits."""
     if not has_type(spec.type, value):
         return f"must be of type {spec.type}, not {_shown(value)}"
+    if spec.type == "list":
+        return _list_fault(replace(spec, type=spec.items), value)
     if isinstance(value, str) and (fault := _text_fault(value)) is not None:
         return fault
     if spec.choices and value not in spec.choices:
@@ -109,8 +113,20 @@ def has_type(kind: str, value: Any) -> bool:
             return has_type("integer", value) or (isinstance(value, float) and math.isfinite(value))
         case "boolean":
             return isinstance(value, bool)
+        case "list":
+            return isinstance(value, list)
         case _:
             return isinstance(value, str)
+
+
+def _list_fault(item: ParameterSpec, values: list[Any]) -> str | None:
+    for index, value in enumerate(values):
+        if (fault := value_fault(item, value)) is not None:
+            return f"[{index}] {fault}"
+    size = len(json.dumps(values))
+    if size > LONGEST_TEXT:
+        return f"must have at most {LONGEST_TEXT} characters as JSON, not {size}; put a long list into a file"
+    return None
 
 
 def _text_fault(text: str) -> str | None:
@@ -131,6 +147,11 @@ def _parsed(kind: str, text: str) -> Any:
         return float(text)
     if kind == "boolean" and text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if kind == "list":
+        try:
+            return parsed_json(text)
+        except ValueError:
+            return text
     return text
 
 

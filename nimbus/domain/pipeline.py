@@ -343,7 +343,9 @@ class ParameterSpec:
     """One parameter of a run."""
 
     type: str
-    """`string`, `integer`, `number` or `boolean`."""
+    """`string`, `integer`, `number`, `boolean` or `list`."""
+    items: str = ""
+    """Type of a list's values, to which `minimum`, `maximum` and `choices` apply; empty: it is no list."""
     default: Any = None
     required: bool = False
     minimum: float | None = None

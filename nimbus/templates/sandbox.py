@@ -95,8 +95,8 @@ class Sandbox(SandboxedEnvironment):
 
 
 def shown(value: Any) -> Any:
-    """A value as templates write it: booleans as in JSON, and as in the environment of tasks."""
-    return str(value).lower() if isinstance(value, bool) else value
+    """A value as templates write it: booleans and lists as in JSON, and as in the environment of tasks."""
+    return _tojson(value) if isinstance(value, bool | list) else value
 
 
 def _check_product(sequence: Any, times: Any) -> None:

@@ -38,7 +38,8 @@ def fields(parameters: Mapping[str, ParameterModel], given: Mapping[str, Any]) -
 
 
 def _field(name: str, parameter: ParameterModel, value: Any) -> Field:
-    choices = parameter.choices or ([True, False] if parameter.type == "boolean" else [])
+    is_list = parameter.type == "list"  # its choices are those of its values
+    choices = [] if is_list else parameter.choices or ([True, False] if parameter.type == "boolean" else [])
     is_text = parameter.type == "string" and not choices
     kind = "json" if not is_text else "some" if parameter.default is None else "text"
     shown = "" if value is None else str(value) if is_text else _text(value)
@@ -48,7 +49,7 @@ def _field(name: str, parameter: ParameterModel, value: Any) -> Field:
         value=shown,
         options=[(_text(choice), choice if isinstance(choice, str) else _text(choice)) for choice in choices],
         required=parameter.required,
-        hint=parameter.description,
+        hint=" ".join(filter(None, (parameter.description, 'a JSON list, such as ["a", "b"]' * is_list))),
         number=parameter.type in ("integer", "number"),
         minimum=parameter.minimum,
         maximum=parameter.maximum,

@@ -98,8 +98,8 @@ def quiet(load: TaskSpec) -> TaskSpec:
         ("{{ 7 * 6 }} {{ 2 ** 10 }} {{ 'ab' * 2 }} {{ 7 % 4 }}", "42 1024 abab 3"),
         ("line\n", "line\n"),
         (
-            "{{ true }} {{ params.month > 9 }} {{ true | string }} {{ [1, true] | join }}",
-            "true false true 1true",
+            "{{ true }} {{ params.month > 9 }} {{ true | string }} {{ [1, true] | join }} {{ [1, 'a'] }}",
+            'true false true 1true [1, "a"]',
         ),
         ("{% if 1 == 1 %}{{ true | tojson }}{% endif %} {{ none }}", "true None"),
         ("<&>", "<&>"),

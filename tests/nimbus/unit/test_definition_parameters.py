@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from nimbus.domain.ids import PipelineName
+from nimbus.api.models import ParameterModel
+from nimbus.domain.child_runs import repeated
+from nimbus.domain.children import Children, ChildSpec
+from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.parameters import LONGEST_TEXT, InvalidParametersError, resolve_parameters
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec
+from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause
+from nimbus.web.start_form import fields
 
 SPEC = PipelineSpec(
     name=PipelineName("flights"),
@@ -106,3 +115,99 @@ def test_required_parameter_must_be_given() -> None:
     with pytest.raises(InvalidParametersError, match="'text' is required; give it a value of type string"):
         resolve_parameters(NEEDY, {})
     assert resolve_parameters(NEEDY, {"text": ""}) == {"text": ""}
+
+
+REGIONS = PipelineSpec(
+    name=PipelineName("regions"),
+    parameters={
+        "regions": ParameterSpec(type="list", items="string", default=["eu", "us"]),
+        "shards": ParameterSpec(type="list", items="integer", default=[], minimum=1, maximum=9),
+    },
+    tasks=(
+        TaskSpec(
+            name=TaskName("each"),
+            kind=TaskKind.PIPELINE,
+            script="",
+            children=ChildSpec(
+                pipeline=PipelineName("region"),
+                for_each={
+                    "region": "{{ params.regions }}",
+                    "shard": (1, 2),
+                    "day": "{{ tasks.plan.result.days }}",
+                },
+            ),
+        ),
+    ),
+)
+
+
+def test_a_list_is_given_as_json() -> None:
+    given = {"regions": '["eu", "asia"]', "shards": "[]"}
+
+    assert resolve_parameters(REGIONS, given, strings=True) == {"regions": ["eu", "asia"], "shards": []}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"regions": "eu"}, "parameter 'regions' must be of type list, not 'eu'"),
+        ({"regions": ["eu", 3]}, "parameter 'regions' [1] must be of type string, not 3"),
+        ({"regions": [["eu"]]}, "parameter 'regions' [0] must be of type string, not ['eu']"),
+        ({"shards": [1, 10]}, "parameter 'shards' [1] must be at most 9, not 10"),
+        ({"shards": [True]}, "parameter 'shards' [0] must be of type integer, not True"),
+        ({"regions": ["x" * 9000] * 2}, f"must have at most {LONGEST_TEXT} characters as JSON, not 18008"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused_with_the_value_at_fault(
+    given: dict[str, Any], words: str
+) -> None:
+    for strings in (False, True):
+        with pytest.raises(InvalidParametersError) as caught:
+            resolve_parameters(REGIONS, given, strings=strings)
+        assert words in str(caught.value)
+
+
+def _run(parameters: dict[str, Any]) -> Run:
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    return new_run(
+        REGIONS,
+        Draft(
+            id=RunId("r"),
+            pipeline=REGIONS.name,
+            release=ReleaseDigest("0" * 64),
+            parameters=parameters,
+            logical_date=moment,
+            cause=RunCause.MANUAL,
+            asked_at=moment,
+        ),
+    )
+
+
+def test_a_new_run_has_the_items_of_its_parameters() -> None:
+    task = _run({"regions": ["asia"]}).tasks[TaskName("each")]
+
+    assert task.spec.children is not None
+    assert task.spec.children.for_each == {
+        "region": ("asia",),
+        "shard": (1, 2),
+        "day": "{{ tasks.plan.result.days }}",
+    }
+
+
+@pytest.mark.parametrize(("regions", "keeps"), [(["eu", "us"], True), (["us"], False)])
+def test_a_rerun_keeps_items_that_succeeded_only_with_the_same_list(regions: list[str], keeps: bool) -> None:
+    began = Children(attempt=1, began_at=datetime(2026, 3, 1, tzinfo=UTC), epoch=1, states="sf", tried=(1, 1))
+    was = replace(_run({"regions": ["eu", "us"]}).tasks[TaskName("each")], children=began)
+    task = _run({"regions": regions}).tasks[TaskName("each")]
+
+    assert (repeated(task, was, keeps_release=True, keeps_items=True).children is not None) is keeps
+
+
+def test_the_form_of_a_run_takes_a_list_as_json() -> None:
+    spec = ParameterSpec(
+        type="list", items="string", default=["eu"], choices=("eu", "us"), description="All."
+    )
+    (field,) = fields({"regions": ParameterModel.model_validate(spec, from_attributes=True)}, {})
+
+    assert (field.name, json.loads(field.value), field.options) == ("json.regions", ["eu"], [])
+    assert field.hint == 'All. a JSON list, such as ["a", "b"]'
