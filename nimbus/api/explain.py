@@ -25,7 +25,9 @@ from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
 from nimbus.domain.task_run import Attempt, Reused, TaskRun, TaskState
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
+from nimbus.domain.wording import counted
 
+_DAY = timedelta(days=1)
 _SET_ASIDE = {"run": "the run", "children": "the task"}
 
 
@@ -100,6 +102,17 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
             return _not_run(run, task)
         case TaskState.FAILED:
             return _failed(task)
+
+
+def how_kept(task: TaskRun, now: datetime) -> str | None:
+    """How often a task that is kept running was started again, and what ended it last; None: no such task."""
+    if not task.spec.keeps_running or task.state.is_final:
+        return None
+    again = [one for one in task.attempts if one.number > 1 and one.opened_at > now - _DAY]
+    least = "at least " if again and again[0].number > 2 and again[0] is task.attempts[0] else ""
+    told = f"kept running: started again {least}{counted(len(again), 'time')} in the last 24 hours"
+    ended = [one for one in task.attempts[-2:] if one.outcome is not None]
+    return f"{told}, last after attempt {ended[-1].number}: {_how_ended(ended[-1])}" if ended else told
 
 
 def _aside(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

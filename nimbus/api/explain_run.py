@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from nimbus.api.explain import Surroundings, why, why_run
+from nimbus.api.explain import Surroundings, how_kept, why, why_run
 from nimbus.api.models_explanations import ReasonModel
 from nimbus.domain.admission import Wait, admit
 from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
@@ -42,7 +42,8 @@ def explain_task(
     """Explain one task in any state."""
     attempt = task.open_attempt
     seen = None if attempt is None else slots.get(AttemptId(run.id, task.spec.name, attempt.number))
-    told = why(run, task, seen, around) or _not_waiting(task)
+    kept = how_kept(task, around.now)
+    told = (f"{kept}; " if kept else "") + (why(run, task, seen, around) or _not_waiting(task))
     return _reason(f"task {task.spec.name}", told, next_change(run, task, around), around)
 
 

@@ -374,6 +374,8 @@ class TaskSpecModel(Model):
     """Its interpreter and Spark; empty: the worker's own."""
     publishes: list[PublicationModel]
     """Datasets that its success publishes."""
+    keeps_running: bool
+    """True: it is started again whatever ends it, until its run is stopped."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
     queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
     """Longest wait for room before each attempt; null: no limit."""

@@ -139,6 +139,8 @@ class TaskModel(Model):
     retry_at: datetime | None
     why: str | None
     """Why it is not computing; null when there is nothing to explain."""
+    kept: str | None = None
+    """For a task that is kept running: how often it was started again, and what ended it last."""
     attempts: list[AttemptModel]
     """Oldest first; in a run with many tasks, only the last ones. `number` counts left-out ones, too."""
     children: ChildrenModel | None = None
@@ -194,6 +196,8 @@ class RunSummaryModel(Model):
     """The reason that the requester gave."""
     paused: PausedModel | None
     """Null: it is not paused."""
+    keeps_running: bool = False
+    """True: it does not end by itself, because one of its tasks is kept running."""
     tasks_total: int
     tasks_done: int
     archived: bool = False

@@ -19,6 +19,7 @@ _PURGE: dict[str, Any] = {
     "reason": "the disk is needed",
 }
 _BODIES: dict[str, Any] = {
+    "CordonBody": {"reason": "new disk", "drain": True},
     "AbdicationBody": {"reason": "maintenance of host a", "to": "scheduler-b"},
     "ActivateBody": {"digest": _RELEASE, "reason": "back to the release of yesterday"},
     "ApprovalBody": {"reason": "the figures are right", "approved": True},

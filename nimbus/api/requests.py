@@ -234,6 +234,14 @@ class ReasonBody(RequestBody):
     reason: _Reason
 
 
+class CordonBody(ReasonBody):
+    """The cordon of a worker."""
+
+    drain: bool = Field(
+        False, description="True: tasks that are kept running leave the worker, and start on another one."
+    )
+
+
 class AbdicationBody(ReasonBody):
     """Ask the leader to hand over."""
 

@@ -11,7 +11,7 @@ from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel, PoolModel, PoolsModel
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import PipelineNameText, PoolBody, ReasonBody, WorkerIdText
+from nimbus.api.requests import CordonBody, PipelineNameText, PoolBody, WorkerIdText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Wait, submit
 from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
@@ -55,10 +55,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/workers/{worker}/cordon", status_code=202, responses=ACCEPTED_RESPONSES)
     async def cordon(
-        worker: WorkerIdText, body: ReasonBody, response: Response, wait: Wait = 0
+        worker: WorkerIdText, body: CordonBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
         """Cordon a worker: it gets no new attempts; open ones go on. Kept even while it is not registered."""
-        command = CordonWorker(worker=WorkerId(worker), reason=body.reason)
+        command = CordonWorker(worker=WorkerId(worker), reason=body.reason, drain=body.drain)
         return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.post("/workers/{worker}/uncordon", status_code=202, responses=ACCEPTED_RESPONSES)

@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import islice
 
 from nimbus.api.children import children_model
-from nimbus.api.explain import Surroundings, why, why_run
+from nimbus.api.explain import Surroundings, how_kept, why, why_run
 from nimbus.api.models import (
     ConcurrencyModel,
     LeaderModel,
@@ -245,6 +245,7 @@ def _run_fields(run: Run, archived: bool) -> dict[str, object]:
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *more, *times)},
+        "keeps_running": run.keeps_running,
         "tasks_total": len(run.tasks),
         "tasks_done": sum(task.state.is_final for task in run.tasks.values()),
         "archived": archived,
@@ -278,6 +279,7 @@ def _task(
         needs=list(task.spec.needs),
         retry_at=task.retry_at,
         why=why(run, task, seen, around),
+        kept=how_kept(task, around.now),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
         children=children_model(task),
         settled=None if task.settled is None else SettlementModel.model_validate(task.settled),

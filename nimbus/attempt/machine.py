@@ -8,7 +8,8 @@ The invariants; `tests/nimbus/property/test_attempt_laws.py` checks them with ra
 3. END is filled only after the exit record was written, and that only after the last process was killed, also
    of a driver that waits for its start.
 4. A driver that was told to end gets SIGKILL when `Terms.stop_grace_s` has passed.
-5. In every state but `Over` an answer to an instruction, the end of the driver, or a tick is due.
+5. A driver gets SIGKILL when the board did not show our claim for `Terms.lease_s`.
+6. In every state but `Over` an answer to an instruction, the end of the driver, or a tick is due.
 
 There is one function for each state, without a catch-all: the type check finds an event that a state does not
 handle, since the events that change nothing are listed for each state.
@@ -58,7 +59,7 @@ def step(state: State, event: Event, terms: Terms, now_s: float) -> Transition:
 def due_s(state: State) -> float:
     """When the next `Tick` is due; `NEVER_S`: before something else happens."""
     if isinstance(state, m.Running):
-        return min(state.kill_at_s, state.stuck_at_s, state.deadline_s)
+        return min(state.kill_at_s, state.stuck_at_s, state.deadline_s, state.lease_until_s)
     return state.look_at_s if isinstance(state, m.Checking) else NEVER_S
 
 
@@ -177,7 +178,8 @@ def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> 
             return _cleared_of(Story(ordered=state.ordered))
         if now_s - state.shown_s > terms.claim_valid_s:  # a file system did not answer for that long
             return Transition(m.Checking(), (m.Look(),))
-        return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
+        until_s = state.shown_s + terms.lease_s
+        return Transition(m.Running(now_s + terms.timeout_s, lease_until_s=until_s), (m.Start(),))
     if isinstance(event, m.Unfit):
         return _cleared_of(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
     if isinstance(event, m.Looked):
@@ -227,7 +229,7 @@ def _ordered(state: m.Running, why: Ordered, terms: Terms, now_s: float, exceede
     """End the driver, unless it was told before."""
     if state.ordered is not Ordered.NOT:
         return Transition(state)
-    at_once = why is Ordered.LIMIT
+    at_once = why in (Ordered.LIMIT, Ordered.CUT_OFF)
     told = replace(
         state,
         ordered=why,
@@ -243,7 +245,7 @@ def _looked(state: m.Running, event: m.Looked, terms: Terms, now_s: float) -> Tr
     if event.is_useless:
         return _ordered(state, Ordered.OUTDATED, terms, now_s)
     if event.holder is Holder.OURS:
-        state = replace(state, gone_since_s=None)
+        state = replace(state, gone_since_s=None, lease_until_s=event.asked_s + terms.lease_s)
     elif _is_gone(state.gone_since_s, event):
         return _ordered(state, Ordered.OUTDATED, terms, now_s)
     elif state.gone_since_s is None:
@@ -252,10 +254,15 @@ def _looked(state: m.Running, event: m.Looked, terms: Terms, now_s: float) -> Tr
 
 
 def _ticked(state: m.Running, terms: Terms, now_s: float) -> Transition:
+    is_cut_off = now_s >= state.lease_until_s
+    if is_cut_off and state.ordered is Ordered.NOT:
+        return _ordered(replace(state, lease_until_s=NEVER_S), Ordered.CUT_OFF, terms, now_s)
     if now_s >= state.deadline_s:
         return _ordered(state, Ordered.TIMEOUT, terms, now_s)
-    if now_s >= state.kill_at_s:
-        killed = replace(state, kill_at_s=NEVER_S, stuck_at_s=now_s + terms.stuck_after_s)
+    if is_cut_off or now_s >= state.kill_at_s:
+        until_s = NEVER_S if is_cut_off else state.lease_until_s
+        stuck_s = now_s + terms.stuck_after_s
+        killed = replace(state, kill_at_s=NEVER_S, lease_until_s=until_s, stuck_at_s=stuck_s)
         return Transition(killed, (m.Kill(),))
     if now_s >= state.stuck_at_s:
         return Transition(replace(state, stuck_at_s=NEVER_S), (m.KillStarter(),))

@@ -20,6 +20,8 @@ class Ordered(Enum):
     OUTDATED = "outdated"
     """Another process filled END, or the attempt is deleted, so the driver's work is useless."""
     LIMIT = "limit"
+    CUT_OFF = "cut_off"
+    """The board was silent for the time of the lease, so another attempt may start soon."""
 
 
 class Terms(NamedTuple):
@@ -34,6 +36,8 @@ class Terms(NamedTuple):
     Later the session may have expired, and a leader may have closed the attempt."""
     stuck_after_s: float = NEVER_S
     """From SIGKILL until the process that starts drivers counts as stuck."""
+    lease_s: float = NEVER_S
+    """The driver is killed when the board did not show our claim for this long."""
     is_program: bool = False
     """The driver writes no mark at the end of its code: exit status 0 is a success, unless told to end."""
 
@@ -375,6 +379,7 @@ class Running:
     exceeded: str = ""
     kill_at_s: float = NEVER_S
     stuck_at_s: float = NEVER_S
+    lease_until_s: float = NEVER_S
     gone_since_s: Optional[float] = None
     """Time of the first of the reads in a row that found no claim."""
 

@@ -70,6 +70,7 @@ class TaskOptions(TypedDict, total=False):
     args: Sequence[str | int | float | bool]
     when: str | bool
     allow_failure: bool
+    keep: Literal["running"]
     retries: Retries
     timeout: Duration
     priority: Priority

@@ -105,7 +105,9 @@ def _interval(start: datetime, end: datetime) -> DataInterval:
 
 
 def _without_retries(spec: PipelineSpec) -> PipelineSpec:
-    tasks = (dataclasses.replace(task, retries=RetryPolicy(limit=0)) for task in spec.tasks)
+    tasks = (
+        dataclasses.replace(task, retries=RetryPolicy(limit=0), keeps_running=False) for task in spec.tasks
+    )
     return dataclasses.replace(spec, tasks=tuple(tasks))
 
 

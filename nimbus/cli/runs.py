@@ -151,7 +151,7 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
         (
             row["id"],
             row["pipeline"],
-            f"{row['state']}, paused" if row.get("paused") and not row["finished_at"] else row["state"],
+            _state(row),
             f"{row['tasks_done']}/{row['tasks_total']}",
             row.get("submitted_by", ""),
             clock(row["created_at"]),
@@ -163,6 +163,12 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
     out.table(("run", "pipeline", "state", "tasks", "by", "created", "took", "reason"), rows, empty="no runs")
     if not answer["history_complete"]:
         out.note("history did not answer: finished runs may be missing from this list.")
+
+
+def _state(run: dict[str, Any]) -> str:
+    """Its state, with what else a reader of a list must know."""
+    paused = "paused" if run.get("paused") and not run["finished_at"] else ""
+    return ", ".join(filter(None, (run["state"], paused, run.get("keeps_running") and "kept running")))
 
 
 def _asked(run: dict[str, Any]) -> str:
@@ -198,7 +204,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
 
     now = datetime.now(UTC)
     out.line(f"run       {answer['id']}")
-    out.line(f"state     {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))
+    out.line(f"state     {_state(answer)}" + (f" ({answer['reason']})" if answer["reason"] else ""))
     if answer["state"] in ("pending", "refused"):
         out.line(f"command   {answer['command']['command_id']} ({answer['command']['status']})")
         return

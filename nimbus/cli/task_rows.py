@@ -11,7 +11,7 @@ from nimbus.domain.cost import cost_in_words, cost_of
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     """One row for each task: name, state, attempts, and its reason or progress."""
     return [
-        (task["name"], task["state"], _tried(task) or "", task["why"] or progress(task) or _child_runs(task))
+        (task["name"], task["state"], _tried(task) or "", _said(task) or _child_runs(task))
         for task in run["tasks"]
     ]
 
@@ -50,9 +50,14 @@ def progress(task: dict[str, Any]) -> str:
     return ", ".join(told)
 
 
+def _said(task: dict[str, Any]) -> str:
+    """How it is kept running; then why a task waits, or its progress."""
+    return "; ".join(filter(None, (task.get("kept"), task["why"] or progress(task))))
+
+
 def remarks(task: dict[str, Any]) -> str:
-    """Why a task waits, or its progress; then its `ended_application`."""
-    return ", ".join(filter(None, (task["why"] or progress(task), ended_application(task))))
+    """What is said of a task; then its `ended_application`."""
+    return ", ".join(filter(None, (_said(task), ended_application(task))))
 
 
 def ended_application(task: dict[str, Any]) -> str:

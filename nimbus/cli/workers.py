@@ -66,9 +66,12 @@ def cordon(api: Api, out: Output, worker_id: str, reason: str) -> int:
 @click.option("--timeout", type=click.FloatRange(min=0), default=3600.0, show_default=True, metavar="SECONDS")
 @remote
 def drain(api: Api, out: Output, worker_id: str, reason: str, timeout: float) -> int:
-    """Cordon a worker, and wait until it has no open attempt. Exit code 5 if that takes longer."""
+    """Cordon a worker, and wait until it has no open attempt. Exit code 5 if that takes longer.
+
+    Tasks that are kept running are stopped there, and start on another worker.
+    """
     until = time.monotonic() + timeout
-    answer = api.command("POST", _path(worker_id, "cordon"), {"reason": reason})
+    answer = api.command("POST", _path(worker_id, "cordon"), {"reason": reason, "drain": True})
     if (code := report_command(out, answer, quiet=True)) is not Exit.OK:
         return code
     while (busy := _busy(api, worker_id)) and time.monotonic() < until:

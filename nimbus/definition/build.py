@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
-    ConcurrencyModel,
     DefaultsModel,
     DefinitionModel,
     LimitsModel,
@@ -60,7 +59,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         failure_strategy=model.failure_strategy,
         priority=model.priority,
         timeout=model.timeout,
-        concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
+        concurrency=_concurrency(model),
         webhook=None if model.webhook is None else _webhook(model.webhook),
         max_parallel_tasks=model.max_parallel_tasks,
         notify=None if model.notify is None else notify_rules(model.notify),
@@ -164,8 +163,11 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
     )
 
 
-def _concurrency(model: ConcurrencyModel) -> Concurrency:
-    return Concurrency(limit=model.limit, when_full=model.when_full)
+def _concurrency(model: DefinitionModel) -> Concurrency | None:
+    if any(task.keep for task in model.tasks.values()):
+        return Concurrency(limit=1)  # the next run begins after the one before has ended
+    said = model.concurrency
+    return None if said is None else Concurrency(limit=said.limit, when_full=said.when_full)
 
 
 def _webhook(model: WebhookModel) -> Webhook:
@@ -219,8 +221,8 @@ def _wait_for(model: WaitForModel) -> WaitFor:
 
 
 def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
-    if model.type is TaskKind.PIPELINE:
-        return None  # child runs have the timeout of their pipeline
+    if model.type is TaskKind.PIPELINE or model.keep:
+        return None  # child runs have the timeout of their pipeline; a kept task is to run for ever
     return defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout
 
 
@@ -302,6 +304,7 @@ def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSp
         },
         when=model.when or "",
         allow_failure=model.allow_failure,
+        keeps_running=model.keep is not None,
         retries=build_retries(model.retries, defaults.retries),
         timeout=_timeout(model, defaults),
         priority=defaults.priority if model.priority is None else model.priority,

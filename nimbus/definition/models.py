@@ -505,6 +505,9 @@ class TaskModel(Strict):
     """Condition for running the task: true, false or a template; none: no condition."""
     allow_failure: Flag = False
     """True: the run can succeed even if the task fails."""
+    keep: Literal["running"] | None = None
+    """Of `pyspark` and `python`: `running`: the task is started again whenever it ends, until its run is
+    stopped; none: it ends."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
     """Retries; each key alone overrides that of `defaults`."""
     timeout: PositiveDuration | None = None

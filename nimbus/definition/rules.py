@@ -17,6 +17,7 @@ from nimbus.definition.child_rules import (
 )
 from nimbus.definition.dataset_rules import dataset_faults, key_texts
 from nimbus.definition.faults import Fault
+from nimbus.definition.kept_rules import kept_faults
 from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
 from nimbus.definition.needs import Needs
 from nimbus.definition.wait_rules import wait_faults, wait_texts
@@ -84,6 +85,7 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
     yield from list_faults(model)
     yield from _cycle_faults(needs)
     yield from _schedule_faults(model)
+    yield from kept_faults(model)
     yield from webhook_faults(model)
     yield from dataset_faults(model)
 

@@ -205,6 +205,8 @@ class CordonWorker:
 
     worker: WorkerId
     reason: str
+    drain: bool = False
+    """True: its attempts of tasks that are kept running end, too, and start on other workers."""
     type: Literal["cordon_worker"] = "cordon_worker"
 
 

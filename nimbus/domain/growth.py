@@ -73,6 +73,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
+            early_ends=10**6,
             attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{_MANIFEST}", reason),)
             * (1 + (extra if name == longest else 0)),
         )

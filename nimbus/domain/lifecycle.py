@@ -160,6 +160,8 @@ def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
 
 
 def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: datetime) -> TaskRun:
+    if task.spec.keeps_running and not must_stop(run, task.spec.name):
+        return _started_again(task, closed, now)
     if closed.outcome is Outcome.SUCCEEDED:
         return replace(task, state=TaskState.SUCCEEDED)
     mishap = closed.outcome is not None and closed.outcome.is_infrastructure
@@ -171,12 +173,29 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
     if mishap:
         if task.mishaps >= max_mishaps:
             return replace(task, state=TaskState.FAILED)
-        pause = min(MISHAP_PAUSE * 2 ** (task.mishaps - 1), MISHAP_PAUSE_MAX)
-        return replace(task, state=TaskState.WAITING, retry_at=now + pause)
+        return replace(task, state=TaskState.WAITING, retry_at=now + _mishap_pause(task.mishaps))
     if task.failures > task.spec.retries.limit or not task.spec.retries.covers(closed.failure):
         return replace(task, state=TaskState.FAILED)
     pause = task.spec.retries.pause_after(task.failures)
     return replace(task, state=TaskState.WAITING, retry_at=now + pause)
+
+
+def _started_again(task: TaskRun, closed: Attempt, now: datetime) -> TaskRun:
+    """A task that is kept running waits for its next attempt, whatever ended the last one.
+
+    The pause grows with each attempt that ends early. One that lasted for at least the longest pause did not.
+    """
+    if closed.stop_requested:  # it moves to another worker
+        return replace(task, state=TaskState.WAITING, retry_at=None)
+    lasted = now - (closed.started_at or closed.opened_at)
+    early = 1 if lasted >= task.spec.retries.max_delay else task.early_ends + 1
+    mishap = closed.outcome is not None and closed.outcome.is_infrastructure
+    pause = _mishap_pause(early) if mishap else max(MISHAP_PAUSE, task.spec.retries.pause_after(early))
+    return replace(task, state=TaskState.WAITING, retry_at=now + pause, early_ends=early)
+
+
+def _mishap_pause(count: int) -> timedelta:
+    return min(MISHAP_PAUSE * (1 << min(count - 1, 16)), MISHAP_PAUSE_MAX)
 
 
 def queued(run: Run) -> Run:

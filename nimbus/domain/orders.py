@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from nimbus.domain.ids import AttemptId, PipelineName
 from nimbus.domain.lifecycle import committed_outputs
 from nimbus.domain.pipeline import TaskSpec
@@ -23,10 +25,12 @@ def order_for(
     kind: AssignmentKind,
     claim: Claim | None = None,
     rendered: TaskSpec | None = None,
+    host_lost_after: timedelta | None = None,
 ) -> Assignment:
     """All that a worker on any host needs to run or reap an attempt.
 
     `rendered`: the task, if its templates were rendered when it became ready.
+    `host_lost_after`: the leader's setting.
     """
     task = run.tasks[attempt.task]
     spec = rendered or task.spec
@@ -47,6 +51,7 @@ def order_for(
         inputs=committed_outputs(run, spec.needs),
         output=output_of(run.pipeline, attempt),
         timeout=spec.timeout,
+        host_lost_after=host_lost_after if spec.keeps_running else None,
         memory_scale=spec.retries.memory_scale(task.out_of_memory),
         claim=claim,
     )

@@ -115,6 +115,8 @@ ENVIRONMENT_KINDS = frozenset(
 """Kinds whose drivers can have an environment."""
 SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
 """Kinds whose drivers have a Spark session."""
+KEPT_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON})
+"""Kinds that can be kept running."""
 
 
 def environment_label(name: str) -> str:
@@ -233,6 +235,8 @@ class TaskSpec:
     """The condition for running it: a template; in a run, `true` or `false`. Empty: no condition."""
     allow_failure: bool = False
     """True: its run can succeed even if it fails."""
+    keeps_running: bool = False
+    """True: it is started again whatever ends it, until its run is stopped. `retries` has only the pauses."""
     reads: tuple[TaskName, ...] = ()
     """Tasks whose results its templates read. If there are any, templates are rendered when it is ready, and
     otherwise when the run is created."""
@@ -263,7 +267,7 @@ class TaskSpec:
     def is_pooled(self) -> bool:
         """True when an executor runs its attempts, together with others."""
         usual = Isolation.POOLED if self.kind is TaskKind.PYTHON else Isolation.ISOLATED
-        return not self.secrets and (self.isolation or usual) is Isolation.POOLED
+        return not self.secrets and not self.keeps_running and (self.isolation or usual) is Isolation.POOLED
 
     limits: Limits | None = None
     """None: the defaults of `Limits`. None keeps the order of each attempt small."""
@@ -403,6 +407,11 @@ class PipelineSpec:
     def datasets(self) -> tuple[DatasetName, ...]:
         """Datasets that its tasks publish, by name."""
         return tuple(sorted({one.dataset for task in self.tasks for one in task.publishes}))
+
+    @property
+    def keeps_running(self) -> bool:
+        """True when its runs do not end by themselves. The activation of a release starts one."""
+        return any(task.keeps_running for task in self.tasks)
 
     @property
     def children(self) -> tuple[PipelineName, ...]:

@@ -62,6 +62,8 @@ class RunCause(StrEnum):
     PARENT = "parent"
     """A task of another run started it."""
     BACKFILL = "backfill"
+    ACTIVATION = "activation"
+    """A release was activated that has a task which is kept running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,11 @@ class Run(RunHeader):
             object.__setattr__(run, name, value)
         object.__setattr__(run, "tasks", tasks)
         return run
+
+    @property
+    def keeps_running(self) -> bool:
+        """True when it does not end by itself, because one of its tasks is started again and again."""
+        return any(task.spec.keeps_running and not task.state.is_final for task in self.tasks.in_order())
 
     def with_tasks(self, tasks: Tasks) -> Run:
         """As `dataclasses.replace`, but twice as fast for so many fields."""

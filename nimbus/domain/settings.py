@@ -27,9 +27,14 @@ class ClusterSettings:
     """Values that templates read as `vars.NAME`. No secrets: everybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
     """Workers that get no new attempts, with the reason. An entry stays while the worker is offline."""
+    drained: tuple[WorkerId, ...] = ()
+    """Those of them that tasks which are kept running leave."""
     tokens: Mapping[str, Token] = field(default_factory=dict)
     """Tokens by id. They contain only the SHA-256 of the secret."""
 
     def applied_to(self, workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:
         """The workers, with cordoned ones marked as draining."""
-        return tuple(replace(w, draining=True) if w.id in self.cordoned else w for w in workers)
+        return tuple(
+            replace(w, draining=True, evicts=w.id in self.drained) if w.id in self.cordoned else w
+            for w in workers
+        )

@@ -139,6 +139,8 @@ class TaskRun:
     """`failures` among the attempts that the record no longer holds."""
     earlier_mishaps: int = 0
     earlier_out_of_memory: int = 0
+    early_ends: int = 0
+    """Of a task that is kept running: how many of its last attempts in a row ended soon after their start."""
     retry_at: datetime | None = None
     """The next attempt starts no earlier than this; None: at once."""
     children: Children | None = None

@@ -26,6 +26,8 @@ class WorkerInfo:
     version: str
     started_at: datetime
     draining: bool = False
+    evicts: bool = False
+    """True: tasks that are kept running leave it. Set from the settings of the cluster alone."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     scheduler_id: str | None = None
@@ -98,6 +100,8 @@ class Assignment:
     output: str = ""
     """Place of the attempt's own output, relative to `worker.data`. In a bucket, a nonce is added."""
     timeout: timedelta | None = None
+    host_lost_after: timedelta | None = None
+    """Set for a task that is kept running: the leader's `Timings.host_lost_after`."""
     memory_scale: float = 1.0
     """Factor on the task's memory. The worker applies it to every memory size that it sets for the task: the
     task's own, or the worker's default."""

@@ -158,7 +158,7 @@ class CreateAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAttempt:
-    """Remove an attempt and all its slots, when its run moves to history."""
+    """Remove an ended attempt and all its slots, when its run moves to history, or no longer records it."""
 
     attempt: AttemptId
 

@@ -32,8 +32,8 @@ def finished(run: Run, before: Finished | None) -> Finished:
     attempts = dict.fromkeys(
         AttemptId(run.id, name, number)
         for name, task in run.tasks.items()
-        if task.spec.children is None
-        for number in range(1, task.tried + 1)
+        if task.spec.children is None and task.attempts
+        for number in range(task.attempts[0].number if task.spec.keeps_running else 1, task.tried + 1)
     )
     return Finished(
         pipeline=run.pipeline,

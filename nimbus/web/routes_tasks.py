@@ -185,7 +185,9 @@ def _reasons(task: TaskRun) -> dict[int, str]:
             found[attempt.number] = "the first" if attempt.number == 1 else ""
             continue
         ended = f"attempt {before.number} ended as {before.ending.replace('_', ' ')}"
-        if before.outcome is not None and before.outcome.is_infrastructure:
+        if task.spec.keeps_running:
+            found[attempt.number] = f"{ended}: it is kept running"
+        elif before.outcome is not None and before.outcome.is_infrastructure:
             found[attempt.number] = f"{ended}: uses up no retry"
         else:
             used += 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from nimbus.worker.files import write_atomic
 
@@ -21,11 +22,20 @@ _FIRST_S = 0.1
 """Interval until there is an application, so that even a short one's id is recorded."""
 
 
+_MOST_STAGES = 1000
+"""Stages whose figures may still change. A stream has millions over its life."""
+_MOST_QUERIES = 20
+
+
 class StageBook:
     """Adds up stages over the life of a Spark context, because the tracker forgets old ones."""
 
     def __init__(self) -> None:
         self._stages: dict[int, tuple[int, int, int, int]] = {}
+        self._earlier = [0, 0, 0, 0]
+        """Sums over the stages that are no longer in `_stages`."""
+        self._count = 0
+        """Number of these."""
         self._active: set[int] = set()
 
     def update(self, tracker: Any) -> dict[str, int]:
@@ -37,10 +47,13 @@ class StageBook:
                 done = info.numCompletedTasks
                 self._stages[stage] = (info.numTasks, done, info.numActiveTasks, info.numFailedTasks)
         self._active = active
-        figures = list(self._stages.values()) or [(0, 0, 0, 0)]
-        total, done, running, failed = (sum(column) for column in zip(*figures))
+        while len(self._stages) > _MOST_STAGES:
+            oldest = self._stages.pop(next(iter(self._stages)))
+            self._earlier = [sum(pair) for pair in zip(self._earlier, oldest)]
+            self._count += 1
+        total, done, running, failed = (sum(column) for column in zip(self._earlier, *self._stages.values()))
         return {
-            "stages": len(self._stages),
+            "stages": self._count + len(self._stages),
             "stages_active": len(active),
             "tasks_total": total,
             "tasks_done": done,
@@ -78,7 +91,12 @@ class ProgressThread(threading.Thread):
             return
         if self._named is None or self._named[0] is not context:
             self._named = context, _names(context)
-        figures = {**self._named[1], **self._book.update(context.statusTracker()), **self._more()}
+        figures = {
+            **self._named[1],
+            **self._book.update(context.statusTracker()),
+            **streams(),
+            **self._more(),
+        }
         if figures != self._written:
             document = {**figures, "at": datetime.now(timezone.utc).isoformat(timespec="seconds")}
             write_atomic(self._place, json.dumps(document).encode())
@@ -88,6 +106,22 @@ class ProgressThread(threading.Thread):
         """End the thread; a call that hangs in a dying JVM is abandoned."""
         self._leaving.set()
         self.join(2.0)
+
+
+def streams() -> dict[str, dict[str, str]]:
+    """The last batch of each streaming query of the task's session; empty: it has none."""
+    session = SparkSession._instantiatedSession
+    queries = [] if session is None else session.streams.active[:_MOST_QUERIES]
+    told = {str(query.name or query.id)[:64]: _batch(query.lastProgress) for query in queries}
+    return {"streams": told} if told else {}
+
+
+def _batch(progress: Any) -> str:
+    """A `StreamingQueryProgress` in words. None: there was no batch yet. In Spark 3 and 4 a mapping, too."""
+    if progress is None:
+        return "no batch yet"
+    rate = float(progress.get("processedRowsPerSecond") or 0)
+    return f"batch {progress['batchId']} at {progress['timestamp'][:19]}Z, {rate:.1f} rows/s"
 
 
 def _names(context: Any) -> dict[str, str]:

@@ -79,7 +79,9 @@ class HeldAttempt:
         assert self.record is not None  # noqa: S101 - `Record` comes before
         return self.record
 
-    def terms(self, *, claim_valid_s: float, stuck_after_s: float = m.NEVER_S) -> m.Terms:
+    def terms(
+        self, *, claim_valid_s: float, stuck_after_s: float = m.NEVER_S, lease_s: float = m.NEVER_S
+    ) -> m.Terms:
         """What is agreed for it."""
         timeout = self.order.timeout
         return m.Terms(
@@ -87,6 +89,7 @@ class HeldAttempt:
             stop_grace_s=self.plan.stop_grace_s,
             claim_valid_s=claim_valid_s,
             stuck_after_s=stuck_after_s,
+            lease_s=lease_s,
             is_program=self.order.task.kind.is_program,
         )
 

@@ -8,7 +8,9 @@ Guarantees, whichever process dies at whichever time:
   * User code starts only after our CLAIM is in ZooKeeper. If our session may have expired in the meantime, so
     that a leader may have closed the attempt, the board is read first. If a runner dies before it sends go,
     its driver ends without running user code (PDEATHSIG, and EOF on the pipe).
-  * An outage of ZooKeeper or S3 does not affect a running driver.
+  * An outage of ZooKeeper or S3 does not affect a running driver, except one of a task that is kept running:
+    before the leader may give such a task to another host, which is half a session timeout and
+    `supervision.host_lost_after` after ZooKeeper's last answer at the earliest, its driver is killed.
   * The output of a successful attempt is on disk, or in its bucket, before its exit record.
   * The exit record is on disk before it is delivered, unless the disk is full even without the attempt's
     scratch, and stays there until it is delivered.
@@ -42,6 +44,7 @@ import structlog
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
+from nimbus.attempt.upkeep import Pace
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment
 from nimbus.templates.names import at_release
@@ -88,7 +91,10 @@ class Runner:
     ) -> None:
         self._folder, self._plan, self._connections = folder, plan, connections
         self._attempt = HeldAttempt(order=order, plan=plan, folder=folder)
-        self._life = Life(self._attempt.terms(claim_valid_s=connections.session_timeout_s / 2))
+        half_s, lease = connections.session_timeout_s / 2, order.host_lost_after
+        lease_s = m.NEVER_S if lease is None else lease.total_seconds() + half_s
+        terms = self._attempt.terms(claim_valid_s=half_s, lease_s=lease_s)
+        self._life = Life(terms, Pace(look_s=min(Pace().look_s, lease_s / 4)))
         self._loop = Loop()
         self._tick_s = m.NEVER_S
         """When the next `Tick` is reported."""

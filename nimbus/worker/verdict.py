@@ -22,6 +22,10 @@ _LINE_OF_ERROR = re.compile(
 """The first line of an exception in Python and in a JVM."""
 _SERVER_STACK = re.compile(f"^{SERVER_STACK}", re.M)
 _SOME_LINES = 5
+_LOST = {
+    Ordered.SERVER_GONE: "its Spark Connect server has ended or does not answer",
+    Ordered.CUT_OFF: "ZooKeeper did not answer for so long that another host could get the task",
+}
 _JVM_ENDED, _TRACEBACK = "[JAVA_GATEWAY_EXITED]", "Traceback (most recent call last):"
 
 
@@ -74,9 +78,8 @@ def judge(
         case Ordered.LIMIT:
             failure = FailureClass.OUT_OF_MEMORY if is_memory(story.exceeded or "") else FailureClass.ERROR
             return Verdict(Outcome.FAILED, story.exceeded or "ended: it exceeded a limit", code, failure)
-        case Ordered.SERVER_GONE:
-            why = "its Spark Connect server has ended or does not answer"
-            return Verdict(Outcome.LOST, why, code)
+        case Ordered.SERVER_GONE | Ordered.CUT_OFF:
+            return Verdict(Outcome.LOST, _LOST[story.ordered], code)
         case Ordered.NOT:
             why = _failure(status, log_tail, oom_killer=oom_killer)
             failure = failure_class(status, log_tail, oom_killer=oom_killer)

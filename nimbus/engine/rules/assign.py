@@ -9,9 +9,10 @@ from nimbus.domain.admission import Wait, admit, held_by
 from nimbus.domain.earliest import queue_ends_at
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.orders import order_for
+from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.workers import AssignmentKind
-from nimbus.domain.writes import Assign, CreateAttempt, PutRun
+from nimbus.domain.writes import Assign, CreateAttempt, PutRun, RemoveAttempt
 from nimbus.engine.agenda import about_rendering
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, RenderTask
 from nimbus.engine.state import State
@@ -28,12 +29,33 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)
     rendered = state.tasks.rendered(run_id, task)
-    order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN, rendered=rendered)
+    order = order_for(
+        opened,
+        attempt,
+        epoch=state.epoch,
+        kind=AssignmentKind.RUN,
+        rendered=rendered,
+        host_lost_after=state.policy.timings.host_lost_after,
+    )
     return Decision(
         name="attempt_opened",
-        writes=(PutRun(opened, run), CreateAttempt(attempt), Assign(worker.id, order)),
+        writes=(
+            PutRun(opened, run),
+            CreateAttempt(attempt),
+            Assign(worker.id, order),
+            *_dropped(opened, name),
+        ),
         about={"attempt": str(attempt), "worker": worker.id},
     )
+
+
+def _dropped(run: Run, name: TaskName) -> tuple[RemoveAttempt, ...]:
+    """Remove the attempt that a run's record no longer holds, if its task is kept running for ever."""
+    task = run.tasks[name]
+    oldest = task.attempts[0].number
+    if not task.spec.keeps_running or oldest == 1:
+        return ()
+    return (RemoveAttempt(AttemptId(run.id, name, oldest - 1)),)
 
 
 def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:

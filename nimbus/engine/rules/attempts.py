@@ -23,7 +23,7 @@ from nimbus.domain.supervision import (
 )
 from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import AssignmentKind
-from nimbus.domain.writes import Assign, PutRun, Unassign, Write, WriteClaim, WriteEnd
+from nimbus.domain.writes import Assign, PutRun, RequestStop, Unassign, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
@@ -36,6 +36,12 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
         return Nothing()
     run, attempt = found
     action = _action(state, attempt_id, run, attempt, now)
+    if (
+        isinstance(action, Wait)
+        and not attempt.stop_requested
+        and _must_move(state, attempt_id, run, attempt)
+    ):
+        return _moved(attempt_id, run, attempt)
     if not isinstance(action, Wait):
         return _decision(state, attempt_id, run, attempt, action, now.wall)
     after_s = None if action.after is None else now.elapsed_s + action.after.total_seconds()
@@ -44,8 +50,11 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
 
 def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now: Instant) -> Action:
     slots = state.attempts.slots[attempt_id]
-    if lifecycle.must_stop(run, attempt_id.task) and slots.claim is None and slots.end is None:
-        return FenceClaim(f"its run is being stopped: {run.reason}")
+    if slots.claim is None and slots.end is None:
+        if lifecycle.must_stop(run, attempt_id.task):
+            return FenceClaim(f"its run is being stopped: {run.reason}")
+        if _must_move(state, attempt_id, run, attempt):
+            return FenceClaim(_moves(attempt))
     silent = state.attempts.silent.get(attempt_id)
     return supervise(
         attempt,
@@ -54,6 +63,25 @@ def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now
         workers=state.attempts.workers.registered.values(),
         timings=state.policy.timings,
         now=now.wall,
+    )
+
+
+def _must_move(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt) -> bool:
+    """True when a task that is kept running must leave its worker."""
+    worker = state.attempts.workers.registered.get(attempt.ordered_to)
+    return worker is not None and worker.evicts and run.tasks[attempt_id.task].spec.keeps_running
+
+
+def _moves(attempt: Attempt) -> str:
+    return f"worker {attempt.ordered_to} is drained: the task moves to another one"
+
+
+def _moved(attempt_id: AttemptId, run: Run, attempt: Attempt) -> Decision:
+    stop = RequestStop(attempt_id, _moves(attempt))
+    return Decision(
+        name="attempt_move_requested",
+        writes=(PutRun(lifecycle.ask_to_stop(run, attempt_id), run), stop),
+        about={"attempt": str(attempt_id), "worker": attempt.ordered_to},
     )
 
 

@@ -49,6 +49,7 @@ from nimbus.domain.writes import (
     CreateRun,
     PutAbdication,
     PutIntervals,
+    PutRun,
     PutSettings,
     RemovePipelineRecord,
     Write,
@@ -65,6 +66,7 @@ from nimbus.engine.rules.backfill_commands import (
 from nimbus.engine.rules.catalog import activated, published, put, rewound
 from nimbus.engine.rules.command_checks import check_access, check_unchanged
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.kept import check_second, handed_over
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
@@ -259,15 +261,19 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     record = published(before, release, spec, now)
     if before is None and queued.asked_by is not None:
         record = replace(record, owner=queued.asked_by.owner)
+    runs: tuple[Write, ...] | Answer = ()
     if command.activate:
         record = activated(record, release, spec, now)
+        runs = handed_over(state, queued, release, spec, now)
+    if not isinstance(runs, tuple):
+        return runs
     said = "published and activated" if command.activate else "published"
     return _consumed(
         state,
         queued,
         now,
-        message=f"{said} release {command.digest[:12]} of {command.pipeline}",
-        writes=(put(record, before),),
+        message=f"{said} release {command.digest[:12]} of {command.pipeline}{_said_of(runs)}",
+        writes=(put(record, before), *runs),
     )
 
 
@@ -278,13 +284,24 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
     if not isinstance(spec, PipelineSpec):
         return spec
     active = activated(record, release, spec, now)
+    runs = handed_over(state, queued, release, spec, now)
+    if not isinstance(runs, tuple):
+        return runs
     return _consumed(
         state,
         queued,
         now,
-        message=f"release {release.digest[:12]} of {record.name} is active",
-        writes=(put(active, record),),
+        message=f"release {release.digest[:12]} of {record.name} is active{_said_of(runs)}",
+        writes=(put(active, record), *runs),
     )
+
+
+def _said_of(runs: tuple[Write, ...]) -> str:
+    """What an activation does with runs that are kept running, as a part of its answer."""
+    stopped = [f"; run {write.run.id} is being stopped" for write in runs if isinstance(write, PutRun)]
+    then = " when that has ended" if stopped else ""
+    started = [f"; run {write.run.id} starts{then}" for write in runs if isinstance(write, CreateRun)]
+    return "".join((*stopped, *started))
 
 
 def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
@@ -390,6 +407,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
         return run
+    check_second(state, run)
     run = queued_if_full(state, run)
     what = "is queued" if run.state is RunState.QUEUED else "started"
     return _consumed(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from nimbus.domain.child_runs import with_releases
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.run import Run
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.run_number import next_number
 from nimbus.domain.writes import CreateRun, Write
 from nimbus.engine.agenda import Subject
@@ -41,6 +41,10 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
         )
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
+    if draft.cause in (RunCause.PARENT, RunCause.BACKFILL) and found.result.keeps_running:
+        raise RefusedError(
+            "kept_running", f"pipeline {draft.pipeline} has a task that is kept running: its runs do not end."
+        )
     return pinned(state, found.result)
 
 

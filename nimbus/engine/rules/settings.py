@@ -50,16 +50,20 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
                 raise RefusedError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
             others = {other: value for other, value in before.variables.items() if other != name}
             return replace(before, variables=others), f"vars.{name} is removed; existing runs keep it"
-        case CordonWorker(worker=worker, reason=reason):
+        case CordonWorker(worker=worker, reason=reason, drain=drain):
             if worker not in before.cordoned and len(before.cordoned) >= MOST_CORDONED:
                 raise RefusedError(
                     "too_many_cordoned", f"{MOST_CORDONED} workers are cordoned: uncordon one."
                 )
-            said = f"worker {worker} gets no new attempts; its open attempts go on"
-            return replace(before, cordoned={**before.cordoned, worker: reason}), said
+            drained = tuple(sorted({*before.drained, worker} if drain else {*before.drained} - {worker}))
+            moved = ", but tasks that are kept running move" if drain else ""
+            said = f"worker {worker} gets no new attempts; its open attempts go on{moved}"
+            cordoned = {**before.cordoned, worker: reason}
+            return replace(before, cordoned=cordoned, drained=drained), said
         case UncordonWorker(worker=worker):
             rest = {other: why for other, why in before.cordoned.items() if other != worker}
-            return replace(before, cordoned=rest), f"worker {worker} is given tasks"
+            drained = tuple(other for other in before.drained if other != worker)
+            return replace(before, cordoned=rest, drained=drained), f"worker {worker} is given tasks"
         case _:
             assert_never(command)
 

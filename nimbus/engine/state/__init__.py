@@ -198,7 +198,7 @@ class State:
             case w.RemoveRun(run_id):
                 self.runs.forget(run_id)
             case w.RemoveAttempt(attempt):
-                self.runs.finished[attempt.run].attempts.pop(attempt, None)
+                self.runs.attempt_removed(attempt)
             case w.CreatePipeline(record) | w.PutPipeline(record, _):
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):

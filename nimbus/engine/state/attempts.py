@@ -94,6 +94,9 @@ class OpenAttempts:
         if changed:  # the possible reapers of silent attempts have changed
             for attempt in self.silent:
                 self._agenda.add(about_attempt(attempt))
+        for drained in (worker for worker in self.workers.registered.values() if worker.evicts):
+            for attempt in sorted(self.workers.open_on(drained.id)):
+                self._agenda.add(about_attempt(attempt))
         self._ready.reopen()
 
     def put(

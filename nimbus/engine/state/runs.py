@@ -104,6 +104,11 @@ class Runs:
         """Runs of a backfill that are not final."""
         return self._of_backfill.get(backfill, ())
 
+    def attempt_removed(self, attempt: AttemptId) -> None:
+        """Note that an attempt is not in ZooKeeper any more. Of a live run, nothing is noted."""
+        if (final := self.finished.get(attempt.run)) is not None:
+            final.attempts.pop(attempt, None)
+
     def check_needs(self, run: RunId) -> None:
         """Refuse a run whose record contradicts itself.
 

@@ -355,3 +355,47 @@ def log_that_is_not_stored_is_forgotten() -> Iterator[None]:
 
 
 __all__ = ["MUTANTS", "Life"]
+
+
+@mutant
+def lease_never_ends() -> Iterator[None]:
+    original = machine._ticked
+    forever = lambda s, terms, now_s: original(machine.replace(s, lease_until_s=NEVER_S), terms, now_s)  # noqa: E731
+    with replaced(machine, _ticked=forever):
+        yield
+
+
+@mutant
+def lease_counts_from_the_answer() -> Iterator[None]:
+    """A slow answer proves nothing about the time after the question."""
+    original = machine._looked
+
+    def looked(state: Any, event: Any, terms: Any, now_s: float) -> Transition:
+        return original(state, event._replace(asked_s=now_s), terms, now_s)
+
+    with replaced(machine, _looked=looked):
+        yield
+
+
+@mutant
+def cut_off_driver_is_asked_politely() -> Iterator[None]:
+    original = machine._ordered
+
+    def ordered(state: Any, why: Ordered, *more: Any) -> Transition:
+        return original(state, Ordered.STOP if why is Ordered.CUT_OFF else why, *more)
+
+    with replaced(machine, _ordered=ordered):
+        yield
+
+
+@mutant
+def stopped_driver_has_no_lease() -> Iterator[None]:
+    """A driver that was told to end before the outage runs on for its whole grace."""
+    original = machine._ticked
+
+    def ticked(state: Any, terms: Any, now_s: float) -> Transition:
+        is_told = state.ordered is not Ordered.NOT
+        return original(machine.replace(state, lease_until_s=NEVER_S) if is_told else state, terms, now_s)
+
+    with replaced(machine, _ticked=ticked):
+        yield

@@ -16,6 +16,7 @@ TERMS = (
     Terms(timeout_s=20.0, stop_grace_s=5.0),
     Terms(timeout_s=20.0, stop_grace_s=5.0, claim_valid_s=5.0, stuck_after_s=10.0),
     Terms(stop_grace_s=0.0, claim_valid_s=5.0, is_program=True),
+    Terms(stop_grace_s=30.0, claim_valid_s=5.0, lease_s=12.0),
 )
 LAST_STEP = 3000
 
@@ -29,7 +30,7 @@ class World:
         pace = rng.choice((Pace(), Pace(first_look_s=0.3), None))
         self.beats_by_itself = pace is None
         if self.beats_by_itself:
-            self.terms = self.terms._replace(claim_valid_s=m.NEVER_S)
+            self.terms = self.terms._replace(claim_valid_s=m.NEVER_S, lease_s=m.NEVER_S)
         self.life = Life(self.terms, pace)
         self.now_s = 100.0
         self.answers: list[Callable[[], m.Event]] = []
@@ -40,7 +41,7 @@ class World:
         self.is_claimed = self.end_filled = self.stop_requested = self.is_gone = self.is_beating = False
         self.is_of_later_run = False
         # The host.
-        self.asked_s = self.shown_s = float("-inf")
+        self.asked_s = self.shown_s = self.proved_s = float("-inf")
         self.driver = Driver(self.terms)
         self.ends = 0
         self.told_s: float | None = None
@@ -52,6 +53,7 @@ class World:
         self.has_unread_change = self.sees_no_claim = False
         self.looked_s = self.started_s = float("-inf")
         self.log_is_stored = True
+        self.silent_until_s = float("-inf")
 
     def play(self) -> None:
         """Play the whole history. Raises BrokenLawError."""
@@ -105,6 +107,8 @@ class World:
                 self.knows_stop |= stop_requested
                 self.saw_claim |= holder is Holder.OURS and asked_s > self.lags_until_s
                 self.looked_s = self.now_s
+                if self.driver.runs and holder is Holder.OURS and not end_filled:
+                    self.proved_s = asked_s
             case m.BoardSilent():
                 self.looks -= 1
                 self.looked_s = self.now_s
@@ -136,6 +140,8 @@ class World:
             and self.now_s >= self.started_s + self.terms.timeout_s
         ):
             hold(self.driver.was_told, "a driver runs beyond its timeout")
+        if isinstance(event, m.Tick) and self.driver.runs:
+            hold(self.now_s < self.proved_s + self.terms.lease_s, "a driver runs beyond its lease")
 
     def _needs_beats(self) -> bool:
         """True while a leader would take the attempt for lost without heartbeats."""
@@ -166,6 +172,8 @@ class World:
                 self._ask_to_leave,
                 self._end_starter,
                 self._stand_still,
+                self._silence_board,
+                self._silence_board,
             )
         )
         disturb()
@@ -210,6 +218,9 @@ class World:
     def _stand_still(self) -> None:  # the process or the host was stopped
         self.now_s += self.rng.choice((0.0, 3.0, 7.0, 60.0))
 
+    def _silence_board(self) -> None:
+        self.silent_until_s = self.now_s + self.rng.choice((5.0, 20.0, 60.0))
+
     def _driver_goes_on(self) -> None:
         rng = self.rng
         if self.told_s is not None and not self.obeys:
@@ -253,7 +264,9 @@ class World:
         self.has_unread_change = False
 
         def looked() -> m.Event:
-            if not self.calm and self.rng.random() < 0.1:
+            if not self.calm and self.rng.random() < 0.2:  # the answer was under way for long
+                self.now_s += 3.0
+            if not self.calm and (self.rng.random() < 0.1 or self.now_s < self.silent_until_s):
                 return m.BoardSilent()
             if self.is_gone and self.rng.random() < 0.5:
                 self.looks -= 1
@@ -294,6 +307,7 @@ class World:
 
     def _prepare(self, _: m.Prepare) -> None:
         hold(self.claim is Holder.OURS, "files are made without the claim")
+        self.proved_s = self.shown_s
         fresh = self.now_s - self.shown_s <= self.terms.claim_valid_s
         hold(fresh, "a driver is made ready long after the board showed the claim")
         fit = self.rng.random() < 0.9
@@ -308,6 +322,8 @@ class World:
         self.started_s = self.now_s
 
     def _asktoend(self, order: m.AskToEnd) -> None:
+        is_early = order.why is Ordered.CUT_OFF and self.now_s < self.proved_s + self.terms.lease_s
+        hold(not is_early, "a driver is cut off within its lease")
         told = m.ToldToEnd(self.driver.tell())
         if self.driver.runs:
             self.told_s = self.now_s

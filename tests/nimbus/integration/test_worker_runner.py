@@ -508,6 +508,31 @@ def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
     assert _lines(ran) == ["ran"]
 
 
+def test_driver_of_a_kept_task_is_killed_before_another_may_start_when_its_board_is_away(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The bench's session timeout is 10 s, so the lease is 6 s, and the leader would wait for 11 s."""
+    ran, lost_after = tmp_path / "ran", timedelta(seconds=1)
+    folder = _start(bench, HANGS, str(ran), "stubborn", host_lost_after=lost_after)
+    eventually(lambda: bench.slots().beating and len(_lines(ran)) == 2, "the task runs and beats")
+    asked_at = datetime.now(UTC)
+    eventually(bench.driver_tree, "its processes")
+    eventually(lambda: datetime.now(UTC) > asked_at + timedelta(seconds=7), "a lease passes")
+    assert bench.driver_tree() != [], "a board that answers renews the lease"
+
+    bench.board.cut_off(down=True)
+    silent_at = datetime.now(UTC)
+    eventually(lambda: folder.exit_record() is not None, "the record is on disk")
+
+    record = folder.exit_record()
+    assert record is not None
+    assert record.outcome is Outcome.LOST
+    assert record.ended_at < silent_at + timedelta(seconds=10) + lost_after
+    assert bench.driver_tree() == []
+    bench.board.cut_off(down=False)
+    assert _await_delivered(folder).reason.startswith("ZooKeeper did not answer")
+
+
 def _make_again(bench: Bench) -> None:
     """Archive the run, and use its id again."""
     bench.board.remove_attempt(ATTEMPT)
