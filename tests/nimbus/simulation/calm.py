@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
+from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, StopRun, UncordonWorker
 from tests.nimbus.simulation.catalog import POOLS, SPECS
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.simulation.ledger_alerts import ENDED
@@ -15,6 +15,8 @@ GUST_ROUNDS = (4, 24)
 GUSTS = 2
 """In each round."""
 PROCESS_ROUNDS = 30
+KEPT_ROUNDS = 8
+"""Kept runs go on for so many calm rounds."""
 
 
 def calm_down(world: World, gust: Callable[[], None]) -> None:
@@ -49,6 +51,7 @@ def calm_down(world: World, gust: Callable[[], None]) -> None:
     _mend_hosts(world)
     for number in range(CALM_ROUNDS):
         world.story.step += 1
+        _stop_kept_runs(world, number)
         _round(world)
         if _is_over(world):
             break
@@ -60,6 +63,14 @@ def calm_down(world: World, gust: Callable[[], None]) -> None:
     hold(Law.ARCHIVED, not found.slots and not found.orders, "left behind:", found.slots, found.orders)
     hold(Law.ARCHIVED, world.storage.history == world.ledger.runs.all, "history lacks a run")
     world.ledger.close()
+
+
+def _stop_kept_runs(world: World, calm_rounds: int) -> None:
+    """They do not end by themselves."""
+    for run in world.ledger.runs.live.values() if calm_rounds >= KEPT_ROUNDS else ():
+        asked = StopRun(run_id=run.id, reason="calm")
+        if run.keeps_running and run.verdict is None and asked not in world.ledger.submitted.values():
+            world.operators.submit(asked)
 
 
 def _end_processes(world: World) -> None:

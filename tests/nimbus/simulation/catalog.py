@@ -235,7 +235,18 @@ FANNING = PipelineSpec(
         _task("d", "bc", asks=Requirement.DONE),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, PATIENT, FANNING, AFTER)
+STREAM = PipelineSpec(
+    name=PipelineName("stream"),
+    concurrency=Concurrency(limit=1),
+    tasks=(
+        replace(
+            _task("a"),
+            keeps_running=True,
+            retries=RetryPolicy(delay=timedelta(seconds=2), max_delay=timedelta(seconds=20)),
+        ),
+    ),
+)
+SPECS = (STREAM, DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, PATIENT, FANNING, AFTER)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):

@@ -61,6 +61,7 @@ class Law(Enum):
     CHILD_END = "a parent's record says of a child run what became of it"
     PARENT_LAST = "a run ends after its child runs, and creates none while it is stopped or paused"
     EXPLAINED = "what does not move while a leader rests has a reason, and it is the true one"
+    KEPT = "a kept task ends only with its run or by hand, and one run of the active release is under way"
     ENDS = "while a worker lives every run ends"
 
 

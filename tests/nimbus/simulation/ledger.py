@@ -20,6 +20,7 @@ from tests.nimbus.simulation.ledger_backfills import BackfillLaws
 from tests.nimbus.simulation.ledger_children import ChildLaws
 from tests.nimbus.simulation.ledger_datasets import DatasetLaws
 from tests.nimbus.simulation.ledger_intervals import IntervalLaws
+from tests.nimbus.simulation.ledger_kept import KeptLaws
 from tests.nimbus.simulation.ledger_late import LateLaws
 from tests.nimbus.simulation.ledger_runs import RunLaws
 from tests.nimbus.simulation.ledger_schedules import ScheduleLaws
@@ -45,6 +46,7 @@ class Ledger:
         self.intervals = IntervalLaws(world)
         self.datasets = DatasetLaws(world)
         self.backfills = BackfillLaws(self.runs)
+        self.kept = KeptLaws(world, self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
@@ -65,6 +67,7 @@ class Ledger:
             if same_task and other < attempt:
                 end = self.attempts.ends.get(other)
                 cut_off = end is not None and end.written_by == "leader"  # its host seemed to be lost
+                cut_off &= not self.runs.all[attempt.run].tasks[attempt.task].spec.keeps_running
                 hold(Law.ONE_AT_A_TIME, cut_off, attempt, "computes beside", other)
 
     # -- from the leader's side
@@ -113,6 +116,7 @@ class Ledger:
             self.datasets.check()
         self.attempts.check_orders()
         self.children.committed()
+        self.kept.committed(writes)
 
     def _decided(self, outcome: c.CommandOutcome) -> None:
         command = self.submitted.get(outcome.command)

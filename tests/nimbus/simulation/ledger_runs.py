@@ -190,7 +190,8 @@ class RunLaws:
             due = queue_ends_at(run, was)
             hold(Law.QUEUE_TIMEOUT, due is not None and due <= task.settled.at, name, task.settled.at, due)
         good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
-        hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
+        once = task.spec.keeps_running or good == (task.state is TaskState.SUCCEEDED)
+        hold(Law.ONE_SUCCESS, once, name, task.state, good)
         if task.spec.reads and not task.attempts:
             self._decided_by_results(run, task)
         elif task.state is TaskState.FAILED and task.settled is None:
@@ -255,6 +256,8 @@ class RunLaws:
 
     def may_try(self, task: TaskRun) -> bool:
         """True if one more attempt is permitted, without using the record's own count."""
+        if task.spec.keeps_running:
+            return True
         outcomes = [attempt.outcome for attempt in task.attempts]
         failures = sum(outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for outcome in outcomes)
         mishaps = sum(outcome in _MISHAPS for outcome in outcomes)

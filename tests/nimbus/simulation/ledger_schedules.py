@@ -14,7 +14,7 @@ from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import CatchUp
 from nimbus.domain.run import Run, RunCause
-from tests.nimbus.simulation.catalog import first_records
+from tests.nimbus.simulation.catalog import STREAM, first_records
 from tests.nimbus.simulation.laws import Law, hold
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ScheduleLaws:
             case w.PutPipeline(record, _):
                 before = self.pipelines[record.name]
                 self.pipelines[record.name] = record
-                follows = then[0] if then else None
+                follows = next((one for one in then if not _is_of_stream(one)), None)
                 if isinstance(follows, w.ConsumeCommand):
                     self._asked(before, record)
                 else:
@@ -138,3 +138,8 @@ class ScheduleLaws:
             if schedule and record.state is PipelineState.ACTIVE and record.schedule_position is not None:
                 due = next_fire(schedule, record.schedule_position)
                 hold(Law.FIRE_MISSED, due is None or due > now, name, "was not started for", due)
+
+
+def _is_of_stream(write: w.Write) -> bool:
+    """True of the runs that an activation stops and starts beside the record. They have no schedule."""
+    return isinstance(write, w.CreateRun | w.PutRun) and write.run.pipeline == STREAM.name

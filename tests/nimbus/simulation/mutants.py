@@ -9,6 +9,7 @@ from tests.nimbus.simulation import (  # noqa: F401 - they add theirs
     mutants_commands,
     mutants_datasets,
     mutants_explanations,
+    mutants_kept,
     mutants_leaders,
     mutants_shells,
 )

@@ -12,7 +12,7 @@ from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import Run
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import TaskState
-from tests.nimbus.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
+from tests.nimbus.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND, STREAM
 from tests.nimbus.simulation.clocks import START
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Operators:
         worker = self._world.rng.choice(self._world.workers).id
         if worker in self._world.zookeeper.world.settings.cordoned:
             return c.UncordonWorker(worker=worker)
-        return c.CordonWorker(worker=worker, reason="asked")
+        return c.CordonWorker(worker=worker, reason="asked", drain=self._world.rng.random() < 0.7)
 
     def _decision(self) -> c.Command:
         """A command for a waiting approval, if there is one."""
@@ -131,6 +131,7 @@ class Operators:
                 rewind = c.RewindSchedule(pipeline=pipeline, reason="asked")
                 return rewind if verb == "rewind" else c.PausePipeline(pipeline=pipeline)
             case "activate":
+                pipeline = rng.choice((pipeline, STREAM.name))
                 return c.ActivatePipeline(pipeline=pipeline, digest=rng.choice((None, FIRST, SECOND)))
             case "publish":
                 digest = rng.choice((FIRST, SECOND, SECOND, MISSING))

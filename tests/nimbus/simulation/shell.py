@@ -46,11 +46,14 @@ class Shell:
     def __init__(self, process: Process, folder: Folder) -> None:
         self.process, self.folder, self.world = process, folder, process.host.world
         digest = crc32(str(folder.attempt).encode())
+        is_kept = self.world.ledger.runs.all[folder.attempt.run].tasks[folder.attempt.task].spec.keeps_running
+        lost_after_s = self.world.policy.timings.host_lost_after.total_seconds()
         self.terms = m.Terms(
             timeout_s=self.world.dice.timeout_s(),
             stop_grace_s=GRACE_S,
             claim_valid_s=m.NEVER_S if self.holder is Holder.APPLICATION else SESSION_S / 2,
             stuck_after_s=_STUCK_S if self.holder is Holder.POOLED else m.NEVER_S,
+            lease_s=lost_after_s + SESSION_S / 2 if is_kept else m.NEVER_S,
             is_program=digest % 5 == 0,
         )
         self.life = Life(self.terms, self.pace)

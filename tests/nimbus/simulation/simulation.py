@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nimbus.domain import datasets
+from nimbus.domain.commands import ActivatePipeline
 from tests.nimbus.attempts.driver import BrokenLawError
 from tests.nimbus.simulation.calm import calm_down
+from tests.nimbus.simulation.catalog import FIRST, STREAM
 from tests.nimbus.simulation.decoding import remembered
 from tests.nimbus.simulation.laws import Law, LawBrokenError
 from tests.nimbus.simulation.mutant import replaced
@@ -55,5 +57,7 @@ def _begin(world: World) -> None:
     for worker in world.workers:
         worker.read()
     world.election.elect(world.schedulers[0])
+    if world.rng.random() < 0.5:
+        world.operators.submit(ActivatePipeline(pipeline=STREAM.name, digest=FIRST))
     for _ in range(3):
         world.operators.ask()
