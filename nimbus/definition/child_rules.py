@@ -8,7 +8,7 @@ from math import prod
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, TaskModel
-from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, SCALAR, parameter_in
+from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, MOST_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
@@ -82,6 +82,8 @@ def _item_faults(task: TaskModel) -> Iterator[Fault]:
     most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))
     if count > most:
         yield Fault(("for_each",), f"has {count} items, and max_items is {most}")
+    elif most > MOST_PARALLEL and task.max_parallel is None:
+        yield Fault(("max_items",), f"above {MOST_PARALLEL} items need max_parallel: add it")
 
 
 def list_faults(model: DefinitionModel) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ from nimbus.config.texts import fitting, plain_name, scalar_text, spark_key, var
 from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
-from nimbus.domain.children import MOST_ITEMS, SCALAR, parameter_in
+from nimbus.domain.children import MOST_ITEMS, MOST_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
@@ -481,8 +481,9 @@ class TaskModel(Strict):
     ) = None
     """Of `pipeline`: a list, or a mapping of names to lists; a run for each value, or for each
     combination. A list may be a parameter, or the result of a task."""
-    max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
-    """Of `pipeline`: how many of its runs are under way at once; none: all."""
+    max_parallel: Annotated[int, Field(ge=1, le=MOST_PARALLEL)] | None = None
+    """Of `pipeline`: how many of its runs are under way at once; none: all. With `max_items`
+    above 1000 it is required."""
     max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     """Of `pipeline`: with more values the task fails before it starts a run; 200 by default."""
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None

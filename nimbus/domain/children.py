@@ -1,7 +1,8 @@
 """Child runs: what a task of kind `pipeline` starts, and its progress. Pure.
 
 A child run is an ordinary run that names its parent. The parent's record holds one letter and one number for
-each item, so its size is known from the start: MOST_ITEMS of them take a few KiB.
+each item, so its size is known from the start: MOST_ITEMS of them take a few KiB. Lists that are known when
+the run is created are in its plan, in as many nodes as they need.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 
 LARGEST_LISTS = 4096
 """Limit of one task's lists from results, in bytes of JSON: they are kept in the run's record."""
-MOST_ITEMS = 1000
+MOST_ITEMS = 10_000
 """Limit of the items of one task, and so of `max_items`."""
+MOST_PARALLEL = 1000
+"""Limit of `max_parallel`, and of `max_items` without it: all open child runs are records in ZooKeeper."""
 DEFAULT_MOST_ITEMS = 200
 DEEPEST = 8
 """Limit of nesting: a run without a parent has depth 0."""

@@ -324,7 +324,7 @@ def test_child_runs_are_refused_below_the_deepest_level() -> None:
 def test_fan_out_is_refused_before_it_starts_when_the_tree_of_runs_could_become_too_large() -> None:
     many = tuple(f"{number}" for number in range(MOST_ITEMS))
     mid = PipelineName("mid")
-    wide = starting(mid, for_each={"": many[:21]}, parameters={})
+    wide = starting(mid, for_each={"": many[:3]}, parameters={})
     most = starting(for_each={"region": many}, max_items=MOST_ITEMS)
     stage = Stage(LOAD, parent(most, mid), parent(wide))
 
@@ -332,10 +332,10 @@ def test_fan_out_is_refused_before_it_starts_when_the_tree_of_runs_could_become_
     made = [run for run in map(_run_of, stage.done) if run is not None and run.parent]
     fan = stage.run(made[0].id).tasks[FAN]
 
-    assert [(run.parent.depth, run.parent.width) for run in made] == [(1, 21)] * 21
+    assert [(run.parent.depth, run.parent.width) for run in made] == [(1, 3)] * 3
     assert fan.state is TaskState.FAILED
     assert fan.settled is not None
-    assert "21000 child runs of depth 2 (1000 of this task), and 20000 is the most" in fan.settled.reason
+    assert "30000 child runs of depth 2 (10000 of this task), and 20000 is the most" in fan.settled.reason
 
 
 def test_fan_out_of_a_run_without_a_parent_is_as_wide_as_its_pipeline_may_be() -> None:

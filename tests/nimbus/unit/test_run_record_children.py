@@ -59,6 +59,20 @@ def test_run_without_child_runs_says_nothing_of_them() -> None:
     assert "parent" not in header
 
 
+def test_items_that_are_known_at_the_start_take_as_many_nodes_as_they_need() -> None:
+    random = Random(1)
+    texts = tuple("".join(random.choices(ascii_letters, k=30)) for _ in range(MOST_ITEMS))
+    children = starting(for_each={"": texts}, max_items=MOST_ITEMS, max_parallel=2, parameters={})
+    stage = Stage(LOAD, parent(children))
+    stage.start()
+
+    nodes = run_record.encode_new(stage.run())
+
+    assert {"plan-0", "plan-1", "plan-2"} <= nodes.keys()
+    assert max(map(len, nodes.values())) < LARGEST_NODE
+    assert run_record.decode(nodes, "/runs/r") == stage.run()
+
+
 def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:
     random = Random(1)
     run = begun(2, MOST_ITEMS_OF_PIPELINE // MOST_ITEMS)
