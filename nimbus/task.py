@@ -141,11 +141,11 @@ class TaskContext:
             task: One that this one needs.
             path: Relative to the input.
         """
-        top = f"file://{self.inputs[task]}"
-        if self.data:
-            top = f"{self.data['uri']}/{self.data['inputs'][task]}"
-        if top.startswith("s3://"):
-            top = top.rpartition("/")[0]  # drops the name of the input's manifest
+        if self.data and self.data["uri"].startswith("s3://"):
+            reference = self.data["inputs"][task]
+            top = f"{self.data['uri']}/{reference.rpartition('/')[0]}"  # drops the name of its manifest
+        else:
+            top = f"file://{self.inputs[task]}"
         return "/".join([top, *filter(None, [path.strip("/")])])
 
     def input_files(self, task: str, path: str = "") -> list[str]:

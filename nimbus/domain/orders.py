@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from nimbus.domain.ids import AttemptId, PipelineName
+from nimbus.domain.ids import AttemptId, PipelineName, TaskName
 from nimbus.domain.lifecycle import committed_outputs
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
@@ -50,8 +50,19 @@ def order_for(
         python_path=run.python_path,
         inputs=committed_outputs(run, spec.needs),
         output=output_of(run.pipeline, attempt),
+        publishes=_is_published(run, attempt.task),
         timeout=spec.timeout,
         host_lost_after=host_lost_after if spec.keeps_running else None,
         memory_scale=spec.retries.memory_scale(task.out_of_memory),
         claim=claim,
+    )
+
+
+def _is_published(run: Run, name: TaskName) -> bool:
+    """True when the task publishes its output, or a task that needs it does."""
+    if not run.tasks.publishes:
+        return False
+    by_itself = any(one.of is None for one in run.tasks[name].spec.publishes)
+    return by_itself or any(
+        one.of == name for other in run.tasks.dependents(name) for one in run.tasks[other].spec.publishes
     )

@@ -99,6 +99,8 @@ class Assignment:
     timezone: str = "UTC"
     output: str = ""
     """Place of the attempt's own output, relative to `worker.data`. In a bucket, a nonce is added."""
+    publishes: bool = False
+    """True: a success of the attempt, or of a task that checks it, publishes its output."""
     timeout: timedelta | None = None
     host_lost_after: timedelta | None = None
     """Set for a task that is kept running: the leader's `Timings.host_lost_after`."""

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -25,12 +25,18 @@ from nimbus.api.services import OpenedFile
 from nimbus.domain.outputs import ListedFile, Listing, OutputsNotHereError, file_order, listing
 from nimbus.scheduler.output_places import why_not_here
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.manifest import is_manifest, parts_of
+from nimbus.worker.data.folder_manifest import read_manifest
+from nimbus.worker.data.manifest import (
+    MAX_MANIFEST_BYTES,
+    OutputManifest,
+    digest_beside,
+    is_manifest,
+    parts_of,
+    prefix_of,
+)
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import folders_of
 
-MAX_MANIFEST_BYTES = 64 << 20
-"""Largest manifest that a scheduler reads: some 300,000 files."""
 _RETRY = RetryPolicy(max_wait=timedelta(seconds=1), deadline=timedelta(seconds=5))
 _PIECE_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,9 +64,7 @@ class BucketFiles:
 
     def listed(self, reference: str, limit: int, after: str = "") -> Listing:
         """The files that the manifest names."""
-        files = self._files(reference).values()
-        found = listing(files, limit, after)
-        return replace(found, total_files=len(files), total_bytes=sum(file.size_bytes for file in files))
+        return _listing(self._files(reference), limit, after)
 
     def opened(self, reference: str, path: str) -> OpenedFile | None:
         """Read a file; None: the manifest has none of that name."""
@@ -84,10 +88,7 @@ class BucketFiles:
                 manifest = self._place.manifest(reference)
             except InputRefusedError as exc:
                 raise OutputsNotHereError(str(exc)) from exc
-        return _by_path(
-            ListedFile(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
-            for file in manifest.files
-        )
+        return _by_path(manifest)
 
 
 class FolderFiles:
@@ -100,14 +101,17 @@ class FolderFiles:
 
     def __init__(self, folder: Path | None, recorded: Callable[[str], str]) -> None:
         self._folder, self._recorded = folder, recorded
+        self._files = lru_cache(maxsize=2)(self._read_manifest)
 
     def uri(self, reference: str) -> str:
         """The URI of the output's folder."""
-        return f"file://{self._folder}/{reference}"
+        return f"file://{self._folder}/{prefix_of(reference)}"
 
     def listed(self, reference: str, limit: int, after: str = "") -> Listing:
-        """The regular files whose names every system can hold."""
+        """The files of the manifest, or without one the regular files whose names every system can hold."""
         top = self._top(reference)
+        if digest_beside(reference) is not None:
+            return _listing(self._files(reference), limit, after)
         with _explained(top):
             return listing(_files_below(top), limit, after)
 
@@ -116,11 +120,22 @@ class FolderFiles:
         top = self._top(reference)
         if path_fault(path) is not None:
             return None
+        has_manifest = digest_beside(reference) is not None
+        file = self._files(reference).get(path) if has_manifest else None
+        if has_manifest and file is None:
+            return None
         with _explained(top / path):
             fd = _open_below(top, path.split("/"))
             if fd is None:
                 return None
-            return _opened(ListedFile(path=path, size_bytes=os.fstat(fd).st_size), _pieces(fd))
+            found = ListedFile(path=path, size_bytes=os.fstat(fd).st_size)
+            return _opened(file or found, _pieces(fd))
+
+    def _read_manifest(self, reference: str) -> dict[str, ListedFile]:
+        try:
+            return _by_path(read_manifest(self._top(reference), reference))
+        except InputRefusedError as exc:
+            raise OutputsNotHereError(str(exc)) from exc
 
     def _top(self, reference: str) -> Path:
         """The folder of an output, of which only the last part may be replaced by a task."""
@@ -131,7 +146,7 @@ class FolderFiles:
             raise OutputsNotHereError(f"it has {why}")
         if path_fault(reference) is not None:
             raise OutputsNotHereError(f"{reference!r} is no place of an output")
-        return self._folder / reference
+        return self._folder / prefix_of(reference)
 
 
 def _files_below(top: Path) -> Iterator[ListedFile]:
@@ -143,8 +158,17 @@ def _files_below(top: Path) -> Iterator[ListedFile]:
                 yield ListedFile(path=path, size_bytes=size)
 
 
-def _by_path(files: Iterator[ListedFile]) -> dict[str, ListedFile]:
-    return {file.path: file for file in sorted(files, key=lambda file: file_order(file.path))}
+def _by_path(manifest: OutputManifest) -> dict[str, ListedFile]:
+    files = sorted(manifest.files, key=lambda file: file_order(file.path))
+    return {
+        file.path: ListedFile(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+        for file in files
+    }
+
+
+def _listing(files: Mapping[str, ListedFile], limit: int, after: str) -> Listing:
+    found = listing(files.values(), limit, after)
+    return replace(found, total_files=len(files), total_bytes=sum(file.size_bytes for file in files.values()))
 
 
 def _open_below(top: Path, parts: Sequence[str]) -> int | None:

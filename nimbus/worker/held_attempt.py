@@ -168,7 +168,7 @@ class HeldAttempt:
 
     def commit(self, place: DataPlace, begun: Callable[[], object]) -> m.Committed:
         """Store the output of a success. Any thread."""
-        self.kept = committed(place, self.folder, self.output, begun)
+        self.kept = committed(place, self.folder, self.output, begun, published=self.order.publishes)
         return m.Committed(self.kept[0].reason)
 
     def ended(self, story: m.Story, written_by: str, application: str | None = None, jvm: str = "") -> End:
@@ -244,7 +244,12 @@ class LimitCheck:
 
 
 def committed(
-    place: DataPlace, folder: AttemptFolder, output: Path, begun: Callable[[], object]
+    place: DataPlace,
+    folder: AttemptFolder,
+    output: Path,
+    begun: Callable[[], object],
+    *,
+    published: bool = False,
 ) -> tuple[Verdict, str | None]:
     """Store the output of a success before its END, which is the commit of the attempt.
 
@@ -256,6 +261,7 @@ def committed(
         folder: The attempt's folder.
         output: The local folder that it wrote to.
         begun: Calls `place.begin`, or waits until it is done.
+        published: See `DataPlace.commit`.
 
     Returns:
         The verdict with the task's result, and the output's reference; a failure if the output cannot be
@@ -264,7 +270,7 @@ def committed(
     try:
         success = Verdict(Outcome.SUCCEEDED, "", 0, result=folder.result())
         begun()
-        return success, place.commit(output, folder.output_prefix(), folder.noted)
+        return success, place.commit(output, folder.output_prefix(), folder.noted, published=published)
     except ResultError as exc:
         why = str(exc)
     except OSError as exc:

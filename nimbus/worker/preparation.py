@@ -23,7 +23,7 @@ from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.mark import MARK, is_marked
-from nimbus.worker.data.places import FolderPlace
+from nimbus.worker.data.places import folder_place
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.environments import FoundEnvironment, lacks, spark_at
@@ -208,7 +208,7 @@ def _access(settings: WorkerSettings) -> dict[str, str]:
 
 
 def _place(settings: WorkerSettings) -> DataPlace:
-    return settings.data or FolderPlace(settings.data_dir)
+    return settings.data or folder_place(settings.data_dir)
 
 
 def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None:

@@ -35,7 +35,6 @@ Done = TypeVar("Done")
 
 _AT_ONCE = 8
 """Files in parallel."""
-_CHUNK_BYTES = 1 << 20
 _LOCKS = 16
 _COPY_KEPT_S = 3600.0
 """How long an unneeded copy stays after its last use, because the next attempt may need it."""
@@ -91,11 +90,12 @@ class BucketPlace:
     def begin(self, output: Path) -> None:
         """Does nothing: uploads start after the attempt has ended."""
 
-    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+    def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Upload all files, then the manifest, which names them and the noted files."""
+        del published  # each has a manifest
         files: list[OutputFile] = []
         folders: list[str] = []
-        with _transfers() as each:
+        with transfers() as each:
             for folder in folders_of(output):
                 if folder.is_empty and folder.path:
                     folders.append(folder.path)
@@ -116,19 +116,10 @@ class BucketPlace:
         return noted
 
     def _upload(self, folder: FoundFolder, prefix: str, name: str) -> OutputFile:
-        path = folder.path_of(name)
-        fd = folder.open(name)
-        try:
-            before = os.fstat(fd)
-            digest = _digest_of(fd)
+        with folder.digested(name) as (fd, file):
             # By its descriptor, because the name may now refer to another file.
-            self._write(f"{prefix}/{path}", Path(f"/proc/self/fd/{fd}"))
-            after = os.fstat(fd)
-        finally:
-            os.close(fd)
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise OutputRefusedError(f"{path!r} was written to after the task had ended")
-        return OutputFile(path=path, size_bytes=before.st_size, sha256=digest)
+            self._write(f"{prefix}/{file.path}", Path(f"/proc/self/fd/{fd}"))
+        return file
 
     def _write(self, key: str, data: bytes | Path) -> None:
         try:
@@ -174,7 +165,7 @@ class BucketPlace:
         part.mkdir(mode=0o700)
         for folder in {*manifest.folders, *(str(Path(file.path).parent) for file in manifest.files)}:
             (part / folder).mkdir(parents=True, exist_ok=True)
-        with _transfers() as each:
+        with transfers() as each:
             each(partial(self._copy_file, prefix, part), manifest.files)
 
     def _copy_file(self, prefix: str, part: Path, file: OutputFile) -> None:
@@ -218,7 +209,7 @@ class BucketPlace:
 
 
 @contextmanager
-def _transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], list[Done]]]:
+def transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], list[Done]]]:
     """Run several transfers in parallel. The first error is raised after the running ones have ended."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
         yield lambda call, items: list(pool.map(call, items))
@@ -228,14 +219,6 @@ def _check_names(paths: Sequence[str]) -> None:
     twice = [path for path, count in Counter(paths).items() if count > 1]
     if twice:
         raise OutputRefusedError(f"{twice[0]!r} is noted twice, or noted and in the output's folder, too")
-
-
-def _digest_of(fd: int) -> str:
-    digest, at = hashlib.sha256(), 0
-    while chunk := os.pread(fd, _CHUNK_BYTES, at):
-        digest.update(chunk)
-        at += len(chunk)
-    return digest.hexdigest()
 
 
 def _close_to_writers(top: Path, group: int | None) -> None:

@@ -1,7 +1,9 @@
-"""The manifest of an output in a bucket: the list of its files. Pure.
+"""The manifest of an output: the list of its files. Pure.
 
-The key of a manifest is `<prefix of the attempt>/manifest-<sha256 of its bytes>.json`. This key, relative to
-the place, is the reference of the output. So END verifies every byte of it.
+Each output in a bucket has one, and each published output in a folder. Its key, relative to the place, is the
+reference of the output: in a bucket `<prefix of the attempt>/manifest-<sha256 of its bytes>.json`, beside a
+folder `<prefix of the attempt>.manifest-<sha256>.json`. So END verifies every byte of it. The reference of
+any other output in a folder is the prefix.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from typing import Any
 
 from nimbus.worker.data.ports import InputRefusedError
 
+MAX_MANIFEST_BYTES = 64 << 20
+"""Largest manifest of an output in a folder, and largest that a scheduler reads: some 300,000 files."""
 _SCHEMA = 1
 _KEY = re.compile(r"(?P<prefix>.+)/manifest-(?P<sha256>[0-9a-f]{64})\.json")
+_BESIDE = re.compile(r"(?P<prefix>.+)\.manifest-(?P<sha256>[0-9a-f]{64})\.json")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -59,7 +64,7 @@ class OutputManifest:
             InputRefusedError: it has another schema, or a path outside of the output.
         """
         try:
-            return cls._decoded(json.loads(data), parts_of(reference)[0])
+            return cls._decoded(json.loads(data), prefix_of(reference))
         except (ValueError, KeyError, TypeError) as exc:
             raise InputRefusedError(f"the manifest {reference} cannot be followed: {exc}") from exc
 
@@ -92,6 +97,23 @@ def checked_file(document: Any) -> OutputFile:
 def manifest_key(prefix: str, data: bytes) -> str:
     """The key of a manifest with these bytes."""
     return f"{prefix}/manifest-{hashlib.sha256(data).hexdigest()}.json"
+
+
+def reference_beside(prefix: str, data: bytes) -> str:
+    """The reference of an output in a folder whose manifest has these bytes."""
+    return f"{prefix}.manifest-{hashlib.sha256(data).hexdigest()}.json"
+
+
+def digest_beside(reference: str) -> str | None:
+    """The manifest's SHA-256 of an output in a folder; None: it has none, or is in a bucket."""
+    match = _BESIDE.fullmatch(reference)
+    return None if match is None else match["sha256"]
+
+
+def prefix_of(reference: str) -> str:
+    """The attempt's prefix, which is the folder of an output in a folder."""
+    match = _KEY.fullmatch(reference) or _BESIDE.fullmatch(reference)
+    return reference if match is None else match["prefix"]
 
 
 def is_manifest(reference: str) -> bool:

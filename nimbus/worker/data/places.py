@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
 from blobsync import ObjectStore
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.manifest import is_manifest
+from nimbus.worker.data.folder_manifest import verify, write_manifest
+from nimbus.worker.data.manifest import digest_beside, is_manifest, prefix_of
 from nimbus.worker.data.ports import DataPlace, InputRefusedError
 from nimbus.worker.flushing import Fsync, flush_above, flush_tree
 from nimbus.worker.settings import RunnerPlan
+
+_MAX_VERIFIED = 10_000
 
 
 def _no_store() -> NoReturn:
@@ -31,12 +35,20 @@ def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store
     return BucketPlace(plan.data_uri, plan.data_dir, open_store)
 
 
+@lru_cache(maxsize=4)
+def folder_place(root: Path) -> FolderPlace:
+    """The one place of this process for a folder, which remembers what was verified."""
+    return FolderPlace(root)
+
+
 class FolderPlace:
     """A shared folder, see `DataPlace`. An attempt writes to the final place, its order's `output`."""
 
     def __init__(self, root: Path, fsync: Fsync = os.fsync) -> None:
         """`fsync` is replaced in tests."""
         self._root, self._fsync = root, fsync
+        self._verified: dict[str, None] = {}
+        """References that were verified, oldest first."""
         self.uri = f"file://{root}"  # not quoted, because Hadoop does not unquote
 
     def prefix(self, output: str) -> str:
@@ -52,11 +64,11 @@ class FolderPlace:
         """Flush its parent folders."""
         flush_above(output, self._root, fsync=self._fsync)
 
-    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+    def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Flush it: END must not name files that a power loss can destroy."""
         del noted
         flush_tree(output, fsync=self._fsync)
-        return prefix
+        return write_manifest(output, prefix) if published else prefix
 
     def input(self, reference: str) -> Path:
         """See `DataPlace.input`."""
@@ -65,14 +77,19 @@ class FolderPlace:
                 f"input {reference} was committed to a bucket, and this worker keeps outputs in "
                 f"{self._root}: give all workers the same `worker.data`"
             )
-        return self._root / reference
+        return self._root / prefix_of(reference)
 
     def is_here(self, reference: str) -> bool:
-        """Always True: the folder is shared."""
+        """True, because the folder is shared; of a published output, if this process has verified it."""
         self.input(reference)
-        return True
+        return digest_beside(reference) is None or reference in self._verified
 
     def fetch(self, reference: str, group: int | None = None) -> None:
-        """Does nothing: the folder is shared."""
+        """Verify a published output. Others have no digests."""
         del group
-        self.input(reference)
+        folder = self.input(reference)
+        if not self.is_here(reference):
+            verify(folder, reference)
+            self._verified[reference] = None
+            while len(self._verified) > _MAX_VERIFIED:
+                self._verified.pop(next(iter(self._verified)), None)

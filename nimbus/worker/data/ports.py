@@ -64,13 +64,14 @@ class DataPlace(Protocol):
         """
         ...
 
-    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+    def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Store the content of the folder durably; return its reference. The folder must not change any more.
 
         Args:
             output: The folder.
             prefix: The result of `prefix`.
             noted: Folder with notes about files that the task itself has stored; see `data.notes`.
+            published: It will be a version of a dataset, so its reference names a manifest.
 
         Raises:
             OSError: the disk failed; `filename` names the file.

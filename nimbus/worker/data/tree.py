@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from nimbus.worker.data.manifest import OutputFile
 from nimbus.worker.data.ports import OutputRefusedError
 
+_CHUNK_BYTES = 1 << 20
 _DEEPEST = 100
 """Deepest nesting of folders: each level needs a descriptor during the walk."""
 
@@ -30,18 +34,29 @@ class FoundFolder:
         """The path of a file, relative to the output."""
         return f"{self.path}/{name}" if self.path else name
 
-    def open(self, name: str) -> int:
-        """Open a file to read it.
+    @contextmanager
+    def digested(self, name: str) -> Iterator[tuple[int, OutputFile]]:
+        """Open a file and compute its digest. It must not change until the block ends.
 
         Raises:
-            OSError: it is missing.
-            OutputRefusedError: it is not a regular file any more.
+            OSError: it is missing, or cannot be read; `filename` names it.
+            OutputRefusedError: it is not a regular file any more, or has changed.
         """
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        path = self.path_of(name)
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
+        try:
+            before = os.fstat(fd)
+            if not stat.S_ISREG(before.st_mode):
+                raise OutputRefusedError(_refusal(path))
+            yield fd, OutputFile(path=path, size_bytes=before.st_size, sha256=_digest_of(fd))
+            after = os.fstat(fd)
+        finally:
             os.close(fd)
-            raise OutputRefusedError(_refusal(self.path_of(name)))
-        return fd
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise OutputRefusedError(f"{path!r} was written to after the task had ended")
 
 
 def folders_of(top: Path, other: Callable[[str], None] | None = None) -> Iterator[FoundFolder]:
@@ -72,6 +87,14 @@ def folders_of(top: Path, other: Callable[[str], None] | None = None) -> Iterato
                 other("/".join((*path.parts, name)))
                 names.remove(name)  # a link to a folder would be opened
         yield FoundFolder(relative, fd, tuple(files), not files and not folders)
+
+
+def _digest_of(fd: int) -> str:
+    digest, at = hashlib.sha256(), 0
+    while chunk := os.pread(fd, _CHUNK_BYTES, at):
+        digest.update(chunk)
+        at += len(chunk)
+    return digest.hexdigest()
 
 
 def _refusal(path: str) -> str:

@@ -37,6 +37,7 @@ class Site:
     writer: DataPlace
     reader: DataPlace
     own: Path
+    published: bool = False
 
     def write(self, files: dict[str, bytes], output: str = OUTPUT) -> str:
         """Write an output like an attempt. Returns its reference."""
@@ -47,7 +48,7 @@ class Site:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
         self.writer.begin(folder)
-        return self.writer.commit(folder, prefix)
+        return self.writer.commit(folder, prefix, published=self.published)
 
     def read(self, reference: str) -> dict[str, bytes]:
         """Read an output like a worker, and then like a task that needs it."""
@@ -70,12 +71,13 @@ def s3(endpoint: str, key: str, secret: str) -> S3ObjectStore:
     return store
 
 
-@pytest.fixture(params=["folder", "memory", "rclone", "moto"])
+@pytest.fixture(params=["folder", "published", "memory", "rclone", "moto"])
 def site(
     request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, moto_endpoint: str
 ) -> Iterator[Site]:
-    if request.param == "folder":
-        yield Site(FolderPlace(tmp_path / "data"), FolderPlace(tmp_path / "data"), tmp_path / "own")
+    if request.param in ("folder", "published"):
+        writer, reader = FolderPlace(tmp_path / "data"), FolderPlace(tmp_path / "data")
+        yield Site(writer, reader, tmp_path / "own", published=request.param == "published")
         return
     store: ObjectStore = MemoryObjectStore()
     if request.param == "rclone":

@@ -21,6 +21,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.lost_outputs import LostOutputs
 from nimbus.worker.connections import open_logs, storage_environment
+from nimbus.worker.data.manifest import digest_beside
 from tests.nimbus.worker_bench import RELEASE, Bench, eventually
 from tests.thorough import sampled
 
@@ -138,6 +139,36 @@ def test_output_goes_from_one_host_to_another(
     finally:
         for worker in workers:
             worker.close(SHORT)
+
+
+def test_published_output_in_a_folder_is_verified_by_its_readers(
+    tmp_path: Path, isolation: Isolation
+) -> None:
+    bench = Bench(tmp_path)
+    worker = bench.worker()
+    worker.start()
+    try:
+        give(bench, "w1", WRITES, "run1.make.1", isolation, publishes=True)
+        made = bench.await_end("run1.make.1")
+        assert made.outcome is Outcome.SUCCEEDED, made.reason
+        assert made.output is not None
+        assert digest_beside(made.output) is not None
+
+        give(bench, "w1", READS, "run1.use.1", isolation, inputs={"make": made.output})
+        used = bench.await_end("run1.use.1")
+        assert (used.outcome, used.output) == (Outcome.SUCCEEDED, "bench/run1/use/1"), used.reason
+        assert (bench.data / "bench/run1/use/1/copy").read_text() == "rows of run1"
+
+        give(bench, "w1", WRITES, "run2.make.1", isolation, publishes=True)
+        made = bench.await_end("run2.make.1")
+        (bench.data / "bench/run2/make/1/data/part").write_text("ROWS of run2")
+        give(bench, "w1", READS, "run2.use.1", isolation, inputs={"make": str(made.output)})
+        refused = bench.await_end("run2.use.1")
+        assert refused.outcome is Outcome.REFUSED
+        assert "bench/run2/make/1/data/part is not what was committed" in refused.reason
+    finally:
+        worker.close(SHORT)
+        bench.close()
 
 
 def test_input_that_is_gone_refuses_the_attempt_with_the_reason(

@@ -10,9 +10,10 @@ import pytest
 from nimbus import run_record
 from nimbus.domain import lifecycle
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.publications import Publication
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
@@ -102,3 +103,30 @@ def test_successor_gives_the_same_order() -> None:
         run, attempt, epoch=1, kind=AssignmentKind.RUN
     )
     assert replace(read, tasks=run.tasks) == run
+
+
+@pytest.mark.parametrize(
+    ("publisher", "of", "expected"),
+    [("load", None, {"load"}), ("check", None, {"check"}), ("check", "load", {"load"}), (None, None, set())],
+)
+def test_order_says_whether_a_success_publishes_the_output(
+    publisher: str | None, of: str | None, expected: set[str]
+) -> None:
+    task = TaskName(of) if of is not None else None
+    publication = Publication(dataset=DatasetName("orders"), of=task)
+    specs = [
+        TaskSpec(
+            name=TaskName(name),
+            kind=TaskKind.PYTHON,
+            script="x.py",
+            needs=needs,
+            publishes=(publication,) if name == publisher else (),
+        )
+        for name, needs in (("load", ()), ("check", (LOAD,)), ("other", (LOAD,)))
+    ]
+    run = replace(a_run(1), tasks=Tasks(TaskRun(spec=spec) for spec in specs))
+    orders = [
+        order_for(run, AttemptId(run.id, spec.name, 1), epoch=1, kind=AssignmentKind.RUN) for spec in specs
+    ]
+
+    assert {order.task.name for order in orders if order.publishes} == expected

@@ -14,6 +14,7 @@ from nimbus.domain.outputs import ListedFile, OutputsNotHereError, file_order, l
 from nimbus.scheduler import output_files
 from nimbus.scheduler.output_files import BucketFiles, FolderFiles
 from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.data.folder_manifest import write_manifest
 from nimbus.worker.data.mark import MARK
 
 OUTPUT = "sums/run1/load/1"
@@ -35,6 +36,12 @@ def in_folder(tmp_path: Path) -> tuple[FolderFiles, str]:
     return FolderFiles(tmp_path / "data", lambda _given: "mark"), OUTPUT
 
 
+def published(tmp_path: Path) -> tuple[FolderFiles, str]:
+    """A published output in a folder."""
+    files, reference = in_folder(tmp_path)
+    return files, write_manifest(tmp_path / "data" / reference, reference)
+
+
 def written(top: Path) -> Path:
     for name, data in FILES.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +49,7 @@ def written(top: Path) -> Path:
     return top
 
 
-@pytest.fixture(params=[in_bucket, in_folder], ids=["bucket", "folder"])
+@pytest.fixture(params=[in_bucket, in_folder, published], ids=["bucket", "folder", "published"])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[OutputFiles, str]:
     make: Callable[[Path], tuple[OutputFiles, str]] = request.param
     return make(tmp_path)
@@ -112,6 +119,22 @@ def test_object_that_was_replaced_ends_its_answer_early(
     monkeypatch.setattr(output_files, "MAX_MANIFEST_BYTES", 10)
     with pytest.raises(OutputsNotHereError, match="larger than 10 bytes"):
         BucketFiles("s3://b/p", store).listed(reference, 1)
+
+
+def test_published_file_that_was_replaced_is_not_sent(tmp_path: Path) -> None:
+    files, reference = published(tmp_path)
+    top = tmp_path / "data" / OUTPUT
+    (top / "a.txt").write_bytes(b"BESIDE")
+    (top / "more").touch()
+
+    with pytest.raises(OutputsNotHereError, match=r"'a.txt' is not what was committed"):
+        files.opened(reference, "a.txt")
+    assert files.opened(reference, "more") is None
+    assert all(file.sha256 for file in files.listed(reference, 100).files)
+    assert files.uri(reference) == f"file://{top}"
+    (tmp_path / "data" / reference).write_text("{}")
+    with pytest.raises(OutputsNotHereError, match="is not what was committed"):
+        FolderFiles(tmp_path / "data", lambda _given: "mark").listed(reference, 1)
 
 
 def test_nothing_but_regular_files_is_listed_or_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -50,18 +51,19 @@ def test_uris_of_data_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert task.output_uri == "s3://bucket/data/sums/run1/use/1-ff"
     assert task.input_uri("clean") == f"s3://bucket/data/{PREFIX}"
     assert task.input_uri("clean", "data") == f"s3://bucket/data/{PREFIX}/data"
+    assert replace(task, inputs={}).input_uri("clean") == f"s3://bucket/data/{PREFIX}", "it copies nothing"
 
 
 def test_uris_of_data_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {
         "uri": "file:///srv/data",
         "output": "sums/run1/use/1",
-        "inputs": {"clean": "sums/run1/clean/2"},
+        "inputs": {"clean": f"sums/run1/clean/2.manifest-{'0' * 64}.json"},
     }
     task = a_context(tmp_path, monkeypatch, data)
 
     assert task.output_uri == "file:///srv/data/sums/run1/use/1"
-    assert task.input_uri("clean", "data/") == "file:///srv/data/sums/run1/clean/2/data"
+    assert task.input_uri("clean", "data/") == f"file://{tmp_path}/in/data"
 
 
 def test_uris_of_a_context_that_was_written_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def test_attempt_has_heartbeats_while_its_output_is_stored(
 ) -> None:
     storing, goes_on = threading.Event(), threading.Event()
 
-    def commit(*_: object) -> None:
+    def commit(*_: object, **_named: object) -> None:
         storing.set()
         goes_on.wait(30)
 
