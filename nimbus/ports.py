@@ -18,7 +18,7 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, QueuedCommand
-from nimbus.domain.datasets import Dataset, Version
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
@@ -34,6 +34,7 @@ from nimbus.domain.ids import (
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
@@ -650,6 +651,12 @@ class History(Protocol):
 
     def forget_versions(self, run: Run) -> None:
         """Remove the versions that a run published, after its outputs are deleted. Safe to repeat."""
+        ...
+
+    def newest_versions(
+        self, dataset: DatasetName, begin: datetime | None, end: datetime | None
+    ) -> Iterator[Version]:
+        """The newest stored version of each partition; by interval, of those that start in a time."""
         ...
 
     def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:

@@ -17,11 +17,12 @@ from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome
-from nimbus.domain.datasets import Dataset, Version
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader

@@ -1,7 +1,8 @@
 """A run as nodes: a header, the plan, and pages of task states. Only what changed is written.
 
 `""` is the run's own node, the header. The plan (rendered tasks, parameters) never changes: `plan-0`,
-`plan-1` and so on are its pieces. `tasks-k` holds the states of `PAGE` tasks. The plan of a small run, and
+`plan-1` and so on are its pieces. `tasks-k` holds the states of `PAGE` tasks, `pins-<read>` the versions that
+the run reads. The plan of a small run, and
 its one page, are in the header: most runs are read and written in one call. Plan and pages are compressed.
 Fields at their default are left out, so a default must keep its meaning.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC
 from functools import lru_cache
@@ -25,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.run import ListedRun, Run, RunHeader
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Page, Tasks
@@ -47,15 +49,20 @@ class _Plan:
     parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...]
+    reads: tuple[Read, ...] = ()
     tasks: tuple[TaskSpec, ...]
 
 
+PINS = "pins-"
+"""Prefix of the node with the versions of a read."""
+_PINNED = "pinned"
+_PINS = TypeAdapter(tuple[Version, ...])
 _PLAN = TypeAdapter(_Plan)
 _LISTED = TypeAdapter(ListedRun)
 _TASK = TypeAdapter(TaskRun)
 _TASKS = TypeAdapter(tuple[TaskRun, ...])
 _HEADER = TypeAdapter(RunHeader)
-_IN_PLAN = ("parameters", "variables", "python_path")
+_IN_PLAN = ("parameters", "variables", "python_path", "reads")
 """Fields of a header that never change."""
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _header_of = attrgetter(*_HEADER_FIELDS)
@@ -76,14 +83,15 @@ def encode_new(run: Run) -> dict[str, bytes]:
     if not _is_small(run):
         nodes |= {f"plan-{number}": piece for number, piece in enumerate(_pieces(plan))}
         nodes |= {f"tasks-{number}": _encode_page(page) for number, page in enumerate(run.tasks.pages)}
-    return nodes
+    return nodes | _encode_pins(run.pins, {})
 
 
 def encode_changes(run: Run, before: Run) -> dict[str, bytes]:
     """The nodes of a run that differ from those of `before`, an earlier version."""
+    pins = _encode_pins(run.pins, before.pins)
     if _is_small(run):
-        return {"": _header(run)}
-    nodes = {}
+        return {"": _header(run), **pins}
+    nodes = pins
     if _header_of(run) != _header_of(before):
         nodes[""] = _header(run)
     for number, (old, new) in enumerate(zip(before.tasks.pages, run.tasks.pages, strict=True)):
@@ -99,10 +107,14 @@ def children_of(header: bytes, place: str) -> tuple[str, ...]:
         UnreadableRecordError: `header` is no header.
     """
     found = _unfolded_header(header, place)
-    plans, pages = found.get("plan_pieces", 0), found.get("pages", 0)
-    if not (isinstance(plans, int) and isinstance(pages, int)):
+    plans, pages, pins = found.get("plan_pieces", 0), found.get("pages", 0), found.get(_PINNED, [])
+    if not (isinstance(plans, int) and isinstance(pages, int) and isinstance(pins, list)):
         raise UnreadableRecordError(place, "the number of its pages is no number")
-    return (*(f"plan-{n}" for n in range(plans)), *(f"tasks-{n}" for n in range(pages)))
+    return (
+        *(f"plan-{n}" for n in range(plans)),
+        *(f"tasks-{n}" for n in range(pages)),
+        *(f"{PINS}{read}" for read in pins),
+    )
 
 
 def decode(nodes: Mapping[str, bytes], place: str) -> Run:
@@ -121,7 +133,11 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
             pages = [nodes[name] for name in names if name.startswith("tasks-")]
         plan, fresh = _decode_plan(packed)
         progress = [found for page in pages for found in json.loads(_unfolded(page))]
+        pins = {
+            read: _PINS.validate_json(_unfolded(nodes[f"{PINS}{read}"])) for read in header.pop(_PINNED, ())
+        }
         head = _HEADER.validate_python(header | {name: getattr(plan, name) for name in _IN_PLAN})
+        head = replace(head, pins=pins) if pins else head
         return Run.of(head, Tasks(_tasks(head, fresh, progress)))
     except KeyError as exc:
         raise UnreadableRecordError(place, f"its part {exc} is missing") from exc
@@ -167,8 +183,12 @@ def _object(data: bytes, place: str) -> dict[str, Any]:
 
 
 def _header(run: Run) -> bytes:
-    body: dict[str, Any] = _HEADER.dump_python(run, mode="json", exclude={*_IN_PLAN}, exclude_defaults=True)
+    body: dict[str, Any] = _HEADER.dump_python(
+        run, mode="json", exclude={*_IN_PLAN, "pins"}, exclude_defaults=True
+    )
     plan = _plan_of(run)
+    if run.pins:
+        body[_PINNED] = [*run.pins]
     if _is_small(run):
         page = _encode_page(run.tasks.pages[0] if run.tasks.pages else ())
         body |= {"plan": base64.b64encode(plan).decode(), "page": base64.b64encode(page).decode()}
@@ -189,10 +209,20 @@ def _plan_of(run: Run) -> bytes:
             parameters=run.parameters,
             variables=run.variables,
             python_path=run.python_path,
+            reads=run.reads,
             tasks=tuple(task.spec for task in run.tasks.values()),
         )
         found = _plans[run.tasks.plan] = zlib.compress(_PLAN.dump_json(plan, exclude_defaults=True))
     return found
+
+
+def _encode_pins(pins: Mapping[str, tuple[Version, ...]], before: Collection[str]) -> dict[str, bytes]:
+    """The nodes of pins that `before` does not have. Pins never change."""
+    return {
+        f"{PINS}{read}": zlib.compress(_PINS.dump_json(versions, exclude_defaults=True))
+        for read, versions in pins.items()
+        if read not in before
+    }
 
 
 def _pieces(plan: bytes) -> Iterator[bytes]:

@@ -86,12 +86,37 @@ class TaskContext:
     data alone, `access_key_id` and `secret_access_key`. Inside a cluster there are no
     such keys: a scheduler signs URLs instead. Empty: this context was written by hand.
     """
+    read_inputs: Mapping[str, Path] = field(default_factory=dict, repr=False)
+    """Outputs of the versions in `reads`, by `read:place`. Copied as `inputs`."""
+    pinned: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The versions of datasets that this task reads, by read: see `reads`."""
     result_file: Path | None = None
     """File that `result` writes. A program writes its result there itself, as a JSON object."""
     checkpoint_file: Path | None = None
     """File that `checkpoint` writes. A program writes its checkpoint there itself, as JSON."""
     last_checkpoint: Any = None
     """The newest checkpoint that an earlier attempt of this task gave in this run; None: none did."""
+
+    @property
+    def reads(self) -> Mapping[str, tuple[ReadVersion, ...]]:
+        """What the task reads of datasets: versions in the order of their partitions, by read.
+
+        They were pinned when the run began, and are the same for all of its attempts.
+        """
+        return {
+            name: tuple(
+                ReadVersion(
+                    partition=one["partition"],
+                    run=one["run"],
+                    number=one["number"],
+                    at=datetime.fromisoformat(one["at"]),
+                    input=f"{name}:{place}",
+                    context=self,
+                )
+                for place, one in enumerate(versions)
+            )
+            for name, versions in self.pinned.items()
+        }
 
     def result(self, **values: Any) -> None:
         """Set the task's result. Templates of other tasks read it as `tasks.NAME.result.KEY`.
@@ -145,7 +170,7 @@ class TaskContext:
             reference = self.data["inputs"][task]
             top = f"{self.data['uri']}/{reference.rpartition('/')[0]}"  # drops the name of its manifest
         else:
-            top = f"file://{self.inputs[task]}"
+            top = f"file://{self._inputs_with(task)[task]}"
         return "/".join([top, *filter(None, [path.strip("/")])])
 
     def input_files(self, task: str, path: str = "") -> list[str]:
@@ -163,10 +188,48 @@ class TaskContext:
         return sorted(self.input_uri(task, str(file)) for file in shown)
 
     def _files(self, task: str) -> Iterable[PurePath]:
-        if isinstance(self.inputs, ListedInputs):
-            return self.inputs.files(task)
-        top = self.inputs[task]
+        inputs = self._inputs_with(task)
+        if isinstance(inputs, ListedInputs):
+            return inputs.files(task)
+        top = inputs[task]
         return (file.relative_to(top) for file in top.rglob("*") if file.is_file())
+
+    def input_folder(self, name: str) -> Path:
+        """The folder of an input: of a needed task, or `ReadVersion.input`."""
+        return self._inputs_with(name)[name]
+
+    def _inputs_with(self, task: str) -> Mapping[str, Path]:
+        return self.read_inputs if ":" in task else self.inputs
+
+
+@dataclass(frozen=True)
+class ReadVersion:
+    """One version of a dataset that a task reads."""
+
+    partition: str
+    """The interval, `2026-03-01T00:00:00Z_2026-03-02T00:00:00Z`; or the key; or empty: the whole dataset."""
+    run: str
+    """The run that published it."""
+    number: int
+    """A later version of the same partition has a larger one."""
+    at: datetime
+    """When it was published."""
+    input: str = field(repr=False)
+    context: TaskContext = field(repr=False)
+
+    @property
+    def path(self) -> Path:
+        """Its folder. In a cluster, with outputs in a bucket, the first access copies it. Read-only."""
+        return self.context.input_folder(self.input)
+
+    @property
+    def uri(self) -> str:
+        """As `TaskContext.input_uri`."""
+        return self.context.input_uri(self.input)
+
+    def files(self, path: str = "") -> list[str]:
+        """As `TaskContext.input_files`."""
+        return self.context.input_files(self.input, path)
 
 
 def _replace(file: Path, data: bytes) -> None:
@@ -195,6 +258,7 @@ def context() -> TaskContext:
     if place is None:
         raise NotInATaskError
     document = json.loads(Path(place).read_text(encoding="utf-8"))
+    places = {name: Path(place) for name, place in document["inputs"].items()}
     return TaskContext(
         pipeline=document["pipeline"],
         release=document["release"],
@@ -207,7 +271,9 @@ def context() -> TaskContext:
         tz=document.get("tz", "UTC"),
         parameters=document["parameters"],
         variables=document.get("variables", {}),
-        inputs=_wrapped({task: Path(place) for task, place in document["inputs"].items()}),
+        inputs=_wrapped({name: place for name, place in places.items() if ":" not in name}),
+        read_inputs=_wrapped({name: place for name, place in places.items() if ":" in name}),
+        pinned=document.get("reads", {}),
         output=Path(document["output"]),
         data=_data(document),
         result_file=Path(place).parent / "work" / FILE,

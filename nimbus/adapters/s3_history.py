@@ -40,8 +40,9 @@ from nimbus.adapters.s3_index import (
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.datasets import Version, versions_of
+from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
+from nimbus.domain.publications import Version, moment_text
 from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
@@ -110,6 +111,23 @@ class S3History:
         """See `nimbus.ports.History.forget_versions`."""
         with or_unavailable(f"versions of run {run.id} could not be removed"):
             self._store.delete_many(version_key(one.dataset, version) for one, version in versions_of(run))
+
+    def newest_versions(
+        self, dataset: DatasetName, begin: datetime | None, end: datetime | None
+    ) -> Iterator[Version]:
+        """See `nimbus.ports.History.newest_versions`."""
+        prefix, seen = f"{DATASETS}{dataset}/", ""
+        start_after = None if begin is None else f"{prefix}{moment_text(begin)}"
+        stop = None if end is None else moment_text(end)
+        with or_unavailable(f"versions of dataset {dataset} cannot be read"):
+            for info in valid_objects(self._store, prefix, start_after):
+                partition, _, _ = info.key.removeprefix(prefix).partition("~")
+                if stop is not None and partition >= stop:
+                    return
+                version = None if partition == seen else self._readable(info.key, records.VERSION)
+                if version is not None:
+                    seen = partition
+                    yield version
 
     def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:
         """Stored versions of a dataset."""

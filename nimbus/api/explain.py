@@ -13,10 +13,11 @@ from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
 from nimbus.api.explain_queue import QueueView, circle_of, circle_through, why_queued
+from nimbus.api.explain_reads import DatasetView, why_it_reads
 from nimbus.api.explain_waits import NO_LEADER, how_settled, why_children, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before, queue_ends_at
-from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.leader_report import SetAside
 from nimbus.domain.needs import Verdict, skipping, verdict
 from nimbus.domain.run import Paused, Run, RunState
@@ -42,6 +43,8 @@ class Surroundings:
     """Read only when needed: most runs have no task that waits for a worker."""
     upstream: Callable[[PipelineName], Upstream] = lambda _name: Upstream(None, ())
     """Facts about the runs of a pipeline; read when a task waits for them."""
+    datasets: Callable[[DatasetName], DatasetView] = lambda _name: DatasetView(None)
+    """What is known of a dataset; read when a task waits for it."""
     looks: Callable[[], Mapping[str, LookReport]] = dict
     """The leader's last look-ups of data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
@@ -159,7 +162,8 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         if ends is None
         else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
     )
-    return why_not_admitted(run, task, around.capacity(), around.now) + fails
+    reads = why_it_reads(run, task, around.datasets)
+    return (reads or why_not_admitted(run, task, around.capacity(), around.now)) + fails
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,14 +15,16 @@ import structlog
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
 from nimbus.api.explain_queue import QueueView
+from nimbus.api.explain_reads import DatasetView
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
 from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
+from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import CommandId, PipelineName, RunId
+from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.purge import fate_of
@@ -247,6 +250,7 @@ def surroundings(services: ApiServices) -> Surroundings:
         capacity=cache(lambda: _capacity(services, report().limits)),
         looks=cache(partial(_looks, services)),
         upstream=cache(partial(_upstream, services)),
+        datasets=cache(partial(dataset_view, services)),
         queue=lambda run: queue_of(run.pipeline),
         run=services.reader.run,
         timings=services.timings,
@@ -263,6 +267,24 @@ def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
     live = [run.id for run in listed if run.pipeline == name and not run.state.is_final]
     runs = tuple(services.reader.runs(live).values())
     return Upstream(services.reader.intervals(name), runs, services.reader.pipeline(name) is not None)
+
+
+def dataset_view(services: ApiServices, name: DatasetName) -> DatasetView:
+    """What is known of a dataset, its publishers and their runs."""
+    publishers = publishers_of(services).get(name, [])
+    listed = services.reader.run_list().values()
+    runs = (run.id for run in listed if run.pipeline in publishers and not run.state.is_final)
+    return DatasetView(services.reader.dataset(name), tuple(publishers), tuple(runs))
+
+
+def publishers_of(services: ApiServices) -> dict[DatasetName, list[PipelineName]]:
+    """Pipelines with an active release that publishes, by dataset."""
+    found: defaultdict[DatasetName, list[PipelineName]] = defaultdict(list)
+    for record in services.reader.pipelines():
+        if record.state is not PipelineState.INACTIVE:
+            for name in record.profile.datasets:
+                found[name].append(record.name)
+    return found
 
 
 def _looks(services: ApiServices) -> Mapping[str, LookReport]:

@@ -372,6 +372,8 @@ class TaskSpecModel(Model):
     """Labels that its worker must have."""
     environment: str
     """Its interpreter and Spark; empty: the worker's own."""
+    uses: list[str]
+    """Reads of its pipeline that it uses."""
     publishes: list[PublicationModel]
     """Datasets that its success publishes."""
     keeps_running: bool

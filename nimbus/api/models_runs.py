@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nimbus.api.models import CommandModel, Model, PageModel, PriorityName
+from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_purges import PurgedPartModel
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
@@ -204,10 +205,28 @@ class RunSummaryModel(Model):
     """True: it has moved to history."""
 
 
+class RunReadModel(Model):
+    """A dataset that a run reads."""
+
+    name: str
+    dataset: str
+    pinned: int | None
+    """Number of versions that it reads; null: they are not pinned yet."""
+
+
+class RunReadsModel(Model):
+    """The versions of datasets that a run reads, by read; one that is not pinned yet is missing."""
+
+    run_id: str
+    reads: dict[str, list[VersionModel]]
+
+
 class RunModel(RunSummaryModel):
     """One run in full; tasks in the order of their needs."""
 
     parameters: Mapping[str, Any]
+    reads: list[RunReadModel]
+    """What it reads of datasets."""
     variables: Mapping[str, str]
     """Cluster variables that its release names, with their values at the run's creation."""
     verdict: RunState | None

@@ -35,6 +35,7 @@ _API: Mapping[str, AccessRole] = {
     "POST /pipelines/{name}/activate": _OPERATOR,
     "GET /pipelines/{name}/explanation": _VIEWER,
     "GET /pipelines/{name}/intervals": _VIEWER,
+    "GET /runs/{run_id}/reads": _VIEWER,
     "GET /datasets": _VIEWER,
     "GET /datasets/{name}": _VIEWER,
     "GET /datasets/{name}/versions": _VIEWER,

@@ -220,6 +220,7 @@ _ANSWERS: dict[str, Any] = {
     "RunModel": {
         **_LISTED_RUN,
         "parameters": {"first_month": 1, "last_month": 3},
+        "reads": [{"name": "orders", "dataset": "orders", "pinned": 24}],
         "variables": {"raw": "s3://lake/raw"},
         "verdict": None,
         "deadline": "2026-03-01T06:30:01Z",

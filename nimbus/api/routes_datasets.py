@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from nimbus.api.finding import publishers_of
 from nimbus.api.models_datasets import (
     DatasetModel,
     DatasetsModel,
     DatasetSummaryModel,
     SpanModel,
-    VersionModel,
     VersionsModel,
 )
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import DatasetNameText
 from nimbus.api.services import ApiServices
-from nimbus.domain.catalog import PipelineState
-from nimbus.domain.datasets import Dataset, Version
+from nimbus.api.views import version_model
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName
 
 MOST_SHOWN = 1000
@@ -34,7 +33,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("")
     def datasets(paging: Paging) -> DatasetsModel:
         """All datasets, by name."""
-        publishers = _publishers(services)
+        publishers = publishers_of(services)
         found: dict[DatasetName, Dataset | None] = dict.fromkeys(publishers)
         found |= {dataset.name: dataset for dataset in services.reader.datasets()}
         page = paging.page(found, lambda name: (name,))
@@ -70,29 +69,19 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         }
         ordered = sorted(shown.values(), key=lambda one: (one.partition, -one.number))
         return VersionsModel(
-            dataset=name, versions=list(map(_version, ordered[:limit])), complete=len(ordered) <= limit
+            dataset=name, versions=list(map(version_model, ordered[:limit])), complete=len(ordered) <= limit
         )
 
     return routes
 
 
 def _known(services: ApiServices, name: DatasetName) -> tuple[Dataset | None, list[PipelineName]]:
-    found, publishers = services.reader.dataset(name), _publishers(services).get(name, [])
+    found, publishers = services.reader.dataset(name), publishers_of(services).get(name, [])
     if found is None and not publishers:
         raise NotFoundError(
             "unknown_dataset", f"there is no dataset {name}: `nimbus dataset list` shows all of them."
         )
     return found, publishers
-
-
-def _publishers(services: ApiServices) -> dict[DatasetName, list[PipelineName]]:
-    """Pipelines with an active release that publishes, by dataset."""
-    found: defaultdict[DatasetName, list[PipelineName]] = defaultdict(list)
-    for record in services.reader.pipelines():
-        if record.state is not PipelineState.INACTIVE:
-            for name in record.profile.datasets:
-                found[name].append(record.name)
-    return found
 
 
 def _summary(name: DatasetName, found: Dataset | None, publishers: list[PipelineName]) -> DatasetSummaryModel:
@@ -101,17 +90,5 @@ def _summary(name: DatasetName, found: Dataset | None, publishers: list[Pipeline
         partition=None if found is None else found.partition,
         publishers=list(publishers),
         published=0 if found is None else found.published,
-        newest=None if found is None or found.newest is None else _version(found.newest),
-    )
-
-
-def _version(version: Version) -> VersionModel:
-    return VersionModel(
-        partition=version.partition,
-        number=version.number,
-        run=version.run,
-        task=version.task,
-        source=str(version.source),
-        output=version.output,
-        at=version.at,
+        newest=None if found is None or found.newest is None else version_model(found.newest),
     )

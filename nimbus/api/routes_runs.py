@@ -21,7 +21,14 @@ from nimbus.api.finding import (
 )
 from nimbus.api.models import CommandModel
 from nimbus.api.models_purges import purged_part
-from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.models_runs import (
+    RequestedRunModel,
+    ResultsModel,
+    RunModel,
+    RunReadsModel,
+    RunsModel,
+    TimelineModel,
+)
 from nimbus.api.paging import CursorText, Key, Paging, decoded, encoded, unknown_cursor
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
@@ -88,6 +95,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """
         found = look_for_run(services, run_id)
         return shown_run(services, found) if isinstance(found, FoundRun) else found
+
+    @routes.get("/{run_id}/reads")
+    def reads(run_id: RunIdText) -> RunReadsModel:
+        """The versions of datasets that a run reads."""
+        pins = find_run(services, run_id).pins
+        shown = {name: list(map(views.version_model, versions)) for name, versions in pins.items()}
+        return RunReadsModel(run_id=run_id, reads=shown)
 
     @routes.get("/{run_id}/results")
     def results(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
@@ -25,6 +25,7 @@ from nimbus.api.models import (
     StatusModel,
     WorkerModel,
 )
+from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
 from nimbus.api.services import HistoryServers, LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
@@ -32,6 +33,7 @@ from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.places import in_cluster
+from nimbus.domain.publications import Version
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_report
@@ -230,12 +232,33 @@ def run_model(
             **_run_fields(run, archived),
             "parameters": dict(run.parameters),
             "variables": dict(run.variables),
+            "reads": [
+                {"name": read.name, "dataset": read.dataset, "pinned": _count(run.pins.get(read.name))}
+                for read in run.reads
+            ],
             "verdict": run.verdict,
             "deadline": run.deadline,
             "why": why_run(run, around),
             "failure_strategy": run.failure_strategy,
             "tasks": [_task(run, task, slots, around, servers) for task in in_order(run)],
         }
+    )
+
+
+def _count(versions: Sized | None) -> int | None:
+    return None if versions is None else len(versions)
+
+
+def version_model(version: Version) -> VersionModel:
+    """One version of a dataset."""
+    return VersionModel(
+        partition=version.partition,
+        number=version.number,
+        run=version.run,
+        task=version.task,
+        source=str(version.source),
+        output=version.output,
+        at=version.at,
     )
 
 

@@ -64,6 +64,16 @@ class Dataset(TypedDict, total=False):
     keep: Duration
 
 
+class Read(TypedDict, total=False):
+    """One of `reads` of a pipeline."""
+
+    dataset: str
+    take: Literal["interval", "latest"]
+    last: Duration
+    key: str
+    optional: bool
+
+
 class TaskOptions(TypedDict, total=False):
     """Keys of a task, except `type`, `needs`, and the keys for what it runs."""
 
@@ -86,6 +96,7 @@ class TaskOptions(TypedDict, total=False):
     env: Mapping[str, str]
     runs_on: Sequence[str]
     environment: str
+    reads: Sequence[str]
     publishes: Sequence[str] | Mapping[str, Publication]
     pool: Mapping[str, int]
 
@@ -210,4 +221,5 @@ class PipelineOptions(TypedDict, total=False):
     jars: Sequence[str]
     python_path: Sequence[str]
     datasets: Mapping[str, Dataset]
+    reads: Mapping[str, Read]
     defaults: Defaults

@@ -238,6 +238,10 @@ def _show_given(out: Output, run: dict[str, Any]) -> None:
     for word, field in (("with", "parameters"), ("vars", "variables")):
         if given := run[field]:
             out.line(f"{word:<9} " + ", ".join(f"{key}={value}" for key, value in given.items()))
+    for read in run["reads"]:
+        pinned = "not pinned yet" if read["pinned"] is None else f"{read['pinned']} versions"
+        of = "" if read["dataset"] == read["name"] else f" of dataset {read['dataset']}"
+        out.line(f"{'reads':<9} {read['name']}{of}: {pinned}")
 
 
 def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:

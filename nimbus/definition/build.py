@@ -14,6 +14,7 @@ from nimbus.definition.models import (
     DefinitionModel,
     LimitsModel,
     ParameterModel,
+    ReadModel,
     RetriesModel,
     ScheduleModel,
     SparkModel,
@@ -41,7 +42,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.publications import Publication
+from nimbus.domain.publications import Publication, Read
 from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 from nimbus.templates.names import tasks_read, variables_in
@@ -52,6 +53,7 @@ _EVENT_LOG = "spark.eventLog.enabled"
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
+    reads = tuple(_read(name, read) for name, read in model.reads.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -72,7 +74,10 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         jars=tuple(model.jars),
         python_path=tuple(model.python_path),
         tasks=tasks,
-        variables=variables_of(text for task in tasks for text in _texts(task)),
+        reads=reads,
+        variables=variables_of(
+            (*(read.key for read in reads), *(text for task in tasks for text in _texts(task)))
+        ),
     )
 
 
@@ -242,6 +247,17 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     )
 
 
+def _read(name: str, model: ReadModel) -> Read:
+    return Read(
+        name=name,
+        dataset=DatasetName(model.dataset or name),
+        latest=model.take == "latest",
+        last=model.last,
+        key=model.key or "",
+        optional=model.optional,
+    )
+
+
 def _publications(model: TaskModel, pipeline: DefinitionModel) -> tuple[Publication, ...]:
     return tuple(
         Publication(
@@ -326,6 +342,7 @@ def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSp
         warn_after=model.warn_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         environment=_environment(model, spark, defaults),
+        uses=tuple(model.reads),
         publishes=_publications(model, pipeline),
         children=build_children(model),
     )

@@ -12,6 +12,8 @@ from nimbus.domain.publications import Partitioning
 from nimbus.domain.spelling import closest
 from nimbus.templates.names import tasks_read
 
+_LATER = "takes the result of a task, which is not known when the run starts"
+
 
 def dataset_faults(model: DefinitionModel) -> Iterator[Fault]:
     """Datasets that nobody or more than one task publishes, and faults of what tasks publish."""
@@ -30,6 +32,7 @@ def dataset_faults(model: DefinitionModel) -> Iterator[Fault]:
             if other != task_name and model.datasets[name].partition is not Partitioning.KEY:
                 yield Fault(path, f"task {other!r} publishes {name} already; only one task can")
             yield from (fault._replace(path=path + fault.path) for fault in _faults(task, said, model, name))
+    yield from _read_faults(model)
     for name in sorted(model.datasets.keys() - publishers.keys()):
         yield Fault(("datasets", name), "no task publishes it: add it to `publishes` of one, or remove it")
 
@@ -43,7 +46,7 @@ def _faults(task: TaskModel, said: PublicationModel, model: DefinitionModel, nam
     elif said.key and not by_key:
         yield Fault(("key",), f"{name} is not partitioned by key; remove this, or say `partition: key` there")
     elif said.key and tasks_read(said.key):
-        yield Fault(("key",), "takes the result of a task, which is not known when the run starts")
+        yield Fault(("key",), _LATER)
     if said.of is None:
         if not task.type.has_output:
             yield Fault((), f"a {task.type} task has no output; name the task whose output it is, with `of`")
@@ -55,9 +58,36 @@ def _faults(task: TaskModel, said: PublicationModel, model: DefinitionModel, nam
         yield Fault(("of",), f"a {model.tasks[said.of].type} task has no output; name another one")
 
 
+def _read_faults(model: DefinitionModel) -> Iterator[Fault]:
+    used: set[str] = set()
+    for task_name, task in model.tasks.items():
+        for place, name in enumerate(task.reads):
+            path = ("tasks", task_name, "reads", place)
+            if name not in model.reads:
+                message = f"there is no {name!r} in `reads` of this pipeline; add it there"
+                yield Fault(path, message, partial(closest, name, model.reads))
+            elif not task.type.has_output:
+                yield Fault(path, f"a {task.type} task reads no data; remove this")
+            elif name in task.needs:
+                yield Fault(path, f"{name!r} is a task that this one needs, too; give the read another name")
+        used.update(task.reads)
+    for name, read in model.reads.items():
+        if name not in used:
+            yield Fault(("reads", name), "no task reads it: add it to `reads` of one, or remove it")
+        said = [key for key in ("last", "key") if getattr(read, key) is not None]
+        said += ["take"] if read.take == "latest" else []
+        if len(said) > 1:
+            yield Fault(("reads", name, said[1]), f"does not go together with {said[0]}; remove one of them")
+        if read.key and tasks_read(read.key):
+            yield Fault(("reads", name, "key"), _LATER)
+
+
 def key_texts(model: DefinitionModel) -> dict[KeyPath, str]:
     """Templates of keys, by their place."""
-    return {
+    of_reads: dict[KeyPath, str] = {
+        ("reads", name, "key"): read.key for name, read in model.reads.items() if read.key
+    }
+    return of_reads | {
         ("tasks", task_name, "publishes", name, "key"): said.key
         for task_name, task in model.tasks.items()
         for name, said in task.publishes.items()

@@ -45,6 +45,8 @@ MOST_TASKS = 10_000
 """Limit of tasks. The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 MOST_DATASETS = 100
 """Limit of the datasets of a pipeline."""
+MOST_READS = 32
+"""Limit of the datasets that a pipeline reads."""
 MOST_PUBLISHED = 10
 """Limit of the datasets of a task: one transaction publishes them."""
 
@@ -439,6 +441,22 @@ class PublicationModel(Strict):
     """Of `partition: key`: the key of the partition; may hold templates."""
 
 
+class ReadModel(Strict):
+    """A dataset that the pipeline reads. A run pins its versions when all of them are there."""
+
+    dataset: Name | None = None
+    """Name of the dataset; by default, the name of the read."""
+    take: Literal["interval", "latest"] = "interval"
+    """Of a dataset by interval: the versions for the data interval of the run (`interval`), or the last one
+    (`latest`)."""
+    last: PositiveDuration | None = None
+    """Of a dataset by interval: the versions of this time before the end of the run's interval."""
+    key: Argument | None = None
+    """Of a dataset by key: the key; may hold templates. None: all keys."""
+    optional: Flag = False
+    """True: the run does not wait for it, and reads what is there."""
+
+
 class TaskModel(Strict):
     """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
@@ -550,6 +568,8 @@ class TaskModel(Strict):
     """Labels of which its worker must have all."""
     environment: Name | None = None
     """Interpreter and Spark of its driver, one of `worker.environments`; none: that of `defaults`."""
+    reads: Annotated[list[Name], Field(max_length=MOST_READS)] = Field(default_factory=list)
+    """Datasets that it reads, of those in `reads` of the pipeline; it begins when they are there."""
     publishes: Annotated[
         dict[Name, PublicationModel],
         BeforeValidator(_publishes, json_schema_input_type=list[Name] | dict[Name, PublicationModel]),
@@ -623,6 +643,8 @@ class DefinitionModel(Strict):
         default_factory=dict
     )
     """Datasets that its tasks publish, by name."""
+    reads: Annotated[dict[Name, ReadModel], Field(max_length=MOST_READS)] = Field(default_factory=dict)
+    """Datasets that its tasks read, by the name under which they find them."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
     """Values of tasks without their own."""
     tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]

@@ -366,6 +366,8 @@ def _argument_faults(model: DefinitionModel, templates: Templates, needs: Needs)
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)
     for path, text in (*texts.items(), *given_texts(model.tasks)):
+        if path[0] == "reads":
+            continue  # see `dataset_faults`
         if path[0] == "defaults" and tasks_read(text):
             yield Fault(
                 path, "takes the result of a task: write it into spark.conf of the tasks that need that one"

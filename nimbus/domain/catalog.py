@@ -41,6 +41,8 @@ class Profile:
     """Pipelines whose runs its tasks wait for."""
     datasets: tuple[DatasetName, ...] = ()
     """Datasets that its tasks publish."""
+    reads: tuple[DatasetName, ...] = ()
+    """Datasets that its tasks read."""
     notify: tuple[NotifyRule, ...] | None = None
     deadline: time | None = None
 
@@ -55,6 +57,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         children=spec.children,
         upstream=spec.upstream,
         datasets=spec.datasets,
+        reads=tuple(sorted({read.dataset for read in spec.reads})),
         notify=spec.notify,
         deadline=spec.deadline,
     )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.publications import Partitioning, Publication, Version, interval_in, interval_text
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 
@@ -23,58 +23,6 @@ MOST_VERSIONS = 48
 """How many newest versions a record keeps in ZooKeeper, beside those that history does not have yet."""
 MOST_SPANS = 256
 """Limit of the separate spans of time that a record knows to be published."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """One published output. It never changes."""
-
-    partition: str
-    """Key, or interval as `interval_text` writes it; empty for a dataset that is not divided."""
-    number: int
-    """`number` of the run that published it: a larger one replaces a smaller one."""
-    run: RunId
-    task: TaskName
-    """The task that published it."""
-    source: AttemptId
-    """The attempt that made the output."""
-    output: str | None
-    """Reference of the output, as of `Attempt.output`; None: it has a result alone."""
-    at: datetime
-    """When its task succeeded."""
-    keep: timedelta | None = None
-    """As of `Publication.keep`."""
-
-    def may_go(self, now: datetime) -> bool:
-        """True when the partition is so old that retention may take it, although nothing has replaced it."""
-        if self.keep is None:
-            return False
-        interval = interval_in(self.partition)
-        return now - (self.at if interval is None else interval.end) > self.keep
-
-
-def interval_text(interval: DataInterval) -> str:
-    """An interval as the name of a partition, in UTC; such names have the order of time."""
-    return "_".join(
-        moment.astimezone(UTC).isoformat(timespec="microseconds" if moment.microsecond else "seconds")[:-6]
-        + "Z"
-        for moment in (interval.start, interval.end)
-    )
-
-
-def interval_in(partition: str) -> DataInterval | None:
-    """The interval that a partition's name tells; None: it is a key, or names the whole."""
-    start, _, end = partition.partition("_")
-    try:
-        return DataInterval(start=_moment(start), end=_moment(end))
-    except ValueError:
-        return None
-
-
-def _moment(text: str) -> datetime:
-    if not text.endswith("Z"):
-        raise ValueError(text)
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def partition_of(publication: Publication, run: Run) -> str | None:
@@ -137,6 +85,10 @@ class Dataset:
     """How many versions were ever published, also those that an older run published late."""
     versions: tuple[Version, ...] = ()
     """The newest version of each partition that is kept here, in the order of publication."""
+    dropped: bool = False
+    """True: history has partitions that are not here."""
+    longest: timedelta = timedelta(0)
+    """The longest interval that was ever published."""
     spans: tuple[DataInterval, ...] = ()
     """The times for which intervals are published, joined, in order."""
     spans_from: datetime | None = None
@@ -146,6 +98,12 @@ class Dataset:
     def newest(self) -> Version | None:
         """The version that was published last."""
         return self.versions[-1] if self.versions else None
+
+    @property
+    def last(self) -> Version | None:
+        """The version of the last interval, which is always kept here; None: it is not by interval."""
+        of_interval = [one for one in self.versions if interval_in(one.partition) is not None]
+        return max(of_interval, key=end_of, default=None)
 
     def version(self, partition: str) -> Version | None:
         """The newest version of a partition; None: it is not kept here."""
@@ -160,16 +118,20 @@ class Dataset:
         if before is not None and before.number > version.number:
             return replace(self, published=self.published + 1)
         versions = [one for one in self.versions if one is not before]
+        last = self.last
         kept = [
             one
             for place, one in enumerate(versions)
-            if len(versions) - place < MOST_VERSIONS or not may_drop(one)
+            if len(versions) - place < MOST_VERSIONS or one is last or not may_drop(one)
         ]
-        spans, spans_from = self._with_span(interval_in(version.partition))
+        interval = interval_in(version.partition)
+        spans, spans_from = self._with_span(interval)
         return replace(
             self,
             published=self.published + 1,
             versions=(*kept, version),
+            dropped=self.dropped or len(kept) < len(versions),
+            longest=self.longest if interval is None else max(self.longest, interval.end - interval.start),
             spans=spans,
             spans_from=spans_from,
         )
@@ -192,3 +154,10 @@ def joined(intervals: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
         else:
             found.append(interval)
     return tuple(found)
+
+
+def end_of(version: Version) -> tuple[datetime, int]:
+    """The order of versions by interval: their ends, then their numbers."""
+    interval = interval_in(version.partition)
+    assert interval is not None  # noqa: S101 - of a dataset by interval
+    return interval.end, version.number

@@ -79,6 +79,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
+        reads=spec.reads,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
         notify=spec.notify,

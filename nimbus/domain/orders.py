@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from nimbus.domain.ids import AttemptId, PipelineName, TaskName
 from nimbus.domain.lifecycle import committed_outputs
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.publications import Version
+from nimbus.domain.reads import input_names
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim
 from nimbus.domain.workers import Assignment, AssignmentKind
@@ -15,6 +18,17 @@ from nimbus.domain.workers import Assignment, AssignmentKind
 def output_of(pipeline: PipelineName, attempt: AttemptId) -> str:
     """An attempt's own output folder, relative to the place of all outputs."""
     return f"{pipeline}/{attempt.run}/{attempt.task}/{attempt.number}"
+
+
+def inputs_of(run: Run, spec: TaskSpec) -> Mapping[str, str]:
+    """Outputs that a task reads: those of needed tasks by task, those of datasets by `read:place`."""
+    outputs = committed_outputs(run, spec.needs)
+    return {**outputs, **input_names(run.pins, spec.uses)} if spec.uses else outputs
+
+
+def pins_of(run: Run, spec: TaskSpec) -> Mapping[str, tuple[Version, ...]]:
+    """The versions that a task reads."""
+    return {name: run.pins[name] for name in spec.uses if name in run.pins}
 
 
 def order_for(
@@ -48,7 +62,8 @@ def order_for(
         parameters=run.parameters,
         variables=run.variables,
         python_path=run.python_path,
-        inputs=committed_outputs(run, spec.needs),
+        inputs=inputs_of(run, spec),
+        pins=pins_of(run, spec),
         output=output_of(run.pipeline, attempt),
         publishes=_is_published(run, attempt.task),
         timeout=spec.timeout,

@@ -14,7 +14,7 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.notify import NotifyRule
-from nimbus.domain.publications import Publication
+from nimbus.domain.publications import Publication, Read
 from nimbus.domain.waits import PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 
@@ -306,6 +306,8 @@ class TaskSpec:
     """Longest wait for room before each attempt; None: no limit."""
     warn_after: timedelta | None = None
     """Duration of an attempt, or of the wait of a task without attempts, after which `late` is raised."""
+    uses: tuple[str, ...] = ()
+    """Names of reads of its pipeline that it uses."""
     publishes: tuple[Publication, ...] = ()
     """The datasets of which its success publishes a version."""
     children: ChildSpec | None = None
@@ -393,6 +395,8 @@ class PipelineSpec:
     tasks: tuple[TaskSpec, ...] = ()
     variables: tuple[str, ...] = ()
     """Variables of the cluster that templates name. Those in SQL files are known only with the files."""
+    reads: tuple[Read, ...] = ()
+    """Datasets that its tasks read."""
     webhook: Webhook | None = None
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval. Known only where the files of the release are."""

@@ -1,13 +1,14 @@
-"""What tasks publish: see `nimbus.domain.datasets`."""
+"""What tasks publish and read: see `nimbus.domain.datasets`, `nimbus.domain.reads`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from nimbus.domain.ids import DatasetName, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 
 KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """For keys of partitions: they are parts of paths and addresses."""
@@ -36,3 +37,74 @@ class Publication:
     """The task whose output is published, after this one has checked it; None: its own."""
     keep: timedelta | None = None
     """Age of a partition's end after which retention may take its outputs; None: they are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A dataset that a run reads: the versions for its data interval, unless it says otherwise."""
+
+    name: str
+    """Name under which tasks find it."""
+    dataset: DatasetName
+    latest: bool = False
+    """Of a dataset by interval: its last partition, whatever the run's interval."""
+    last: timedelta | None = None
+    """Use the time of this length before the end of the run's interval, instead of the interval."""
+    key: str = ""
+    """Of a dataset by key: the partition; empty: all of them. A template; in a run, its text."""
+    optional: bool = False
+    """True: it reads what is there when the others are, perhaps nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One published output. It never changes."""
+
+    partition: str
+    """Key, or interval as `interval_text` writes it; empty for a dataset that is not divided."""
+    number: int
+    """`number` of the run that published it: a larger one replaces a smaller one."""
+    run: RunId
+    task: TaskName
+    """The task that published it."""
+    source: AttemptId
+    """The attempt that made the output."""
+    output: str | None
+    """Reference of the output, as of `Attempt.output`; None: it has a result alone."""
+    at: datetime
+    """When its task succeeded."""
+    keep: timedelta | None = None
+    """As of `Publication.keep`."""
+
+    def may_go(self, now: datetime) -> bool:
+        """True when the partition is so old that retention may take it, although nothing has replaced it."""
+        if self.keep is None:
+            return False
+        interval = interval_in(self.partition)
+        return now - (self.at if interval is None else interval.end) > self.keep
+
+
+def interval_text(interval: DataInterval) -> str:
+    """An interval as the name of a partition, in UTC; such names have the order of time."""
+    return f"{moment_text(interval.start)}_{moment_text(interval.end)}"
+
+
+def moment_text(moment: datetime) -> str:
+    """A moment as the name of a partition begins with it."""
+    detail = "microseconds" if moment.microsecond else "seconds"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=detail) + "Z"
+
+
+def interval_in(partition: str) -> DataInterval | None:
+    """The interval that a partition's name tells; None: it is a key, or names the whole."""
+    start, _, end = partition.partition("_")
+    try:
+        return DataInterval(start=_moment(start), end=_moment(end))
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> datetime:
+    if not text.endswith("Z"):
+        raise ValueError(text)
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

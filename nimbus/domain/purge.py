@@ -104,6 +104,13 @@ def reused_runs(run: Run) -> set[RunId]:
     return {task.reused.run for task in run.tasks.in_order() if task.reused is not None}
 
 
+def pinned_runs(run: Run) -> set[RunId]:
+    """Runs whose outputs a live run reads as versions of datasets."""
+    if run.state.is_final:
+        return set()
+    return {version.source.run for versions in run.pins.values() for version in versions}
+
+
 def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
     """Runs that the state in ZooKeeper names. Read `commands` before `runs`: a command becomes a run."""
     asked = (queued.command.selection for queued in commands if isinstance(queued.command, StartRun))
@@ -111,7 +118,7 @@ def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
     there = set()
     for run in runs:
         there.add(run.id)
-        reused |= reused_runs(run)
+        reused |= reused_runs(run) | pinned_runs(run)
     return Used(frozenset(there), frozenset(reused))
 
 

@@ -18,6 +18,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.notify import Lateness, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.tasks import Tasks
 
 
@@ -154,6 +155,10 @@ class RunHeader:
     """The backfill that the run belongs to."""
     holds: Places = Places.ALL
     """The limits that it counts for now. Of no meaning for a final run."""
+    reads: tuple[Read, ...] = ()
+    """What it reads of datasets."""
+    pins: Mapping[str, tuple[Version, ...]] = field(default_factory=dict)
+    """The versions that it reads, by read. A read that is not here is not pinned yet."""
     number: int = 0
     """Above that of every run created before, under whichever leader: see `nimbus.domain.run_number`."""
 

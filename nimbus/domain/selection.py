@@ -13,6 +13,7 @@ from nimbus.domain.child_runs import repeated
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.publications import Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -100,10 +101,22 @@ def entered(
     return replace(
         run,
         tasks=tasks,
+        pins=_kept_pins(run, selection, earlier),
         rerun_of=selection.reuse if selection.is_rerun else None,
         selected=brief(str(selection)),
         note=brief(selection.reason),
     )
+
+
+def _kept_pins(run: Run, selection: Selection, earlier: Run | None) -> Mapping[str, tuple[Version, ...]]:
+    """A run that repeats a part of an earlier one reads the same versions; a whole one pins again."""
+    if earlier is None or selection.scope is Scope.ALL:
+        return {}
+    return {
+        read.name: earlier.pins[read.name]
+        for read in run.reads
+        if read in earlier.reads and read.name in earlier.pins
+    }
 
 
 def _check_known(run: Run, names: Iterable[TaskName]) -> None:

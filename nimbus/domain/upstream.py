@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.interval_index import Ended, IntervalIndex
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import DataInterval, gaps, shown
 from nimbus.domain.local_dates import earlier
 from nimbus.domain.run import RunHeader, RunState
 from nimbus.domain.waits import OnFailed, PipelineWait
@@ -82,11 +82,9 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
         return Judged(
-            Standing.FAILED, f"run {last.run} {last.outcome}, for {_shown(last.interval, run.timezone)}"
+            Standing.FAILED, f"run {last.run} {last.outcome}, for {shown(last.interval, run.timezone)}"
         )
-    named = [
-        f"{_shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]
-    ]
+    named = [f"{shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
     more = len(lacks) - MOST_GAPS
     return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
 
@@ -105,21 +103,6 @@ def awaits(wait: PipelineWait, run: RunHeader, other: RunHeader) -> bool:
     if wait.is_self:
         return other.data_interval.end <= run.data_interval.start
     return _overlap(wanted(wait, run.data_interval, ZoneInfo(run.timezone)), other.data_interval)
-
-
-def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
-    """The parts of an interval that no `covered` interval covers, in order."""
-    found = []
-    start = wanted.start
-    for one in sorted(covered, key=lambda one: one.start):
-        if one.start > start:
-            found.append(DataInterval(start=start, end=min(one.start, wanted.end)))
-        start = max(start, one.end)
-        if start >= wanted.end:
-            break
-    if start < wanted.end:
-        found.append(DataInterval(start=start, end=wanted.end))
-    return tuple(gap for gap in found if gap.start < gap.end)
 
 
 def wanted(wait: PipelineWait, own: DataInterval, zone: ZoneInfo) -> DataInterval:
@@ -167,8 +150,3 @@ def _why(gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], 
     if not index.knows(gap):
         return "unknown: before the index of intervals begins"
     return "no run"
-
-
-def _shown(interval: DataInterval, zone: str) -> str:
-    start, end = (moment.astimezone(ZoneInfo(zone)) for moment in (interval.start, interval.end))
-    return f"{start:%Y-%m-%dT%H:%M%z} to {end:%Y-%m-%dT%H:%M%z}"

@@ -11,6 +11,7 @@ from typing import Any
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.publications import Version
 from nimbus.domain.slots import Claim
 
 
@@ -93,8 +94,10 @@ class Assignment:
     python_path: tuple[str, ...] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
     """References of the committed outputs of the needed tasks."""
+    pins: Mapping[str, tuple[Version, ...]] = field(default_factory=dict)
+    """The versions of datasets that the task reads. Their outputs are in `inputs`, by `read:place`."""
     needs_in_run: bool = False
-    """Only in storage: the task's needs and the inputs are so many that only the run's record has them."""
+    """Only in storage: needs, inputs and pins are so many that only the run's record has them."""
     data_interval: DataInterval | None = None
     timezone: str = "UTC"
     output: str = ""

@@ -27,6 +27,7 @@ Kind = Literal[
     "child",
     "children",
     "rendering",
+    "pins",
     "task",
     "worker",
     "finished",
@@ -44,7 +45,7 @@ run may have ended. `children`: a task that starts child runs.
 
 
 PARTS_OF_RUNS: frozenset[Kind] = frozenset(
-    {"attempt", "wait", "queue", "rendering", "task", "overdue", "late", "finished"}
+    {"attempt", "wait", "queue", "rendering", "pins", "task", "overdue", "late", "finished"}
 )
 
 
@@ -107,6 +108,11 @@ def about_task(run: RunId, task: TaskName) -> Subject:
 def about_wait(run: RunId, task: TaskName) -> Subject:
     """A task that no worker runs, and whose needs are met."""
     return Subject("wait", run, task)
+
+
+def about_pins(run: RunId, task: TaskName) -> Subject:
+    """A ready task that waits for datasets."""
+    return Subject("pins", run, task)
 
 
 def about_rendering(run: RunId, task: TaskName) -> Subject:

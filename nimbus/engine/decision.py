@@ -10,9 +10,12 @@ from nimbus.domain.admission import Gate
 from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import CommandId, RunId, TaskName
+from nimbus.domain.publications import Read
 from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.reads import Wanted
 from nimbus.domain.run import Run
 from nimbus.domain.terms import Term
 from nimbus.domain.waits import Look
@@ -68,6 +71,16 @@ class RenderTask:
 
 
 @dataclass(frozen=True, slots=True)
+class FindVersions:
+    """Find the versions that a ready task reads, also in history."""
+
+    run: Run
+    task: TaskName
+    asked: tuple[tuple[Read, Wanted, Dataset | None], ...]
+    """Each read, the partitions that it needs, and the dataset as the leader knows it."""
+
+
+@dataclass(frozen=True, slots=True)
 class LookAt:
     """Look up data that tasks wait for."""
 
@@ -105,6 +118,7 @@ Effect = (
     | ArchiveTerms
     | BuildRun
     | RenderTask
+    | FindVersions
     | LookAt
     | ResignLeadership
     | SendAlert

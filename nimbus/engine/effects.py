@@ -2,9 +2,9 @@
 
 Thread pools: `nimbus-archive` waits for S3 without limit; `nimbus-prepare` fetches releases for commands;
 `nimbus-build` builds runs, and `nimbus-render` renders ready tasks: these two wait for the template helper;
-`nimbus-look` and, for files, `nimbus-look-files` look up data. Alerts have their own threads, see
-`nimbus.engine.sending`; so do traces and lineage, see `nimbus.engine.exports`. No pool blocks the engine, or
-another pool for longer than one call of the helper.
+`nimbus-look` and, for files, `nimbus-look-files` look up data and versions of datasets. Alerts have their
+own threads, see `nimbus.engine.sending`; so do traces and lineage, see `nimbus.engine.exports`. No pool
+blocks the engine, or another pool for longer than one call of the helper.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.publications import Version
+from nimbus.domain.reads import ReadError
 from nimbus.domain.results import Results, committed_results, kept_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
@@ -40,6 +42,7 @@ from nimbus.engine.decision import (
     ArchiveTerms,
     BuildRun,
     Effect,
+    FindVersions,
     LookAt,
     PrepareRelease,
     Refusal,
@@ -53,6 +56,7 @@ from nimbus.engine.exports import RunExports
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
+    FindingFailed,
     News,
     OutcomesArchived,
     PurgeStored,
@@ -62,10 +66,12 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
     TermsArchived,
+    VersionsFound,
 )
 from nimbus.engine.purge_orders import store_order
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
+from nimbus.engine.versions import versions_for
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
@@ -177,12 +183,8 @@ class Effects:
                 self._submit(self._build, self._make, effect)
             case RenderTask():
                 self._submit(self._render, self._make_texts, effect)
-            case LookAt(look) if look in self._looking:
-                pass  # an earlier reign started it; the answer serves this reign, too
-            case LookAt(look):
-                self._looking.add(look)
-                files = look.source is DataSource.FILE
-                self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
+            case FindVersions() | LookAt():
+                self._submit_look(effect)
             case ResignLeadership(reason, to):
                 self._submit_resignation(reason, to)
             case SendAlert(alert):
@@ -213,6 +215,17 @@ class Effects:
             pool.submit(work, about)
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
+
+    def _submit_look(self, effect: FindVersions | LookAt) -> None:
+        match effect:
+            case FindVersions():
+                self._submit(self._look_out, self._find_versions, effect)
+            case LookAt(look) if look in self._looking:
+                pass  # an earlier reign started it; the answer serves this reign, too
+            case LookAt(look):
+                self._looking.add(look)
+                files = look.source is DataSource.FILE
+                self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
 
     def _submit_resignation(self, reason: str, to: str) -> None:
         """Resign. Naming a successor calls ZooKeeper, so it gets a thread."""
@@ -387,6 +400,19 @@ class Effects:
         if earlier is not None:
             self._earlier.check_outputs(earlier, made)
         return made
+
+    def _find_versions(self, effect: FindVersions) -> None:
+        found: dict[str, tuple[Version, ...]] = {}
+        try:
+            for read, asked, dataset in effect.asked:
+                found[read.name] = versions_for(read, asked, dataset, self._history)
+            result: Mapping[str, tuple[Version, ...]] | Refusal = found
+        except ReadError as exc:
+            result = Refusal(exc.code, str(exc))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(FindingFailed(effect.run.id, effect.task, exc))
+            return
+        self._tell(VersionsFound(effect.run.id, effect.task, result))
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

@@ -15,6 +15,7 @@ from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state import Built
+from nimbus.engine.state.tasks import Pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,24 @@ class RenderingFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionsFound:
+    """The versions that a ready task reads were found; or it can never read them."""
+
+    run: RunId
+    task: TaskName
+    result: Pins | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class FindingFailed:
+    """The versions that a ready task reads could not be looked up, for a reason outside the task."""
+
+    run: RunId
+    task: TaskName
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class DataSeen:
     """A look-up of data ended."""
 
@@ -161,6 +180,8 @@ News = (
     | BuildingFailed
     | TaskRendered
     | RenderingFailed
+    | VersionsFound
+    | FindingFailed
     | DataSeen
     | RunArchived
     | OutcomesArchived

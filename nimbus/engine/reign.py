@@ -23,7 +23,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.run import Run
 from nimbus.domain.terms import TERMS_KEPT, EndCause, Leader, Term
 from nimbus.engine import news as n
-from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
+from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_pins, about_rendering, about_run
 from nimbus.engine.decision import ArchiveOutcomes, ArchiveTerms, Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
@@ -236,8 +236,8 @@ class Reign:
                     self.state.commands.release_prepared(release, result)
                 case n.RunBuilt() | n.BuildingFailed():
                     self._hear_of_building(news)
-                case n.TaskRendered() | n.RenderingFailed():
-                    self._hear_of_rendering(news)
+                case n.TaskRendered() | n.RenderingFailed() | n.VersionsFound() | n.FindingFailed():
+                    self._hear_of_ready(news)
                 case n.DataSeen(look, seen):
                     self.state.tasks.data_seen(look, seen, self._now())
                 case n.RunArchived() | n.OutcomesArchived() | n.TermsArchived() | n.PurgeStored():
@@ -280,14 +280,24 @@ class Reign:
                 if commands:
                     self._prune_due_s = self._clock.elapsed_s()
 
-    def _hear_of_rendering(self, news: n.TaskRendered | n.RenderingFailed) -> None:
+    def _hear_of_ready(
+        self, news: n.TaskRendered | n.RenderingFailed | n.VersionsFound | n.FindingFailed
+    ) -> None:
+        """Apply what a ready task has waited for: its texts, or the versions that it reads."""
+        tasks = self.state.tasks
         match news:
             case n.TaskRendered(run, task, result):
-                self.state.tasks.task_rendered(run, task, result)
+                tasks.task_rendered(run, task, result)
             case n.RenderingFailed(run, task, error):
-                if about_rendering(run, task) in self.state.tasks.renderings.under_way:
+                if about_rendering(run, task) in tasks.renderings.under_way:
                     self._set_aside(about_run(run), error)
-                self.state.tasks.task_rendered(run, task, None)
+                tasks.task_rendered(run, task, None)
+            case n.VersionsFound(run, task, found):
+                tasks.versions_found(run, task, found)
+            case n.FindingFailed(run, task, error):
+                if about_pins(run, task) in tasks.pins.under_way:
+                    self._set_aside(about_run(run), error)
+                tasks.versions_found(run, task, None)
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Read what has changed, once, however many news report it.
@@ -677,6 +687,7 @@ class Reign:
                     | "finished"
                     | "late"
                     | "overdue"
+                    | "pins"
                     | "queue"
                     | "rendering"
                     | "task"

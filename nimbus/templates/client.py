@@ -15,7 +15,7 @@ from nimbus.domain.children import Parent
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import NO_INTERVAL
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.publications import KEY_PATTERN, Publication
+from nimbus.domain.publications import KEY_PATTERN, Publication, Read
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
@@ -54,7 +54,23 @@ class Templates(ABC):
         tasks = Tasks(
             task if task.spec.reads else replace(task, spec=next(rendered)) for task in run.tasks.values()
         )
-        return replace(run, tasks=tasks)
+        return replace(run, tasks=tasks, reads=self._rendered_reads(run))
+
+    def _rendered_reads(self, run: Run) -> tuple[Read, ...]:
+        """The reads of a run, with their keys rendered."""
+        keyed = [read for read in run.reads if read.key]
+        if not keyed:
+            return run.reads
+        try:
+            keys = self._results(
+                "render", [read.key for read in keyed], tasks=[""] * len(keyed), **_facts(run)
+            )
+        except TemplateError as exc:
+            raise TemplateError(f"reads: {exc}") from exc
+        for read, key in zip(keyed, keys, strict=True):
+            _check_key(f"reads {read.name}", read.key, key)
+        rendered = dict(zip(keyed, keys, strict=True))
+        return tuple(replace(read, key=rendered.get(read, "")) for read in run.reads)
 
     def render_task(
         self, run: Run, name: TaskName, results: Mapping[TaskName, Mapping[str, Any]]
@@ -239,9 +255,13 @@ def _with_key(spec: TaskSpec, publication: Publication, texts: Mapping[str, str]
     if not publication.key:
         return publication
     key = texts[f"{_KEY}{publication.dataset}"]
+    _check_key(f"task {spec.name}, publishes {publication.dataset}", publication.key, key)
+    return replace(publication, key=key)
+
+
+def _check_key(where: str, text: str, key: str) -> None:
     if not KEY_PATTERN.fullmatch(key):
         raise TemplateError(
-            f"task {spec.name}, publishes {publication.dataset}: key {short(publication.key)} is {short(key)}"
-            ", and must be 1 to 100 letters, digits, dots, _ and -, starting with a letter or digit"
+            f"{where}: key {short(text)} is {short(key)}, and must be 1 to 100 letters, digits, dots, _ and "
+            "-, starting with a letter or digit"
         )
-    return replace(publication, key=key)

@@ -102,10 +102,22 @@ def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> d
         "parameters": dict(order.parameters),
         "variables": dict(order.variables),
         "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
+        **({"reads": reads_document(order)} if order.pins else {}),
         "output": str(place.output(order.output, own_output)),
         "data": {"uri": place.uri, "output": place.prefix(order.output), "inputs": dict(order.inputs)},
         "checkpoint": plan.checkpoint,
         "release_root": str(plan.release_root),
+    }
+
+
+def reads_document(order: Assignment) -> dict[str, Any]:
+    """What the task reads of datasets. The output of a version, if it has one, is the input `read:place`."""
+    return {
+        name: [
+            {"partition": one.partition, "run": one.run, "number": one.number, "at": one.at.isoformat()}
+            for one in versions
+        ]
+        for name, versions in order.pins.items()
     }
 
 

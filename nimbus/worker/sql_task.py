@@ -1,7 +1,8 @@
 """Runs a task of type `sql`: statements over the outputs of needed tasks.
 
 Runs in the driver, after go. Each needed task's folder `data` is a view with the task's name, `_` for `-`,
-and each other folder of Parquet files the view TASK_FOLDER. If the last statement is a query, its result is
+and each other folder of Parquet files the view TASK_FOLDER. So are those of a dataset that it reads, with the
+name of the read, over all its versions. If the last statement is a query, its result is
 written as Parquet to `data` in the task's own output. With outputs in a bucket and executors that may be on
 other hosts, both go through the format `nimbus`.
 """
@@ -12,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +99,15 @@ def folders_of(task: TaskContext, needed: str) -> list[str]:
     return sorted({folder for folder, *below in paths if below and below[-1].endswith(".parquet")})
 
 
+def _inputs_by_folder(task: TaskContext, inputs: Iterable[str]) -> dict[str, list[str]]:
+    """The inputs that have a table in each folder."""
+    found: dict[str, list[str]] = {}
+    for one in inputs:
+        for folder in folders_of(task, one):
+            found.setdefault(folder, []).append(one)
+    return found
+
+
 def markers(statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that a statement names, as in `:day`. Spark takes them as values, not as text."""
     code = _TOKEN.sub(lambda token: "" if token.lastgroup in _NO_CODE else token[0], statement)
@@ -133,10 +144,14 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
         if takes_secrets(name) and secrets_in(value):
             spark.conf.set(name, with_secrets(value, os.environ))
     tables = _RemoteTables if _is_remote(spark, task) else _LocalTables
-    found = views({needed: folders_of(task, needed) for needed in task.inputs}, text)
-    for name, (needed, folder) in found.items():
-        tables.read(spark, task, needed, folder).createOrReplaceTempView(name)
-        sys.stdout.write(f"view {name}: {needed}/{folder}\n")
+    sources = {needed: [needed] for needed in task.inputs}
+    sources |= {read: [one.input for one in versions] for read, versions in task.reads.items()}
+    folders = {name: _inputs_by_folder(task, inputs) for name, inputs in sources.items()}
+    for name, (source, folder) in views(folders, text).items():
+        inputs = folders[source][folder]
+        tables.read(spark, task, inputs, folder).createOrReplaceTempView(name)
+        count = f", {len(inputs)} versions" if source in task.reads else ""
+        sys.stdout.write(f"view {name}: {source}/{folder}{count}\n")
     for statement in statements[:-1]:
         spark.sql(statement, markers(statement, task.parameters) or None)
     result = spark.sql(statements[-1], markers(statements[-1], task.parameters) or None)
@@ -159,8 +174,8 @@ class _LocalTables:
     """Tables in local folders that all executors can read."""
 
     @staticmethod
-    def read(spark: SparkSession, task: TaskContext, needed: str, folder: str) -> DataFrame:
-        return spark.read.parquet(str(task.inputs[needed] / folder))
+    def read(spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str) -> DataFrame:
+        return spark.read.parquet(*(str(task.input_folder(one) / folder) for one in inputs))
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
@@ -173,8 +188,9 @@ class _RemoteTables:
     """Tables in the bucket."""
 
     @staticmethod
-    def read(spark: SparkSession, task: TaskContext, needed: str, folder: str) -> DataFrame:
-        return spark.read.format("nimbus").load(task.input_uri(needed, folder))
+    def read(spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str) -> DataFrame:
+        tables = (spark.read.format("nimbus").load(task.input_uri(one, folder)) for one in inputs)
+        return reduce(lambda one, other: one.unionByName(other), tables)
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:

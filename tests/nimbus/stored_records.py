@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import types
 import typing
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RecordCodec
 
+PINS = f"{run_record.PINS}text"
+"""The node of the pins of the sample of a run."""
 FILE = Path(__file__).parent / "unit" / "stored_records.json"
 _SIMPLE: Mapping[Any, Any] = {
     str: "text",
@@ -64,7 +67,9 @@ def run() -> Run:
 def stored() -> dict[str, list[str]]:
     """The samples of each kind of record, as they are stored."""
     found = {name: [codec.encode(one).decode() for one in samples(codec)] for name, codec in codecs()}
-    return found | {"run": [records.RUN.encode(run()).decode(), run_record.encode_new(run())[""].decode()]}
+    nodes = run_record.encode_new(run())
+    pins = b64encode(nodes[PINS]).decode()
+    return found | {"run": [records.RUN.encode(run()).decode(), nodes[""].decode(), pins]}
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

@@ -1,27 +1,27 @@
 """Orders in ZooKeeper. What an order needs does not grow with the tasks that its task needs.
 
 Many needs and inputs are not stored with the order: the run's record has them, and they do not change,
-because the needed tasks have ended.
+because the needed tasks have ended, and pins stay.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from nimbus.domain.lifecycle import committed_outputs
+from nimbus.domain.orders import inputs_of, pins_of
 from nimbus.domain.run import Run
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
 
 MOST_NEEDS = 100
-"""Limit of the needs that are stored with an order."""
+"""Limit of the needs, and of the inputs, that are stored with an order."""
 
 
 def encode(order: Assignment) -> bytes:
     """The order's node."""
-    if len(order.task.needs) > MOST_NEEDS:
+    if max(len(order.task.needs), len(order.inputs)) > MOST_NEEDS:
         task = replace(order.task, needs=(), requirements={})
-        order = replace(order, task=task, inputs={}, needs_in_run=True)
+        order = replace(order, task=task, inputs={}, pins={}, needs_in_run=True)
     return ASSIGNMENT.encode(order)
 
 
@@ -31,6 +31,7 @@ def completed(order: Assignment, run: Run) -> Assignment:
     return replace(
         order,
         task=replace(order.task, needs=spec.needs, requirements=spec.requirements),
-        inputs=committed_outputs(run, spec.needs),
+        inputs=inputs_of(run, spec),
+        pins=pins_of(run, spec),
         needs_in_run=False,
     )

@@ -12,6 +12,8 @@ from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import AssignmentKind
 
 LARGEST_NODE = 128 * 1024
+_PIN_BYTES = 700
+"""About the largest size of a version in an order, with the reference of its output."""
 
 
 def check_growth(run: Run) -> None:
@@ -28,7 +30,8 @@ def _order_bytes(run: Run) -> int:
     task = max(run.tasks.values(), key=_weight)
     attempt = AttemptId(run.id, task.spec.name, task.tried)
     epoch = task.attempts[-1].opened_by_epoch
-    return len(orders.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
+    pins = _PIN_BYTES * orders.MOST_NEEDS if task.spec.uses else 0
+    return pins + len(orders.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
 
 
 def _weight(task: TaskRun) -> int:

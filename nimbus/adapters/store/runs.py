@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import structlog
 
@@ -32,7 +33,8 @@ def creation(paths: Paths, run: Run) -> Iterator[Operation]:
 def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
     """The operations that update a run from an earlier version."""
     for part, data in run_record.encode_changes(run, before).items():
-        yield Operation("set", paths.run_part(run.id, part), data)
+        kind: Literal["create", "set"] = "create" if part.startswith(run_record.PINS) else "set"
+        yield Operation(kind, paths.run_part(run.id, part), data)
 
 
 def removal(calls: Calls, paths: Paths, run: RunId) -> Iterator[Operation]:

@@ -25,6 +25,7 @@ from nimbus.engine.rules import (
     lateness,
     new_run,
     raised,
+    reads,
     schedules,
     stops,
     terms,
@@ -39,6 +40,7 @@ _BEFORE_TASKS: tuple[Kind, ...] = (
     "children",
     "backfill",
     "rendering",
+    "pins",
     "alert",
     "late",
     "deadline",
@@ -99,7 +101,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline" | "backfill":
             return _next_date(state, subject, now)
-        case "child" | "children" | "overdue" | "queue" | "rendering" | "task" | "wait":
+        case "child" | "children" | "overdue" | "pins" | "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -146,6 +148,8 @@ def _start(state: State, subject: Subject, now: Instant) -> Answer:
         return children.start_children(state, subject, now.wall)
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
+    if subject.kind == "pins":
+        return reads.pin_reads(state, subject.run, subject.task, now.wall)
     if subject.kind == "rendering":
         return assign.render_task(state, subject.run, subject.task, now.wall)
     return assign.open_attempt(state, subject.run, subject.task, now.wall)

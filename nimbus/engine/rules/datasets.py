@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nimbus.domain.datasets import Dataset, Version, published_by
+from nimbus.domain.datasets import Dataset, published_by
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.publications import Publication
+from nimbus.domain.publications import Publication, Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutDataset, PutRun

@@ -27,6 +27,7 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
+    about_pins,
     about_queued,
     about_rendering,
     about_task,
@@ -38,6 +39,7 @@ from nimbus.engine.decision import (
     BuildRun,
     Decision,
     Effect,
+    FindVersions,
     LookAt,
     Nothing,
     PrepareRelease,
@@ -173,6 +175,8 @@ class State:
                 self.builds.under_way.add(subject)
             case RenderTask(run, task):
                 self.tasks.renderings.under_way.add(about_rendering(run.id, task))
+            case FindVersions(run, task, _):
+                self.tasks.pins.under_way.add(about_pins(run.id, task))
             case LookAt() | ArchiveOutcomes() | ArchiveTerms():
                 pass  # not part of a decision: see `Looks` and `Reign.tend`
             case ResignLeadership():
@@ -226,6 +230,7 @@ class State:
                 self.put_intervals(pipeline, index)
             case w.PutDataset(dataset, _):
                 self.catalog.datasets[dataset.name] = dataset
+                self.tasks.look_at_readers(dataset.name)
             case w.PutBackfill(backfill, _):
                 self.catalog.put_backfill(backfill)
             case w.RemoveBackfill(backfill):
@@ -247,6 +252,7 @@ class State:
         self.catalog.quarantined = before.catalog.quarantined
         self.commands.keep_from(before.commands)
         self.tasks.renderings.keep_from(before.tasks.renderings)
+        self.tasks.pins.keep_from(before.tasks.pins)
         self.runs.keep_from(before.runs)
         self.attempts.silent = dict(before.attempts.silent)
         self.alerts.outbox.keep_from(before.alerts.outbox)
@@ -257,6 +263,7 @@ class State:
             self.agenda.add(ABOUT_TERM)
         self.builds.keep_only(self._waits)
         self.commands.keep_waiting()
+        self.tasks.pins.keep_only(lambda subject: subject.run in self.runs.live)
         self.tasks.renderings.keep_only(lambda subject: subject.run in self.runs.live)
         self.runs.keep_read(self.catalog.pipelines)
         self.attempts.keep_open()

@@ -160,6 +160,10 @@ class Runs:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         for was, task in run.tasks.changes_since(known):
             self._put_task(run, was, task, now, slots)
+        if before is not None and before.pins is not run.pins:
+            for name, task in run.tasks.items():
+                if task.spec.uses and self._needs[run.id].met(name):
+                    self._tasks.put(run, task)
         is_queued_again = before is not None and before.opens_tasks and run.state is RunState.QUEUED
         if before is not None and (before.paused != run.paused or is_queued_again):
             for name, task in run.tasks.items():

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
-from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.publications import Version
+from nimbus.domain.reads import to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import upstream_of
@@ -20,6 +22,7 @@ from nimbus.engine.agenda import (
     about_children,
     about_late,
     about_overdue,
+    about_pins,
     about_rendering,
     about_run,
     about_task,
@@ -29,6 +32,9 @@ from nimbus.engine.decision import Refusal
 from nimbus.engine.looks import Looks
 from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.state.jobs import Jobs
+
+Pins = Mapping[str, tuple[Version, ...]]
+"""Versions by read."""
 
 
 class WaitingTasks:
@@ -40,6 +46,10 @@ class WaitingTasks:
         self._ready = ready
         self.renderings = Jobs[Subject, TaskSpec | Refusal]()
         """Templates of ready tasks, rendered by another thread."""
+        self.pins = Jobs[Subject, Pins | Refusal]()
+        """Versions that ready tasks read, found by another thread."""
+        self._reading: defaultdict[DatasetName, set[Subject]] = defaultdict(set)
+        """Ready tasks that wait for a dataset."""
         self.looks = Looks()
         self._awaiting: defaultdict[PipelineName, set[Subject]] = defaultdict(set)
         """Tasks that wait for runs of a pipeline."""
@@ -123,6 +133,11 @@ class WaitingTasks:
         if run is None or about_run(run_id) in self._agenda.set_aside:
             return
         task = run.tasks[name]
+        if reads := to_pin(run, name) if task.spec.uses else ():
+            for read in reads:
+                self._reading[read.dataset].add(about_pins(run_id, name))
+            self._agenda.add(about_pins(run_id, name))
+            return
         found = self.spec_of(run_id, task)
         if not (isinstance(found, TaskSpec) and found.is_wanted):
             self._agenda.add(about_rendering(run_id, name))
@@ -130,6 +145,22 @@ class WaitingTasks:
             self._agenda.add(about_children(run_id, name))
         else:
             self._ready.add(run, task)
+
+    def look_at_readers(self, dataset: DatasetName) -> None:
+        """Put the ready tasks that wait for a dataset on the agenda."""
+        for subject in sorted(self._reading.get(dataset, ())):
+            self._agenda.add(subject)
+
+    def versions_found(self, run: RunId, task: TaskName, result: Pins | Refusal | None) -> None:
+        """Record the versions that a task reads; None: they are looked for again.
+
+        If one that is not optional has none, the next publication of its dataset lets it be looked for again.
+        """
+        live, is_whole = self._live.get(run), True
+        if live is not None and isinstance(result, Mapping):
+            is_whole = all(read.optional or result.get(read.name, (read,)) for read in live.reads)
+        if self.pins.finish(about_pins(run, task), result if is_whole else None) and is_whole:
+            self._agenda.add(about_pins(run, task))
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
         """Record the result of rendering; None: it failed for now, and is tried again."""
@@ -147,6 +178,12 @@ class WaitingTasks:
 
     def _forget(self, run_id: RunId, task: TaskRun) -> None:
         self._put_queue_timeout(run_id, task, None)
+        if task.spec.uses:
+            subject = about_pins(run_id, task.spec.name)
+            self._agenda.forget(subject)
+            self.pins.forget(subject)
+            for read in self._live[run_id].reads if run_id in self._live else ():
+                self._reading[read.dataset].discard(subject)
         if task.spec.reads:
             subject = about_rendering(run_id, task.spec.name)
             self._agenda.forget(subject)

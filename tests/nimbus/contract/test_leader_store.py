@@ -28,7 +28,7 @@ from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, StopRun
-from nimbus.domain.datasets import Dataset, Version
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
@@ -48,7 +48,7 @@ from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.publications import Partitioning
+from nimbus.domain.publications import Partitioning, Version
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.skipped import Skips

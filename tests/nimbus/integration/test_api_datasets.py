@@ -11,10 +11,10 @@ import httpx
 import pytest
 from click.testing import Result
 
-from nimbus.domain.datasets import Dataset, Version, interval_text
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.publications import Partitioning, Publication, Version, interval_text
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0
 from tests.nimbus.integration.test_api_intervals import DAY

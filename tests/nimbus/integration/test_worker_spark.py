@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Limits, TaskKind
+from nimbus.domain.publications import Version
 from nimbus.domain.task_run import Outcome
+from nimbus.domain.workers import Assignment
 from nimbus.worker.launcher import launch
 from tests.nimbus.worker_bench import Bench, eventually
 
@@ -45,7 +48,8 @@ assert saw == [True], "the stop of Spark waits for the server of accumulators"
 SUMS = """
 -- the semicolon; in this comment ends nothing
 CREATE TEMPORARY VIEW some AS SELECT * FROM make_numbers WHERE id < {{ params.below }};
-SELECT count(*) AS n, sum(twice) AS total, '{{ ds }}; {{ run.id }}' AS told FROM some;
+SELECT count(*) AS n, sum(twice) AS total, '{{ ds }}; {{ run.id }}' AS told,
+  (SELECT count(*) FROM numbers) AS read FROM some;
 """
 LOADS = """
 CREATE TABLE orders USING parquet PARTITIONED BY (day) AS
@@ -108,8 +112,9 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
         bench.script("sum.sql", SUMS),
         attempt="run1.sum.1",
         task_kind=TaskKind.SQL,
-        inputs={"make-numbers": made.output},
+        inputs={"make-numbers": made.output, "numbers:0": made.output, "numbers:1": made.output},
         parameters={"below": 10},
+        pins={"numbers": (version_of(made, "k0"), version_of(made, "k1"))},
     )
     second = bench.folder("run1.sum.1")
     second.create(summed)
@@ -120,7 +125,20 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     assert end is not None
     assert end.outcome is Outcome.SUCCEEDED, second.log.read_text()
     rows = pq.read_table(bench.data / summed.output / "data").to_pylist()
-    assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1"}]
+    count = pq.read_table(bench.data / made.output / "data").num_rows
+    assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1", "read": 2 * count}]
+
+
+def version_of(made: Assignment, partition: str) -> Version:
+    return Version(
+        partition=partition,
+        number=1,
+        run=made.run,
+        task=made.task.name,
+        source=AttemptId.parse(made.attempt),
+        output=made.output,
+        at=made.logical_date,
+    )
 
 
 def said_by_events(folder: Path) -> str:

@@ -15,9 +15,10 @@ from nimbus import run_record
 from nimbus.domain import lifecycle
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
@@ -135,6 +136,40 @@ def test_interval_and_zone_read_back_as_they_were() -> None:
     assert read == run
     assert read.data_interval is not None
     assert read.data_interval.end.isoformat() == "2026-03-01T00:00:00+01:00"
+
+
+def pins_of(count: int) -> tuple[Version, ...]:
+    return tuple(
+        Version(
+            partition=f"k{number}",
+            number=number,
+            run=RunId(f"r{number}"),
+            task=TaskName("t"),
+            source=AttemptId(RunId(f"r{number}"), TaskName("t"), 1),
+            output=f"p/r{number}/t/1-{number:016x}/manifest-{number:064x}.json",
+            at=NOW,
+        )
+        for number in range(count)
+    )
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_pins_are_written_once_each_in_a_node_of_its_own(size: int) -> None:
+    reads = (Read(name="a", dataset=DatasetName("a")), Read(name="b", dataset=DatasetName("b")))
+    run = replace(a_run(size), reads=reads)
+    first = replace(run, pins={"a": pins_of(1000)})
+    both = replace(first, pins={**first.pins, "b": ()})
+    nodes = run_record.encode_new(run)
+    for changes in (run_record.encode_changes(first, run), run_record.encode_changes(both, first)):
+        nodes |= changes
+
+    assert sorted(run_record.encode_changes(first, run)) == ["", "pins-a"]
+    assert sorted(run_record.encode_changes(both, first)) == ["", "pins-b"]
+    assert {"pins-a", "pins-b"} <= set(run_record.children_of(nodes[""], "/runs/r"))
+    assert run_record.decode(nodes, "/runs/r") == both
+    assert run_record.decode(run_record.encode_new(both), "/runs/r") == both
+    assert len(nodes["pins-a"]) < 96 * 1024
+    assert len(nodes[""]) < run_record.LARGEST_INLINE * 2
 
 
 def test_one_task_that_moves_writes_one_page() -> None:

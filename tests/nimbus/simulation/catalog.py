@@ -24,7 +24,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.publications import Partitioning, Publication, Read
 from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST
 from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.nimbus.simulation.clocks import START
@@ -106,14 +106,19 @@ CHAIN = PipelineSpec(
         _task("b", "a", retries=2, place=_IN_CLUSTER),
         _task("c", "b", asks=Requirement.DONE),
         _task("d", "ab", asks=Requirement.ONE_FAILED),
-        _task("e", "c"),
+        replace(_task("e", "c"), uses=("given", "checked")),
+    ),
+    reads=(
+        Read(name="given", dataset=DatasetName("given")),
+        Read(name="checked", dataset=DatasetName("checked"), optional=True),
     ),
 )
 SINGLE = PipelineSpec(
     name=PipelineName("single"),
     schedule=_every(2, CatchUp.LATEST),
     priority=Priority.HIGH,
-    tasks=(_task("a", place=_IN_CLUSTER),),
+    tasks=(replace(_task("a", place=_IN_CLUSTER), uses=("given",)),),
+    reads=(Read(name="given", dataset=DatasetName("given"), optional=True),),
 )
 NARROW_LIMIT = 2
 LEAF_LIMIT, MOST_CHILDREN = 3, 2
@@ -195,8 +200,13 @@ AFTER = PipelineSpec(
         _waits("c", PipelineWait(pipeline=CHAIN.name, last=timedelta(minutes=3), on_failed=OnFailed.FAIL)),
         replace(
             _task("d", "a", retries=0),
+            uses=("before", "leaves"),
             publishes=(Publication(dataset=DatasetName("hours"), partition=Partitioning.INTERVAL),),
         ),
+    ),
+    reads=(
+        Read(name="before", dataset=DatasetName("hours"), last=timedelta(minutes=12), optional=True),
+        Read(name="leaves", dataset=DatasetName("leaves"), optional=True),
     ),
 )
 FAILING_CHILD = "-1-2"

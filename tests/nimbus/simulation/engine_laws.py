@@ -13,6 +13,7 @@ from nimbus.domain.child_runs import is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId, WorkerId
+from nimbus.domain.reads import to_pin
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import Look, looks_of
@@ -27,6 +28,7 @@ from nimbus.engine.agenda import (
     about_deadline,
     about_finished,
     about_late,
+    about_pins,
     about_pipeline,
     about_queued,
     about_rendering,
@@ -140,6 +142,7 @@ def check_indexes(state: State) -> None:
             if about_run(run.id) in state.agenda.set_aside:
                 continue
             queued = subject in state.ready or about_rendering(*subject) in state.tasks.renderings.under_way
+            queued |= bool(to_pin(run, name)) and not task.spec.children and lifecycle.is_ready(run, task)
             timed = is_timed(state, about_task(*subject))
             if task.spec.children is not None:
                 queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.agenda.set_aside
@@ -303,4 +306,7 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
                     not task.spec.reads or about_rendering(run.id, name) in state.tasks.renderings.results
                 )
                 about = about_task if task.spec.children is None else about_children
+                if to_pin(run, name):
+                    yield about_pins(run.id, name)
+                    continue
                 yield about(run.id, name) if rendered else about_rendering(run.id, name)

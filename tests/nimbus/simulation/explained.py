@@ -13,7 +13,7 @@ from nimbus.api.routes_explanations import explained_run, pipeline_view
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import Run
-from nimbus.engine.decision import BuildRun, PrepareRelease, RenderTask
+from nimbus.engine.decision import BuildRun, FindVersions, PrepareRelease, RenderTask
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.store_reader import leading, services_over
@@ -39,7 +39,9 @@ PROMISES = (
 def check(scheduler: Scheduler) -> None:
     """Compare explanations with a leader that has decided everything and starts no run or task."""
     state, world = scheduler.engine.reign.state, scheduler.world
-    under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
+    under_way = any(
+        isinstance(job, BuildRun | RenderTask | FindVersions | PrepareRelease) for job, _ in scheduler.jobs
+    )
     if under_way or not scheduler.engine._inbox.empty() or _sees_other_workers(scheduler):
         return
     world.leading = leading(state, scheduler.clock)

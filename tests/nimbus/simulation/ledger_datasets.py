@@ -33,6 +33,7 @@ class DatasetLaws:
         self._created: dict[RunId, int] = {}
         self._newest_number = 0
         self._made: dict[tuple[DatasetName, str], _Made] = {}
+        self._ever: set[tuple[DatasetName, str, _Made]] = set()
         self.published = Counter[DatasetName]()
         self.late = 0
         """How often a run published after a newer one."""
@@ -47,11 +48,27 @@ class DatasetLaws:
                 hold(Law.DATASETS, run.number > self._newest_number, run.id, "has number", run.number)
                 self._newest_number = run.number
             case w.PutRun(run, before):
+                self._check_pins(run, before)
                 for name, task in run.tasks.items():
                     if task.state is TaskState.SUCCEEDED and before.tasks[name].state is not task.state:
                         self._succeeded(run, task)
             case _:
                 pass  # no task ends by it
+
+    def _check_pins(self, run: Run, before: Run) -> None:
+        kept = {name: run.pins.get(name) for name in before.pins}
+        hold(Law.READS, kept == before.pins, run.id, "had", before.pins, "and has", run.pins)
+        for name in run.pins.keys() - before.pins.keys():
+            (read,) = (one for one in run.reads if one.name == name)
+            for version in run.pins[name]:
+                made = _Made(self._created[version.run], version.run, version.source)
+                there = (read.dataset, version.partition, made) in self._ever
+                hold(Law.READS, there, run.id, "pinned", version, "which nobody published")
+            hold(Law.READS, read.optional or run.pins[name], run.id, "pinned nothing of", name)
+        for task_name, task in run.tasks.items():
+            begins = task.open_attempt is not None and before.tasks[task_name].open_attempt is None
+            lacks = set(task.spec.uses) - run.pins.keys()
+            hold(Law.READS, not (begins and lacks), run.id, task_name, "begins without", lacks)
 
     def _succeeded(self, run: Run, task: TaskRun) -> None:
         for publication in task.spec.publishes:
@@ -65,6 +82,7 @@ class DatasetLaws:
                 self._created[run.id], run.id, AttemptId(of, source.spec.name, source.committed.number)
             )
             key = publication.dataset, partition
+            self._ever.add((*key, made))
             self.late += self._made.get(key, made) > made
             self._made[key] = max(self._made.get(key, made), made)
 

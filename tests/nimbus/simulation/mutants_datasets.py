@@ -9,7 +9,9 @@ from typing import Any
 from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset, published_by
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import datasets
+from nimbus.engine.rules import datasets, reads
+from nimbus.engine.state import tasks
+from nimbus.engine.state.tasks import WaitingTasks
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
 
@@ -43,4 +45,25 @@ def success_publishes_again_with_each_change_of_its_run() -> Iterator[None]:
             yield from published_by(run, task)
 
     with replaced(datasets, _published=published):
+        yield
+
+
+@mutant
+def readers_are_not_told_of_a_publication() -> Iterator[None]:
+    """AF 52711: all inputs are updated, and nothing starts."""
+    with replaced(WaitingTasks, look_at_readers=lambda _self, _dataset: None):
+        yield
+
+
+@mutant
+def task_begins_before_its_inputs_are_pinned() -> Iterator[None]:
+    """AF 56541: a consumer starts with 15 of 16 inputs."""
+    with replaced(tasks, to_pin=lambda _run, _task: ()):
+        yield
+
+
+@mutant
+def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
+    """Dagster 26935: a missing input is ignored."""
+    with replaced(reads, missing=lambda _read, _run, _dataset: ""):
         yield

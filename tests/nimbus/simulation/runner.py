@@ -47,6 +47,7 @@ class Tally:
         self.met["leaders at rest"] += outcome.world.rests
         self.met["runs"] += len(ledger.runs.all)
         self.met["versions"] += ledger.datasets.published.total()
+        self.met["pins"] += sum(len(run.pins) for run in ledger.runs.all.values())
         self.met["versions that left"] += ledger.datasets.left
         self.met["late versions"] += ledger.datasets.late
         self.met["child runs"] += len(ledger.children.created)

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from datetime import timedelta
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from leader import Leadership, Participant
 from nimbus.domain.alerts import Alert, Failure
@@ -18,6 +18,7 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import begin
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.reads import ReadError
 from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
@@ -31,6 +32,7 @@ from nimbus.engine.decision import (
     ArchiveTerms,
     BuildRun,
     Effect,
+    FindVersions,
     LookAt,
     PrepareRelease,
     Refusal,
@@ -43,7 +45,8 @@ from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
-from nimbus.ports import DefinitionNotHereError
+from nimbus.engine.versions import versions_for
+from nimbus.ports import DefinitionNotHereError, History, StoreUnavailableError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.nimbus.in_process_templates import InProcessTemplates
 from tests.nimbus.simulation import engine_laws
@@ -226,6 +229,8 @@ class Scheduler:
                 return self._build(subject, draft)
             case RenderTask(read, task):
                 return self._render(read, task)
+            case FindVersions():
+                return self._find_versions(job)
             case LookAt(look):
                 return self._look(look)
             case PrepareRelease(release):
@@ -234,6 +239,21 @@ class Scheduler:
                 return self._send(alert)
             case ArchiveTerms() | StorePurge() | ResignLeadership():
                 raise AssertionError(f"nothing here asks for this: {job}")
+
+    def _find_versions(self, job: FindVersions) -> bool:
+        if not self.world.storage.available:
+            error = StoreUnavailableError("storage is away")
+            self.engine.tell(n.FindingFailed(job.run.id, job.task, error))
+            return True
+        history = cast(History, self.world.storage)
+        try:
+            found: Any = {
+                read.name: versions_for(read, asked, dataset, history) for read, asked, dataset in job.asked
+            }
+        except ReadError as exc:
+            found = Refusal(exc.code, str(exc))
+        self.engine.tell(n.VersionsFound(job.run.id, job.task, found))
+        return True
 
     def _archive(self, run_id: RunId) -> bool:
         if not (self.reaches_zookeeper() and self.world.storage.available):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime
+
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.ids import CommandId, RunId
+from nimbus.domain.datasets import versions_of
+from nimbus.domain.ids import CommandId, DatasetName, RunId
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.publications import Version, moment_text
 from nimbus.domain.run import Run
 from tests.nimbus.simulation.laws import Law, hold
 
@@ -18,6 +23,26 @@ class Storage:
         self.available = True
         self.history: dict[RunId, Run] = {}
         self.refusals: dict[CommandId, CommandOutcome] = {}
+
+    def version(self, dataset: DatasetName, partition: str) -> Version | None:
+        """As `nimbus.ports.History.version`."""
+        return next(
+            (one for one in self.newest_versions(dataset, None, None) if one.partition == partition), None
+        )
+
+    def newest_versions(
+        self, dataset: DatasetName, begin: datetime | None, end: datetime | None
+    ) -> Iterator[Version]:
+        """As `nimbus.ports.History.newest_versions`."""
+        found: dict[str, Version] = {}
+        for run in self.history.values():
+            for publication, version in versions_of(run):
+                newest = found.get(version.partition, version)
+                if publication.dataset == dataset and version.number >= newest.number:
+                    found[version.partition] = version
+        first = "" if begin is None else moment_text(begin)
+        last = "~" if end is None else moment_text(end)
+        yield from (found[partition] for partition in sorted(found) if first <= partition < last)
 
     def keep(self, run: Run) -> None:
         """Store a finished run. Safe to repeat."""

@@ -13,7 +13,7 @@ from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, T
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.publications import Partitioning, Publication, Read
 from nimbus.domain.run import Run, RunCause
 from nimbus.templates.answers import TemplateError
 from tests.nimbus.in_process_templates import InProcessTemplates
@@ -119,3 +119,67 @@ def test_key_that_is_no_name_is_refused(key: str) -> None:
 def test_run_without_a_data_interval_cannot_publish_one() -> None:
     with pytest.raises(InvalidParametersError, match="task check publishes a dataset by interval"):
         new_run(parsed(TWO), replace(DRAFT, data_interval=None))
+
+
+READS = """
+schema: 1
+name: p
+parameters: {region: {type: string, default: eu}}
+reads:
+  orders: {}
+  visits: {dataset: site_visits, last: 7d}
+  codes: {take: latest, optional: true}
+  region: {dataset: regions, key: "{{ params.region }}"}
+tasks:
+  sum: {type: sql, script: sum.sql, reads: [orders, visits, codes]}
+  mail: {type: python, script: mail.py, needs: [sum], reads: [region]}
+"""
+
+
+def test_pipeline_reads_datasets_by_names_that_its_tasks_use() -> None:
+    spec = parsed(READS)
+
+    assert spec.reads == (
+        Read(name="orders", dataset=DatasetName("orders")),
+        Read(name="visits", dataset=DatasetName("site_visits"), last=timedelta(days=7)),
+        Read(name="codes", dataset=DatasetName("codes"), latest=True, optional=True),
+        Read(name="region", dataset=DatasetName("regions"), key="{{ params.region }}"),
+    )
+    assert [task.uses for task in spec.tasks] == [("orders", "visits", "codes"), ("region",)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("reads: [region]", "reads: [regoin]", "there is no 'regoin' in `reads` of this pipeline"),
+        ("reads: [region]", "args: [x]", "no task reads it"),
+        ("reads: [region]", "reads: [region, sum]", "there is no 'sum' in `reads`"),
+        ("take: latest,", "take: latest, last: 1d,", "does not go together with last"),
+        ("last: 7d", "last: 7d, key: x", "does not go together with last"),
+        ("take: latest", "take: newest", "newest"),
+        ("params.region }}", "tasks.sum.result.x }}", "takes the result of a task"),
+        ("params.region }}", "params.reigon }}", "reigon"),
+    ],
+)
+def test_fault_of_a_read_is_refused_with_its_place(before: str, after: str, said: str) -> None:
+    assert before in READS
+    with pytest.raises(InvalidDefinitionError) as refused:
+        parsed(READS.replace(before, after))
+
+    assert said in str(refused.value)
+    assert "pipeline.yaml:" in str(refused.value)
+
+
+def test_name_of_a_read_that_is_a_needed_task_is_refused() -> None:
+    text = READS.replace("region: {dataset", "sum: {dataset").replace("reads: [region]", "reads: [sum]")
+    with pytest.raises(InvalidDefinitionError, match="is a task that this one needs, too"):
+        parsed(text)
+
+
+def test_key_of_a_read_is_rendered_when_the_run_is_created() -> None:
+    draft = replace(DRAFT, parameters={"region": "us"})
+    run = InProcessTemplates().render(new_run(parsed(READS), draft))
+
+    assert [read.key for read in run.reads] == ["", "", "", "us"]
+    with pytest.raises(TemplateError, match="reads region: key"):
+        InProcessTemplates().render(new_run(parsed(READS), replace(DRAFT, parameters={"region": "a/b"})))

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from nimbus.domain.datasets import MOST_SPANS, Dataset, Version, interval_in, interval_text, joined
+from nimbus.domain.datasets import MOST_SPANS, Dataset, joined
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import KEY_PATTERN, Partitioning
+from nimbus.domain.publications import KEY_PATTERN, Partitioning, Version, interval_in, interval_text
 from nimbus.domain.run_number import next_number
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

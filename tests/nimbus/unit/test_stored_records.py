@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +13,7 @@ from nimbus import records, run_record
 from nimbus.domain.run import RunHeader
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RecordCodec
-from tests.nimbus.stored_records import FILE, codecs, samples
+from tests.nimbus.stored_records import FILE, PINS, codecs, samples
 
 STORED: dict[str, list[str]] = json.loads(FILE.read_text())
 CODECS = dict(codecs())
@@ -31,11 +32,12 @@ def test_stored_record_is_read_and_written_as_it_is_stored(name: str, codec: Rec
 
 
 def test_stored_run_is_read_and_written_as_it_is_stored() -> None:
-    in_history, live = (text.encode() for text in STORED["run"])
+    in_history, live, pins = (text.encode() for text in STORED["run"])
+    nodes = {"": live, PINS: b64decode(pins)}
     run = records.RUN.decode(in_history, "run")
 
     assert json.loads(in_history).keys() == {"schema", "tasks", *(field.name for field in fields(RunHeader))}
     assert records.RUN.encode(run) == in_history
     assert Tasks(run.tasks.values()) == run.tasks
-    assert run_record.decode({"": live}, "run") == run
-    assert run_record.encode_new(run) == {"": live}
+    assert run_record.decode(nodes, "run") == run
+    assert run_record.encode_new(run) == nodes

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.publications import Version
+from nimbus.domain.reads import input_names
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.worker.driver_plan import context_document
 from nimbus.worker.program import MOST_INPUTS, variables
@@ -115,3 +118,46 @@ def test_context_of_a_task_has_the_interval_and_zone_of_its_order(
     else:
         assert (found.data_interval_start, found.data_interval_end) == (interval.start, interval.end)
     assert found.tz == "Europe/Berlin"
+
+
+def test_context_of_a_task_has_the_versions_that_its_run_has_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    versions = tuple(
+        Version(
+            partition=f"k{number}",
+            number=number,
+            run=RunId(f"r{number}"),
+            task=TaskName("t"),
+            source=AttemptId(RunId(f"r{number}"), TaskName("t"), 1),
+            output=f"p/r{number}/t/1",
+            at=DAY,
+        )
+        for number in range(2)
+    )
+    pins = {"orders": versions}
+    inputs = {"load": "p/r/load/1", **input_names(pins, ["orders"])}
+    order = replace(bench.order("task.py"), pins=pins, inputs=inputs)
+    for place in inputs.values():
+        (bench.data / place / "data").mkdir(parents=True)
+        (bench.data / place / "data" / "x.csv").write_text(place)
+    file = tmp_path / "context.json"
+    file.write_text(json.dumps(context_document(bench.startup().plan, order, tmp_path)))
+    bench.close()
+    monkeypatch.setenv(CONTEXT_VARIABLE, str(file))
+    context.cache_clear()
+
+    found = context()
+
+    context.cache_clear()
+    (first, second) = found.reads["orders"]
+    assert dict(found.inputs) == {"load": bench.data / "p/r/load/1"}
+    assert (first.partition, first.run, first.number, first.at) == ("k0", "r0", 0, DAY)
+    assert (second.path / "data" / "x.csv").read_text() == "p/r1/t/1"
+    assert second.files("data") == [f"{second.uri}/data/x.csv"]
+    assert second.uri == f"file://{bench.data}/p/r1/t/1"
+    assert json.loads(variables(found)["NIMBUS_READS"]) == {
+        "orders": [str(bench.data / "p/r0/t/1"), str(bench.data / "p/r1/t/1")]
+    }
+    assert "NIMBUS_READS" not in variables(TASK)

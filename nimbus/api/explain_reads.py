@@ -1,0 +1,58 @@
+"""Explains why a task waits for datasets. Pure: facts in, sentence out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import DatasetName, PipelineName, RunId
+from nimbus.domain.publications import Read
+from nimbus.domain.reads import ReadError, missing, to_pin
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
+
+MOST_RUNS = 3
+"""How many runs that may publish a text names."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetView:
+    """What is known of a dataset."""
+
+    dataset: Dataset | None
+    publishers: tuple[PipelineName, ...] = ()
+    """Pipelines whose active releases publish it."""
+    runs: tuple[RunId, ...] = ()
+    """Their runs that have not ended."""
+
+
+def why_it_reads(run: Run, task: TaskRun, view: Callable[[DatasetName], DatasetView]) -> str | None:
+    """Explain a ready task whose reads are not pinned; None: all are."""
+    reads = to_pin(run, task.spec.name)
+    if not reads:
+        return None
+    lacks = [told for read in reads if (told := _lacks(read, run, view(read.dataset)))]
+    return f"waits for {'; '.join(lacks)}" if lacks else "the leader starts to look up the versions it reads"
+
+
+def _lacks(read: Read, run: Run, view: DatasetView) -> str:
+    try:
+        told = missing(read, run, view.dataset)
+    except ReadError as exc:
+        return f"{exc}; the leader ends it next"
+    if not told and _lacks_key(read, view.dataset):
+        told = f"dataset {read.dataset}: key {read.key} is not published"
+    if not told:
+        return ""
+    if not view.publishers:
+        return f"{told} (no active pipeline publishes it)"
+    if not view.runs:
+        return f"{told} (no run of {', '.join(view.publishers)}, which publishes it, is under way)"
+    more = f" and {len(view.runs) - MOST_RUNS} more" if len(view.runs) > MOST_RUNS else ""
+    runs = f"{', '.join(view.runs[:MOST_RUNS])}{more}"
+    return f"{told} ({', '.join(view.publishers)} publishes it: {runs} under way)"
+
+
+def _lacks_key(read: Read, dataset: Dataset | None) -> bool:
+    return bool(read.key) and not read.optional and dataset is not None and dataset.version(read.key) is None

@@ -1,0 +1,155 @@
+"""What runs read of datasets: which versions, and when all of them are there. Pure.
+
+A run *pins* versions once, together, when all of its inputs are there. So its tasks, their retries and every
+leader read the same bytes, whatever is published meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from nimbus.domain.datasets import Dataset, end_of
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import TaskName
+from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown
+from nimbus.domain.local_dates import earlier
+from nimbus.domain.publications import Partitioning, Read, Version, interval_in
+from nimbus.domain.run import Run
+
+MOST_PINNED = 1000
+"""Limit of the versions of one read."""
+MOST_GAPS = 3
+"""How many gaps a text names. It only counts the others."""
+
+
+class ReadError(NimbusError):
+    """A read can never be met as it is."""
+
+    code = "bad_read"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The partitions that a read needs.
+
+    `interval`: those that overlap it. `key`: this one; empty: the whole dataset, or all keys. `latest`: the
+    last interval alone.
+    """
+
+    interval: DataInterval | None = None
+    key: str = ""
+    latest: bool = False
+
+
+def wanted(read: Read, run: Run, dataset: Dataset) -> Wanted:
+    """The partitions that a read of a run needs.
+
+    Raises:
+        ReadError: the dataset is divided in another way than the read says.
+    """
+    if dataset.partition is not Partitioning.INTERVAL:
+        said = "key" if dataset.partition is Partitioning.WHOLE and read.key else ""
+        said = said or ("last" if read.last is not None else "take: latest" if read.latest else "")
+        if said:
+            raise ReadError(f"{read.name}: dataset {read.dataset} is not by interval or key, as {said} says")
+        return Wanted(key=read.key)
+    if read.key:
+        raise ReadError(f"{read.name}: dataset {read.dataset} is by interval, so it has no key {read.key}")
+    if read.latest:
+        return Wanted(latest=True)
+    own = run.data_interval
+    if own is None:
+        raise ReadError(f"{read.name}: dataset {read.dataset} is by interval: {NO_INTERVAL}")
+    if read.last is None:
+        return Wanted(own)
+    return Wanted(DataInterval(start=earlier(own.end, read.last, ZoneInfo(run.timezone)), end=own.end))
+
+
+def missing(read: Read, run: Run, dataset: Dataset | None) -> str:
+    """What a read waits for; empty: nothing. Raises ReadError: see `wanted`."""
+    if read.optional and dataset is None:
+        return ""
+    if dataset is None:
+        return f"dataset {read.dataset}: nothing is published"
+    asked = wanted(read, run, dataset)
+    if read.optional or asked.interval is None:
+        return ""  # what was published once stays: see `Dataset`
+    lacks = gaps(asked.interval, dataset.spans)
+    if not lacks:
+        return ""
+    named = [shown(gap, run.timezone) for gap in lacks[:MOST_GAPS]]
+    more = [f"and {len(lacks) - MOST_GAPS} more"] if len(lacks) > MOST_GAPS else []
+    return f"dataset {read.dataset}: {', '.join([*named, *more])}"
+
+
+def chosen(read: Read, asked: Wanted, versions: Iterable[Version]) -> tuple[Version, ...]:
+    """The versions that a read pins, of the newest version of each partition.
+
+    Of overlapping intervals the newest version counts, so no moment is read twice.
+
+    Raises:
+        ReadError: two versions overlap in part, or there are too many.
+    """
+    found = [one for one in versions if asked.key in ("", one.partition)]
+    if asked.interval is not None:
+        found = list(_without_overlap(read, asked.interval, found))
+        lacks = gaps(asked.interval, (interval for one in found if (interval := interval_in(one.partition))))
+        if lacks and not read.optional:
+            raise ReadError(
+                f"{read.name}: {read.dataset} was published from {lacks[0].start.isoformat()} to "
+                f"{lacks[0].end.isoformat()}, and is deleted: run its publisher again for that time"
+            )
+    if asked.latest and found:
+        found = [max(found, key=end_of)]
+    if len(found) > MOST_PINNED:
+        raise ReadError(
+            f"{read.name}: {len(found)} versions of {read.dataset} are too many, {MOST_PINNED} are the most"
+        )
+    return tuple(sorted(found, key=lambda one: one.partition))
+
+
+def _without_overlap(read: Read, wanted: DataInterval, versions: Iterable[Version]) -> Iterator[Version]:
+    taken: list[tuple[DataInterval, Version]] = []
+    for version in sorted(versions, key=lambda one: -one.number):
+        interval = interval_in(version.partition)
+        if interval is None or interval.start >= wanted.end or interval.end <= wanted.start:
+            continue
+        newer = [other for other, _ in taken if other.start < interval.end and interval.start < other.end]
+        if not gaps(interval, newer):
+            continue  # newer versions have replaced all of it
+        if newer:
+            raise ReadError(
+                f"{read.name}: versions of {read.dataset} overlap in part, so that data would be read twice: "
+                f"{version.partition} of run {version.run} and newer ones. Publish all of it by one run"
+            )
+        taken.append((interval, version))
+        yield version
+
+
+def pinned_together(run: Run) -> tuple[Read, ...]:
+    """The reads that a run pins as one: of all datasets that its own tasks do not publish."""
+    own = {one.dataset for task in run.tasks.in_order() for one in task.spec.publishes}
+    return tuple(read for read in run.reads if read.dataset not in own)
+
+
+def to_pin(run: Run, task: TaskName) -> tuple[Read, ...]:
+    """The reads that are not pinned yet and must be, before a ready task may begin."""
+    unpinned = [
+        read for read in run.reads if read.name in run.tasks[task].spec.uses and read.name not in run.pins
+    ]
+    if not unpinned:
+        return ()
+    together = [read for read in pinned_together(run) if read.name not in run.pins]
+    return tuple(dict.fromkeys((*unpinned, *(together if set(unpinned).intersection(together) else ()))))
+
+
+def input_names(pins: Mapping[str, tuple[Version, ...]], uses: Iterable[str]) -> dict[str, str]:
+    """The outputs of pinned versions, by a name that no task can have: `read:place`."""
+    return {
+        f"{name}:{place}": version.output
+        for name in uses
+        for place, version in enumerate(pins.get(name, ()))
+        if version.output is not None
+    }

@@ -1,0 +1,56 @@
+"""Pins the versions of datasets that a run reads, when all of them are there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from nimbus.domain import lifecycle
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.publications import Read
+from nimbus.domain.reads import ReadError, Wanted, missing, to_pin, wanted
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskState
+from nimbus.domain.writes import PutRun
+from nimbus.engine.agenda import about_pins
+from nimbus.engine.decision import Answer, Decision, FindVersions, Nothing, Refusal
+from nimbus.engine.state import State
+
+
+def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """Pin what a ready task reads: a publication of what is missing puts the task on the agenda again.
+
+    The versions are found by an effect, because some are in history alone. They are pinned in one transaction
+    with the run's record, and never change.
+    """
+    run, subject = state.runs.live.get(run_id), about_pins(run_id, name)
+    if run is None or subject in state.tasks.pins.under_way or not lifecycle.is_ready(run, run.tasks[name]):
+        return Nothing()
+    about = {"run": run_id, "task": name}
+    found = state.tasks.pins.results.get(subject)
+    if isinstance(found, Refusal):
+        return _failed(run, name, found.message, now)
+    if found is not None and found.keys() <= run.pins.keys():
+        return Nothing()  # another task has pinned the same
+    if found is not None:
+        pinned = replace(run, pins={**found, **run.pins})
+        return Decision(name="reads_pinned", writes=(PutRun(pinned, run),), about=about)
+    asked: list[tuple[Read, Wanted, Dataset | None]] = []
+    try:
+        for read in to_pin(run, name):
+            dataset = state.catalog.datasets.get(read.dataset)
+            if missing(read, run, dataset):
+                return Nothing()
+            asked.append((read, Wanted() if dataset is None else wanted(read, run, dataset), dataset))
+    except ReadError as exc:
+        return _failed(run, name, str(exc), now)
+    if not asked:
+        return Nothing()
+    return Decision(name="reads_looked_up", effects=(FindVersions(run, name, tuple(asked)),), about=about)
+
+
+def _failed(run: Run, name: TaskName, reason: str, now: datetime) -> Decision:
+    failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, reason)
+    about = {"run": run.id, "task": name, "error": reason}
+    return Decision(name="reads_refused", writes=(PutRun(failed, run),), about=about)

@@ -1,0 +1,40 @@
+"""Finds the versions of datasets that runs read: the newest of each partition, from ZooKeeper or history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.publications import Read, Version
+from nimbus.domain.reads import Wanted, chosen
+from nimbus.ports import History
+
+
+def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: History) -> tuple[Version, ...]:
+    """The versions that a read pins.
+
+    Args:
+        read: The read.
+        asked: The partitions that it needs.
+        dataset: What the leader keeps of it, which is newer than history; None: nothing is published.
+        history: Has the partitions that the leader no longer keeps.
+
+    Raises:
+        ReadError: see `chosen`.
+        NimbusError: history cannot be read now.
+    """
+    if dataset is None:
+        return ()
+    kept = dataset.versions
+    if asked.latest:  # a record never drops the last interval
+        return chosen(read, asked, kept)
+    stored: Iterable[Version] = ()
+    if dataset.dropped and asked.key:
+        stored = filter(None, [history.version(dataset.name, asked.key)])
+    elif dataset.dropped:
+        span = asked.interval
+        begin, end = (None, None) if span is None else (span.start - dataset.longest, span.end)
+        stored = history.newest_versions(dataset.name, begin, end)
+    newest = {one.partition: one for one in stored}
+    newest |= {one.partition: one for one in kept}
+    return chosen(read, asked, newest.values())

@@ -1,0 +1,84 @@
+"""The example of datasets on a cluster of its own: a day waits for its hours, and reads each once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nimbus.cli.main import cli
+from tests.thorough import thorough
+
+pytestmark = thorough
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "datasets"
+DAY = ("2026-03-29T00:00+01:00", "2026-03-30T00:00+02:00")
+"""A day of 23 hours in Berlin."""
+
+
+@pytest.fixture
+def nimbus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> Iterator[Callable[..., Any]]:
+    """The command line of a cluster."""
+    monkeypatch.chdir(tmp_path)
+    client = tmp_path / ".nimbus" / "client.json"
+    with (tmp_path / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nimbus.cli.main", "up", "--schedulers", "1"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    eventually(client.exists, within_s=120, what="the cluster is up")
+    servers = [word for server in json.loads(client.read_text())["servers"] for word in ("--server", server)]
+
+    def call(*words: str) -> Any:
+        result = CliRunner().invoke(cli, [*words, "-o", "json", *servers])
+        assert result.exit_code == 0, (words, result.output)
+        return json.loads(result.stdout) if result.stdout.startswith("{") else result.stdout
+
+    yield call
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 0
+
+
+def test_day_waits_for_all_of_its_hours_and_a_rerun_of_one_replaces_it(
+    nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    for name in ("orders", "report"):
+        nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
+    nimbus("run", "start", "report", "--run-id", "day", "--data-interval", *DAY)
+    eventually(lambda: "nothing is published" in json.dumps(nimbus("run", "explain", "day")), what="it waits")
+
+    hours = ("--from", "2026-03-29T01:00+01:00", "--to", "2026-03-30T00:00+02:00")
+    nimbus("backfill", "create", "orders", *hours, "--max-parallel", "8")
+    eventually(lambda: nimbus("run", "show", "day")["state"] == "succeeded", within_s=120, what="the report")
+
+    shown = nimbus("run", "show", "day")
+    assert shown["results"]["sum"] == {"hours": 23, "total": 1380.0}
+    assert shown["reads"] == [{"name": "orders", "dataset": "orders", "pinned": 23}]
+    orders = nimbus("dataset", "show", "orders")
+    assert [(one["start"], one["end"]) for one in orders["spans"]] == [
+        ("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z")
+    ]
+
+    first = orders["versions"][0]
+    hour = first["partition"].split("_")
+    nimbus("run", "start", "orders", "--run-id", "again", "--data-interval", *hour)
+    eventually(lambda: nimbus("run", "show", "again")["state"] == "succeeded", within_s=60, what="the rerun")
+    nimbus("run", "start", "report", "--run-id", "day2", "--data-interval", *DAY)
+    eventually(lambda: nimbus("run", "show", "day2")["state"] == "succeeded", within_s=60, what="a report")
+
+    now = nimbus("dataset", "show", "orders", "--partition", first["partition"])["versions"]
+    assert now[0]["run"] == "again"
+    assert nimbus("dataset", "show", "orders")["published"] == 24
