@@ -118,12 +118,12 @@ class Workers:
             self._rank(worker)
 
     def note_ended(self, task: TaskRun) -> bool:
-        """Apply the end of a task's last attempt to the refusals. True: they changed.
-
-        The caller then calls `closed`, which ranks the worker again.
-        """
+        """Apply the end of a task's last attempt to the refusals of its worker. True: they changed."""
         known, self.refusals = self.refusals, with_last(self.refusals, task)
-        return self.refusals is not known
+        if self.refusals is known:
+            return False
+        self._rank(task.attempts[-1].worker)  # `closed` ranks the one that has the order, perhaps a reaper
+        return True
 
     def _rank(self, name: WorkerId) -> None:
         worker = self.registered.get(name)

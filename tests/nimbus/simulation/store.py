@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +12,14 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, CommandId, WorkerId
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import CatalogPart, LoadedPart, Pruned, StoreUnavailableError
+from nimbus.ports import (
+    CatalogPart,
+    LoadedPart,
+    Pruned,
+    RegisteredPart,
+    RunsPart,
+    StoreUnavailableError,
+)
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore, DictTransaction
 from tests.nimbus.dict_store import DictCalls, DictSession
 from tests.nimbus.simulation.laws import Law, hold
@@ -65,30 +72,52 @@ class FaultyStore(DictLeaderStore):
         self._before = cluster.world
         self.doubtful = True
         """True if a request failed, and the whole state was not read since."""
+        self._loading = False
         self.missed_s: dict[AttemptId | WorkerId, float] = {}
         """When this leader first missed a runner or a worker that it has not seen since."""
 
     def load(self) -> Iterator[LoadedPart]:
         """Read everything, piece by piece."""
-        for part in super().load():
-            if isinstance(part, CatalogPart):  # the last one
-                self.doubtful = False
+        parts = super().load()
+        while True:
+            self._loading = True  # what is read counts when the part is whole: else the leader never sees it
+            try:
+                part = next(parts, None)
+            finally:
+                self._loading = False
+            match part:
+                case None:
+                    return
+                case RegisteredPart():
+                    self._note_workers(part.workers)
+                case RunsPart():
+                    self._note_runners(part.slots)
+                case CatalogPart():  # the last one
+                    self.doubtful = False
             yield part
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
         found = super().read_workers()
-        there = {worker.id for worker in found}
-        for worker in self._world.workers:
-            self._note(worker.id, alive=worker.id in there)
+        if not self._loading:
+            self._note_workers(found)
         return found
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """Slots of some attempts."""
         found = super().read_slots(attempts)
+        if not self._loading:
+            self._note_runners(found)
+        return found
+
+    def _note_workers(self, found: Iterable[WorkerInfo]) -> None:
+        there = {worker.id for worker in found}
+        for worker in self._world.workers:
+            self._note(worker.id, alive=worker.id in there)
+
+    def _note_runners(self, found: Mapping[AttemptId, Slots]) -> None:
         for attempt, slots in found.items():
             self._note(attempt, alive=slots.beating)
-        return found
 
     def begin(self) -> SmallTransaction:
         """Begin to collect writes."""
