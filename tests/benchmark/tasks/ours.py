@@ -86,11 +86,6 @@ class OurStack:
         """Call a method of `StackRole`."""
         return self._role.ask({"do": do, **question})["value"]
 
-    def lacks(self, settings: Mapping[str, Any], pipeline: Path) -> str:
-        """See `StackRole.lacks`."""
-        answer: str = self.ask("lacks", settings=settings, pipeline=str(pipeline))
-        return answer
-
     def start(self) -> None:
         """Start everything."""
         asked = self.ask_for

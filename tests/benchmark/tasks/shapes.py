@@ -25,7 +25,6 @@ class Scale:
         fanout: Tasks that the join waits for.
         small: Runs, and tasks of each.
         spark: Tasks of a chain of Spark tasks.
-        spark_pause_s: Duration of a Spark task in chains in which the pool has time to refill.
         spark_long_s: Duration of the Spark task during which our processes are measured.
         settle_s: Pause before a workload, so that work of the previous one is done.
         kills_s: Shortest and longest time from one kill to the next.
@@ -36,7 +35,6 @@ class Scale:
     fanout: int
     small: tuple[int, int]
     spark: int
-    spark_pause_s: float
     spark_long_s: float
     settle_s: float
     kills_s: tuple[float, float]
@@ -44,11 +42,11 @@ class Scale:
 
 
 FULL = Scale(
-    chain=500, fanout=500, small=(50, 20), spark=6, spark_pause_s=30.0, spark_long_s=60.0,
+    chain=500, fanout=500, small=(50, 20), spark=8, spark_long_s=60.0,
     settle_s=3.0, kills_s=(1.0, 6.0), patience_s=1200.0,
 )  # fmt: skip
 QUICK = Scale(
-    chain=40, fanout=60, small=(5, 8), spark=3, spark_pause_s=15.0, spark_long_s=5.0,
+    chain=40, fanout=60, small=(5, 8), spark=3, spark_long_s=5.0,
     settle_s=0.5, kills_s=(0.5, 2.0), patience_s=300.0,
 )  # fmt: skip
 

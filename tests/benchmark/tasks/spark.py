@@ -17,18 +17,18 @@ from tests.benchmark.blobsync.line_process import BenchFailedError
 from tests.benchmark.engine.revision import Revision
 from tests.benchmark.tasks.marks import check_once, gaps_ms, read_marks
 from tests.benchmark.tasks.ours import Ask, OurStack, our_stack
-from tests.benchmark.tasks.shapes import task_document, write_pipeline
+from tests.benchmark.tasks.shapes import task_document
 from tests.benchmark.tasks.whole_run import PARENT, Plan
 
 COLD, KEPT, CONNECT = "cold", "kept JVMs", "connect"
-BURST, PAUSED, SQL = "burst", "with pauses", "SQL"
+BURST, SQL = "burst", "SQL"
 _OFF = {"worker": {"idle_jvms": 0}}
 _VARIANTS = {
     COLD: Ask(settings=_OFF),
     KEPT: Ask(settings={"worker": {"idle_jvms": 2}}),
     CONNECT: Ask(settings=_OFF, task={"spark": {"mode": "connect"}}),
 }
-_GOALS = {(KEPT, BURST): 0.15, (KEPT, PAUSED): 0.15, (CONNECT, SQL): 1 / 30}
+_GOALS = {(KEPT, BURST): 0.15, (CONNECT, SQL): 1 / 30}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class SparkRow:
     Args:
         of_cold: The median, divided by the median of the cold chain.
         goal: Upper limit for `of_cold`.
-        skipped: Why it was left out.
     """
 
     variant: str
@@ -46,7 +45,6 @@ class SparkRow:
     gaps_s: tuple[float, ...] = ()
     of_cold: float | None = None
     goal: float | None = None
-    skipped: str = ""
     failure: str = ""
 
     @property
@@ -63,9 +61,9 @@ class SparkRow:
 
 
 def spark(plan: Plan) -> Iterator[SparkRow]:
-    """Measure the cold variants of the parent, then all variants of this revision."""
+    """Measure the parent with its default settings, then all variants of this revision."""
     if plan.before is not None:
-        yield from _guarded(plan, plan.before, PARENT, Ask(settings=_OFF))
+        yield from _guarded(plan, plan.before, PARENT, Ask())
     cold: dict[str, float] = {}
     for variant, ask in _VARIANTS.items():
         for row in _guarded(plan, plan.after, variant, ask):
@@ -85,17 +83,8 @@ def _guarded(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
 def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator[SparkRow]:
     plan.say(f"Spark: {variant}")
     place = plan.place / f"spark-{variant.replace(' ', '-')}"
+    place.mkdir()
     chains = _chains(plan, place)
-    try_out = place / "try-out"
-    write_pipeline(try_out, "try-out", _with(chains[BURST], ask.task))
-    with our_stack(revision, plan.place, ask) as asking:
-        lacking = asking.lacks(ask.settings, try_out)
-        if lacking and ask.settings == _OFF:  # a setting that a revision does not have is off
-            ask = replace(ask, settings={})
-            lacking = asking.lacks(ask.settings, try_out)
-    if lacking:
-        yield SparkRow(variant, "", skipped=f"left out: {lacking}")
-        return
     with our_stack(revision, plan.place, replace(ask, task={})) as stack:
         stack.start()
         for name, tasks in chains.items():
@@ -110,8 +99,7 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
 def _chains(plan: Plan, place: Path) -> dict[str, dict[str, dict[str, Any]]]:
     scale = plan.scale
     return {
-        BURST: _spark_chain(place / _id(BURST), scale.spark, 0),
-        PAUSED: _spark_chain(place / _id(PAUSED), scale.spark, scale.spark_pause_s),
+        BURST: _spark_chain(place / _id(BURST), scale.spark),
         SQL: _sql_chain(place / _id(SQL), scale.spark),
     }
 
@@ -125,13 +113,13 @@ def _with(tasks: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]) -> di
     return {name: {**task, **(more if task["type"] != "python" else {})} for name, task in tasks.items()}
 
 
-def _spark_chain(marks: Path, count: int, seconds: float) -> dict[str, dict[str, Any]]:
+def _spark_chain(marks: Path, count: int) -> dict[str, dict[str, Any]]:
     names = [f"t{number:02}" for number in range(count)]
     return {
         name: {
             "type": "pyspark",
             "script": "spark_task.py",
-            "args": [str(marks), str(seconds)],
+            "args": [str(marks), "0"],
             "needs": names[place - 1 : place] if place else [],
         }
         for place, name in enumerate(names)

@@ -17,7 +17,6 @@ from typing import Any
 
 import yaml
 
-from nimbus.config import InvalidConfigurationError, load_settings
 from nimbus.localstack.settings import BUCKET, StackTuning, scheduler_command, write_settings
 from nimbus.localstack.stack import LocalStack
 from tests.benchmark.engine.child import play
@@ -57,22 +56,6 @@ class StackRole:
             document.setdefault(section, {}).update(values)
         write_settings(config, document)
         return scheduler_command(config)
-
-    def lacks(self, settings: dict[str, dict[str, Any]], pipeline: str) -> str:
-        """Says which settings or fields of a pipeline this revision does not know; empty: it knows all."""
-        config = self._folder / "asked.yaml"
-        config.parent.mkdir(parents=True, exist_ok=True)
-        write_settings(config, settings)
-        try:
-            load_settings(config, {})
-        except InvalidConfigurationError as exc:
-            unknown = [
-                f"{section}.{key}" for section, keys in settings.items() for key in keys if key in str(exc)
-            ]
-            if unknown:
-                return f"this revision has no {', '.join(unknown)}"
-        done = self._cli("pipeline", "validate", pipeline)
-        return "" if done.returncode == 0 else f"this revision refuses the pipeline: {done.stderr.strip()}"
 
     def publish(self, pipeline: str) -> None:
         """Publish a pipeline's folder and make it active."""

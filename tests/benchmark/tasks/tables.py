@@ -98,7 +98,7 @@ def spark_table(rows: Sequence[SparkRow]) -> str:
     shown = [["Spark: end of a task to its successor's code", "p50 s", "max s", "of cold", "notes"]]
     for row in rows:
         if not row.gaps_s:
-            shown.append([row.words, "-", "-", "-", row.failure or row.skipped])
+            shown.append([row.words, "-", "-", "-", row.failure])
             continue
         of_cold = f"{row.of_cold:.3f}" if row.of_cold is not None else "-"
         shown.append([row.words, f"{row.p50_s:.3f}", f"{max(row.gaps_s):.3f}", of_cold, ""])
