@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills chaos-api slow-files lock clean
+.PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -74,6 +74,11 @@ bench-smoke: setup ## Run each benchmark at a small scale, and check that all fi
 
 chaos-spark: examples ## The long Spark tests: clusters whose parts are killed, interrupted submissions, the examples with outputs in a bucket
 	$(PYTEST) -m thorough tests/*/integration tests/*/chaos
+
+test-spark: setup ## Run all tests of tasks with Spark, also the long ones, with another PySpark: SPARK=4.0.1
+	rm -rf build/spark-$(SPARK) && mkdir -p build && cp -al .venv build/spark-$(SPARK)
+	build/spark-$(SPARK)/bin/python -m pip install -q --disable-pip-version-check pyspark==$(SPARK)
+	build/spark-$(SPARK)/bin/python -m pytest -n 2 --dist loadfile -m spark tests/nimbus/integration/test_{worker,localstack,authoring}*.py
 
 chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each, without rounds recorded in NIMBUS_POINT_RECORD
 	mkdir -p build

@@ -18,6 +18,7 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.application.kubernetes import pod_name
+from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
 from tests.nimbus.kubernetes.bench import kubernetes
 from tests.nimbus.kubernetes.deploy import KubernetesBench, kubernetes_bench
 from tests.nimbus.kubernetes.kubelet import spark_image
@@ -42,6 +43,9 @@ spark = SparkSession.builder.getOrCreate()
 total = spark.sparkContext.parallelize(range(1000), 4).map(plus_one).sum()
 print("app", spark.sparkContext.applicationId, spark.sparkContext.master)
 spark.createDataFrame([(total,)], "total long").coalesce(1).write.csv(str(context().output / "data"))
+"""
+READS_JAR = """
+assert spark.read.format("example.Numbers").load().first().told == "of the release"
 """
 HANGS = """
 import sys, time
@@ -169,7 +173,10 @@ def test_attempt_waits_for_a_full_cluster_without_being_closed(pods: KubernetesB
 @thorough
 def test_pyspark_task_computes_in_executor_pods_with_its_release(spark: KubernetesBench) -> None:
     spark.bench.script("lib/helper.py", "def plus_one(number):\n    return number + 1\n")
-    spark.assign(order(spark, SUMS, python_path=("lib",)))
+    if HAS_JAVAC:
+        numbers_jar(spark.bench.release / "numbers.jar", "of the release")
+    jars = ("numbers.jar",) if HAS_JAVAC else ()
+    spark.assign(order(spark, SUMS + (READS_JAR if jars else ""), python_path=("lib",), jars=jars))
 
     end = spark.bench.await_end(deadline_s=300)
 

@@ -26,6 +26,7 @@ from nimbus.worker.application.yarn import CONTAINER_VARIABLE, VARIABLES, YarnMa
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.worker import Worker
 from tests.nimbus.cluster_bench import door
+from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually
 from tests.nimbus.yarn.cluster import YarnCluster
 from tests.nimbus.yarn.manager import QUEUE, Application, Size
@@ -54,6 +55,9 @@ while not Path(sys.argv[2]).exists() and time.monotonic() < until:
 total = spark.sparkContext.parallelize(range(1000), 4).map(plus_one).sum()
 (context().output / "total").write_text(str(total))
 """
+READS_JAR = """
+assert spark.read.format("example.Numbers").load().first().told == "of the release"
+"""
 
 
 class YarnBench:
@@ -62,6 +66,7 @@ class YarnBench:
     def __init__(self, bench: Bench, endpoint: str, yarn: YarnCluster) -> None:
         self.bench, self.yarn, self._endpoint = bench, yarn, endpoint
         self.ran, self.gate = bench.root / "ran", bench.root / "gate"
+        self.jars: tuple[str, ...] = ()
         self._workers: list[Worker] = []
         bench.script("lib/shared.py", "def plus_one(number):\n    return number + 1\n")
 
@@ -106,6 +111,7 @@ class YarnBench:
         made = self.bench.order(
             self.bench.script(name, text),
             attempt=ATTEMPT,
+            jars=self.jars,
             args=(str(self.ran), str(self.gate)) if kind is TaskKind.PYSPARK else (),
             task_kind=kind,
             python_path=("lib",),
@@ -113,9 +119,9 @@ class YarnBench:
         place = SparkPlace(target=TARGET, deploy=SparkDeploy.CLUSTER)
         self.bench.board.assign("w1", replace(made, task=replace(made.task, spark_place=place)))
 
-    def begin(self) -> Application:
+    def begin(self, text: str = SUMS) -> Application:
         """Assign an attempt to the worker, and wait until it runs. Returns its application."""
-        self.submit("jobs/sum.py", SUMS)
+        self.submit("jobs/sum.py", text)
         eventually(self.ran.exists, "the task computes", SPARK_S)
         return self.applications()[-1]
 
@@ -179,8 +185,11 @@ def foreign(stage: YarnBench, *, tags: frozenset[str] = frozenset()) -> Applicat
 
 
 def test_pyspark_task_runs_in_yarn_with_its_release_on_executors(stage: YarnBench) -> None:
+    if HAS_JAVAC:
+        numbers_jar(stage.bench.release / "numbers.jar", "of the release")
+        stage.jars = ("numbers.jar",)
     stage.worker()
-    application = stage.begin()
+    application = stage.begin(SUMS + (READS_JAR if HAS_JAVAC else ""))
 
     end = stage.finish()
 

@@ -15,11 +15,12 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
 from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
-from tests.nimbus.worker_bench import Bench, eventually
+from tests.nimbus.worker_bench import SPARK, Bench, eventually
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.thorough,  # minutes of a JVM
+    pytest.mark.skipif(SPARK < (4, 1), reason="there are none before Spark 4.1"),
     pytest.mark.usefixtures("java_home"),
     pytest.mark.timeout(900),
 ]

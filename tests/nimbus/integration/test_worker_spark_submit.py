@@ -43,8 +43,10 @@ public class Job {
         if (args[0].equals("--conf")) {
             System.out.println("numbers=" + spark.read().format("example.Numbers").load().count());
         }
-        // Not a daemon: without System.exit, the JVM waits for it.
-        new Thread(() -> { while (true) { java.util.concurrent.locks.LockSupport.park(); } }).start();
+        // Not a daemon: without System.exit, which Spark calls since 4.1, the JVM waits for it.
+        Thread left = new Thread(() -> { while (true) { java.util.concurrent.locks.LockSupport.park(); } });
+        left.setDaemon(spark.version().startsWith("4.0."));
+        left.start();
         if (args[0].equals("hang")) {
             Thread.sleep(600_000);
         }
