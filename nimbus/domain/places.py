@@ -1,9 +1,9 @@
 """The places of a run in `concurrency.limit` and `runs.max_running`, and who gets the next one. Pure.
 
-A run that only waits for data, runs or people needs no place: what it waits for may need one. The runs of a
-tree, a run and all child runs below it, share one place in `runs.max_running`, which they need while one of
-them has work. Once a task of a run has begun, the run keeps its place in `concurrency.limit` to its end, so
-that the work of two runs of a pipeline with a limit of 1 never mixes.
+A run that only waits for data, datasets, runs or people needs no place: what it waits for may need one. The
+runs of a tree, a run and all child runs below it, share one place in `runs.max_running`, which they need
+while one of them has work. Once a task of a run has begun, the run keeps its place in `concurrency.limit` to
+its end, so that the work of two runs of a pipeline with a limit of 1 never mixes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from nimbus.domain.children import ItemState, Parent
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.reads import to_pin
 from nimbus.domain.run import Places, Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 
@@ -80,7 +81,8 @@ def in_cluster(live: Iterable[Ranked]) -> frozenset[RunId]:
 def has_work(run: Run, task: TaskRun) -> bool:
     """True when a task computes, starts child runs, or needs only a worker, room, or the end of a pause."""
     if task.state is TaskState.WAITING:
-        return task.spec.kind.uses_worker and all(run.tasks[need].state.is_final for need in task.spec.needs)
+        met = task.spec.kind.uses_worker and all(run.tasks[need].state.is_final for need in task.spec.needs)
+        return met and not (task.spec.uses and to_pin(run, task.spec.name))
     return task.state is TaskState.RUNNING and not (is_under_way(task) and _only_awaits(run, task))
 
 

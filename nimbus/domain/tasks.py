@@ -62,7 +62,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 
     @property
     def may_wait(self) -> bool:
-        """True when some tasks wait for something else than a worker: data, runs or people."""
+        """True when some tasks wait for something else than a worker: data, datasets, runs or people."""
         return self._plan.may_wait
 
     @property
@@ -148,7 +148,8 @@ class _Plan:
     def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
         self.publishes = any(task.spec.publishes for task in tasks)
         self.parents = sum(task.spec.children is not None for task in tasks)
-        self.may_wait = self.parents > 0 or not all(task.spec.kind.uses_worker for task in tasks)
+        waits = (task.spec.uses or not task.spec.kind.uses_worker for task in tasks)
+        self.may_wait = self.parents > 0 or any(waits)
         edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])
         self._graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
         self.places = self._graph.places

@@ -15,6 +15,7 @@ from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun, RemoveAttempt
 from nimbus.engine.agenda import about_rendering
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, RenderTask
+from nimbus.engine.rules import reads
 from nimbus.engine.state import State
 
 
@@ -70,7 +71,8 @@ def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     due = queue_ends_at(run, task)
     if due is None or due > now:
         return Nothing(at=due)
-    held = held_by(task, admit(run, task, state.capacity(), now))
+    lacks = reads.lacking(state, run, name)
+    held = f"no {lacks}" if lacks else held_by(task, admit(run, task, state.capacity(), now))
     reason = f"waited longer than its queue_timeout ({task.spec.queue_timeout}): {held}"
     failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, reason)
     return Decision(

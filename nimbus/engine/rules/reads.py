@@ -50,6 +50,15 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     return Decision(name="reads_looked_up", effects=(FindVersions(run, name, tuple(asked)),), about=about)
 
 
+def lacking(state: State, run: Run, name: TaskName) -> str:
+    """The first dataset that a ready task waits for; empty: none."""
+    try:
+        lacks = (missing(read, run, state.catalog.datasets.get(read.dataset)) for read in to_pin(run, name))
+        return next(filter(None, lacks), "")
+    except ReadError as exc:
+        return str(exc)
+
+
 def _failed(run: Run, name: TaskName, reason: str, now: datetime) -> Decision:
     failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, reason)
     about = {"run": run.id, "task": name, "error": reason}

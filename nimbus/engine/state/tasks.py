@@ -133,14 +133,13 @@ class WaitingTasks:
         if run is None or about_run(run_id) in self._agenda.set_aside:
             return
         task = run.tasks[name]
-        if reads := to_pin(run, name) if task.spec.uses else ():
-            for read in reads:
-                self._reading[read.dataset].add(about_pins(run_id, name))
-            self._agenda.add(about_pins(run_id, name))
-            return
         found = self.spec_of(run_id, task)
         if not (isinstance(found, TaskSpec) and found.is_wanted):
             self._agenda.add(about_rendering(run_id, name))
+        elif reads := to_pin(run, name) if task.spec.uses else ():
+            for read in reads:
+                self._reading[read.dataset].add(about_pins(run_id, name))
+            self._agenda.add(about_pins(run_id, name))
         elif task.spec.children is not None:
             self._agenda.add(about_children(run_id, name))
         else:

@@ -306,7 +306,5 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
                     not task.spec.reads or about_rendering(run.id, name) in state.tasks.renderings.results
                 )
                 about = about_task if task.spec.children is None else about_children
-                if to_pin(run, name):
-                    yield about_pins(run.id, name)
-                    continue
+                about = about_pins if to_pin(run, name) else about
                 yield about(run.id, name) if rendered else about_rendering(run.id, name)

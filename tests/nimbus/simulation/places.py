@@ -17,9 +17,13 @@ def can_work(run: Run) -> bool:
         if task.state is TaskState.RUNNING and not _awaits_child_runs(run, task):
             return True
         met = all(run.tasks[need].state.is_final for need in task.spec.needs)
-        if task.state is TaskState.WAITING and task.spec.kind.uses_worker and met:
+        if task.state is TaskState.WAITING and task.spec.kind.uses_worker and met and _has_data(run, task):
             return True
     return False
+
+
+def _has_data(run: Run, task: TaskRun) -> bool:
+    return set(task.spec.uses) <= run.pins.keys()
 
 
 def _awaits_child_runs(run: Run, task: TaskRun) -> bool:
