@@ -14,6 +14,7 @@ from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
+    ParameterSpec,
     PipelineSpec,
     Priority,
     Requirement,
@@ -230,6 +231,7 @@ PATIENT = PipelineSpec(
 )
 FANNING = PipelineSpec(
     name=PipelineName("fanning"),
+    parameters={"items": ParameterSpec(type="list", items="integer", default=[1, 2, 3, 4, 5])},
     schedule=_every(4, CatchUp.LATEST),
     tasks=(
         _task("a"),
@@ -238,7 +240,7 @@ FANNING = PipelineSpec(
             kind=TaskKind.PIPELINE,
             script="",
             children=ChildSpec(
-                pipeline=LEAF.name, for_each={"n": (1, 2, 3, 4, 5)}, max_parallel=MOST_CHILDREN
+                pipeline=LEAF.name, for_each={"n": "{{ params.items }}"}, max_parallel=MOST_CHILDREN
             ),
         ),
         replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=PATIENT.name)),

@@ -196,6 +196,8 @@ class RunLaws:
             self._decided_by_results(run, task)
         elif task.state is TaskState.FAILED and task.settled is None:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
+        elif task.state is TaskState.SKIPPED:
+            hold(Law.NEEDS_FIRST, not _is_joined(run, task), name, "was skipped, though a branch succeeded")
 
     def _is_marked(self, run: Run, task: TaskRun) -> bool:
         """True if a person ended a task without running it."""
@@ -264,6 +266,13 @@ class RunLaws:
         hopeless = any(attempt.failure is FailureClass.ANALYSIS for attempt in task.attempts)
         within = failures <= task.spec.retries.limit and mishaps < self._world.policy.max_mishaps
         return within and not hopeless
+
+
+def _is_joined(run: Run, task: TaskRun) -> bool:
+    """True if a branch succeeded, and the task joins branches without more conditions."""
+    join = Requirement.NONE_FAILED_MIN_ONE_SUCCESS
+    joins = all(task.spec.requirement(need) is join for need in task.spec.needs)
+    return joins and any(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
 
 
 def _was_left(run: Run, task: TaskRun) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.domain import admission, lifecycle, supervision
+from nimbus.domain import admission, lifecycle, needs, supervision
 from nimbus.domain import writes as w
+from nimbus.domain.pipeline import Requirement
 from nimbus.domain.supervision import Wait
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.engine.ready import Needs
@@ -152,6 +153,30 @@ def end_counted_twice() -> Iterator[None]:
                 yield dependent
 
     with replaced(Needs, ended=ended):
+        yield
+
+
+@mutant
+def one_failed_is_met_by_any_end() -> Iterator[None]:
+    """AF 7885, 19222: a task with a trigger rule starts too early, although nothing has met the rule."""
+    original = needs.verdict
+
+    def any_end(spec: Any, need: Any) -> Any:
+        asked = spec.requirement(need.spec.name)
+        return needs.Verdict.GO if asked is Requirement.ONE_FAILED else original(spec, need)
+
+    with replaced(needs, verdict=any_end):
+        yield
+
+
+@mutant
+def skipped_branch_skips_the_join() -> Iterator[None]:
+    """AF, its default rule: a branch that was not taken skips what comes after all branches."""
+
+    def skipping(spec: Any, found: Any) -> Any:
+        return [need for need in found if needs.verdict(spec, need) is needs.Verdict.SKIP]
+
+    with replaced(needs, skipping=skipping):
         yield
 
 

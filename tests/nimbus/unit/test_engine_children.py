@@ -309,6 +309,15 @@ def test_parameters_that_do_not_fit_refuse_their_item_alone() -> None:
     assert "item 1: parameter 'shard' must be at most 9" in stage.run().tasks[FAN].attempts[-1].reason
 
 
+def test_task_without_items_succeeds_without_child_runs() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"shard": ()})))
+
+    stage.start()
+
+    assert not stage.children()
+    assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+
+
 def test_child_runs_are_refused_below_the_deepest_level() -> None:
     names = [PipelineName(f"p{number}") for number in range(DEEPEST + 2)]
     chain = [parent(starting(below), name) for name, below in pairwise(names)]
