@@ -10,7 +10,10 @@ class AlertEvent(StrEnum):
     """Events that can raise an alert."""
 
     FAILED = "failed"
-    """A run failed, not by a timeout. Raised once, until a run of its pipeline succeeds."""
+    """A run failed, not by a timeout. Raised once, until a run of its pipeline succeeds.
+
+    Also: a task that is kept running has ended early three times in a row; again after it has run well.
+    """
     TIMED_OUT = "timed_out"
     """A run failed because its timeout, or that of a task, passed. Raised once, together with `failed`."""
     RECOVERED = "recovered"

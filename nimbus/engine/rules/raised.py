@@ -22,6 +22,8 @@ from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.engine.decision import Decision
 from nimbus.engine.state import State
 
+EARLY_ENDS = 3
+"""After so many early ends in a row, a task that is kept running raises `failed`."""
 MOST_WAITING = 200
 """Limit of waiting alerts of one target. Further ones are only counted, in the newest one."""
 
@@ -44,6 +46,9 @@ class _Raised:
             about = f"run {run.id} lost an attempt on worker {worker}: {why}"
             self._raise(rules, AlertEvent.WORKER_LOST, run.pipeline, about, worker, run.id)
         self._late(rules, before, run)
+        for task in _not_kept(before, run):
+            part = f"{task.spec.name}.{task.tried}"
+            self._raise(rules, AlertEvent.FAILED, run.pipeline, not_kept_words(run, task), part, run.id)
         if run.state.is_final and (before is None or not before.state.is_final):
             backfill = None if run.backfill is None else self.state.catalog.backfills.get(run.backfill)
             failed_before = backfill is not None and backfill.failed > backfill.refused
@@ -214,6 +219,23 @@ def _lost(before: Run | None, run: Run) -> dict[WorkerId, str]:
         if last.outcome is Outcome.LOST:
             lost[last.worker] = last.reason
     return lost
+
+
+def _not_kept(before: Run | None, run: Run) -> Iterator[TaskRun]:
+    """Tasks that are kept running, and have just ended early for the `EARLY_ENDS`-th time in a row."""
+    for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        if task.early_ends == EARLY_ENDS and was is not None and was.early_ends < EARLY_ENDS:
+            yield task
+
+
+def not_kept_words(run: Run, task: TaskRun) -> str:
+    """Text about a task that is kept running, and does not."""
+    last = task.attempts[-1]
+    why = f"{last.ending}{': ' + last.reason if last.reason else ''}"
+    return (
+        f"task {task.spec.name} of run {run.id} is kept running, and ended {EARLY_ENDS} times in a row soon "
+        f"after its start; attempt {last.number} {why}"
+    )
 
 
 def _ending(run: Run) -> str:

@@ -24,11 +24,13 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName, WorkerId
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import BuildRun, Decision, PrepareRelease
+from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active, digest_of, on_disk
@@ -408,3 +410,21 @@ def test_drain_leaves_ordinary_tasks() -> None:
     stage.ask(CordonWorker(worker=here, reason="disk", drain=True))
 
     assert not stage.run.tasks[STREAM].attempts[-1].stop_requested
+
+
+def test_third_early_end_in_a_row_raises_an_alert_and_again_only_after_it_ran_well() -> None:
+    stage = Stage()
+    rule = NotifyRule(on=(AlertEvent.FAILED,), to="oncall")
+    stage.state.policy = Policy(alerts=AlertPolicy(notify=(rule,), targets=frozenset({"oncall"})))
+    stage.activate(ONE)
+
+    def end(ran: timedelta = timedelta(seconds=1)) -> list[str]:
+        raised = [one for turn in stage.end(Outcome.FAILED, ran=ran) for one in turn.writes]
+        stage.decide(after=timedelta(seconds=pause(stage)))
+        return [one.alert.about for one in raised if isinstance(one, w.CreateAlert)]
+
+    about = [end() for _ in range(5)]
+    assert [len(raised) for raised in about] == [0, 0, 1, 0, 0]
+    assert about[2][0].endswith("ended 3 times in a row soon after its start; attempt 3 failed: why")
+
+    assert [len(end(ran)) for ran in (timedelta(minutes=10), *3 * [timedelta(seconds=1)])] == [0, 0, 1, 0]
