@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command, selected
 from nimbus.cli.output import Output
-from nimbus.cli.task_rows import application_rows, cost_rows, task_rows
+from nimbus.cli.task_rows import application_rows, cost_rows, output_rows, task_rows
 from nimbus.cli.words import between, clock, short
 
 if TYPE_CHECKING:
@@ -220,12 +219,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line("")
         for line in gantt(answer, now):
             out.line(line)
-    if results:
+    if left := output_rows(answer, results):
         out.line("")
-        out.table(
-            ("task", "result"),
-            [(name, json.dumps(given, ensure_ascii=False)) for name, given in results.items()],
-        )
+        out.table(("task", "rows", "bytes", "output", "result"), left)
     if costs := cost_rows(answer):
         out.line("")
         out.table(("task", "attempt", "cost"), costs)

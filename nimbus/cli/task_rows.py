@@ -89,6 +89,25 @@ def cost_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [(name, number, cost_in_words(cost)) for name, number, cost in known if cost is not None]
 
 
+def output_rows(run: dict[str, Any], results: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What tasks have left: task, `rows` and `bytes` of its result, reference of its output, result."""
+    outputs = {
+        task["name"]: attempt["output"]
+        for task in run["tasks"]
+        for attempt in task["attempts"]
+        if attempt["output"] is not None
+    }
+    return [
+        (
+            name,
+            *(results.get(name, {}).get(key) for key in ("rows", "bytes")),
+            outputs.get(name),
+            json.dumps(results[name], ensure_ascii=False) if name in results else None,
+        )
+        for name in dict.fromkeys([*results, *outputs])
+    ]
+
+
 def _application(attempt: dict[str, Any]) -> tuple[str | None, str | None]:
     """Id and history page of an ended attempt; for running ones they are in `progress`."""
     if attempt["outcome"] is None:

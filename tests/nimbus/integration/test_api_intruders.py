@@ -430,3 +430,14 @@ def test_cookie_over_tls_is_for_this_host_and_tls_alone(world: World) -> None:
         TestClient(client.app, base_url="https://localhost").get("/api/v1/whoami", headers=plain).status_code
         == 401
     )
+
+
+def test_content_of_outputs_needs_more_than_viewer(secured: Secured) -> None:
+    path = "/api/v1/runs/r1/tasks/extract/output?path=a"
+
+    answers = {who: secured.ask("GET", path, who) for who in ("viewer", "operator")}
+    listed = secured.ask("GET", "/api/v1/runs/r1/outputs", "viewer")
+
+    assert (answers["viewer"].status_code, answers["viewer"].json()["code"]) == (403, "role_too_low")
+    assert answers["operator"].json()["code"] == "unknown_run"
+    assert listed.json()["code"] == "unknown_run"

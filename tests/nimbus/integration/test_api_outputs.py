@@ -165,6 +165,9 @@ def test_outputs_are_shown_with_their_rows(output: Path, nimbus: Invoke) -> None
     assert "data/part-0" in shown
     assert answer["results"] == {"extract": {"rows": 7}}
     assert "more than 1" in cut.stdout
+    assert ["extract", "7", OUTPUT, '{"rows":', "7}"] in [
+        line.split() for line in nimbus("run", "show", "r1").stdout.splitlines()
+    ]
     assert "raise --limit" in cut.stderr
 
 

@@ -160,7 +160,8 @@ def test_hundred_thousand_files_have_a_manifest(output: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["bytes", "longer", "missing", "more", "link", "gone", "manifest", "no manifest"]
+    "change",
+    ["bytes", "bytes and manifest", "longer", "missing", "more", "link", "gone", "manifest", "no manifest"],
 )
 def test_output_that_is_not_what_was_committed_is_refused(output: Path, tmp_path: Path, change: str) -> None:
     place = FolderPlace(tmp_path / "data")
@@ -169,6 +170,9 @@ def test_output_that_is_not_what_was_committed_is_refused(output: Path, tmp_path
     match change:
         case "bytes":
             part.write_bytes(b"ROWS")
+        case "bytes and manifest":
+            part.write_bytes(b"ROWS")
+            manifest.write_bytes((tmp_path / "data" / write_manifest(output, OUTPUT)).read_bytes())
         case "longer":
             part.write_bytes(b"rows and more")
         case "missing":
