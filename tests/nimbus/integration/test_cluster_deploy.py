@@ -160,9 +160,13 @@ def test_application_goes_on_when_leader_submitter_and_master_are_killed(cluster
     cluster.stack.restart_scheduler(3 - number)
     cluster.stack.wait_ready(timedelta(seconds=120))
 
-    cluster.finish("while")
+    tasks = {task["name"]: task for task in cluster.finish("while")["tasks"]}
 
     assert len(cluster.runs("while")) == 1, "in the same application"
+    cost = tasks["sum"]["attempts"][-1]["cost"]
+    assert cost["peak_memory_bytes"] > 150 << 20, "that of the driver's JVM"
+    assert cost["cpu_ms"] > 1000
+    assert cost["task_ms"] > 0
 
 
 def test_task_is_repeated_once_when_the_workers_of_spark_are_killed(cluster: Cluster) -> None:
