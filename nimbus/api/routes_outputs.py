@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from nimbus.api.finding import find_run
@@ -55,8 +55,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         responses={200: {"content": {"application/octet-stream": {}}, "description": "Bytes of the file."}},
     )
     async def output(
-        run_id: RunIdText, task: TaskNameText, path: Annotated[FilePathText, Query()]
-    ) -> StreamingResponse:
+        request: Request, run_id: RunIdText, task: TaskNameText, path: Annotated[FilePathText, Query()]
+    ) -> Response:
         """One file of a task's committed output. The answer breaks off if it is not what was committed."""
         opened = await run_sync(_open, services, run_id, task, path, limiter=services.reading)
         name = quote(path.rpartition("/")[2], safe="")
@@ -66,6 +66,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
         }
+        if request.scope.get("is_head"):  # the server would read all of it, and drop it
+            return Response(headers=headers, media_type="application/octet-stream")
         pieces = _sent(opened.pieces, services.reading)
         return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 

@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 
 from nimbus.adapters.s3_purges import S3Purges
+from nimbus.api import routes_outputs
 from nimbus.api.services import OpenedFile
 from nimbus.cli import outputs as command
 from nimbus.domain.ids import PipelineName, RunId, TaskName
@@ -88,6 +89,15 @@ def test_file_is_sent_as_a_download(output: Path, api: httpx.Client) -> None:
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''a%20%22%C3%B6%22.html"
     assert answer.headers["Content-Length"] == "8"
+
+
+def test_head_of_a_file_reads_no_more_than_its_beginning(
+    output: Path, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_outputs, "_sent", None)
+    answer = api.head("/runs/r1/tasks/extract/output", params={"path": "data/part-0"})
+
+    assert (answer.status_code, answer.headers["Content-Length"], answer.content) == (200, "400", b"")
 
 
 @pytest.mark.parametrize(
