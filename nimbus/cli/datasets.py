@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
+from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote
 from nimbus.cli.output import Output
+from nimbus.cli.outputs import copy_output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
@@ -69,6 +72,32 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
     out.table(_VERSION, list(map(_row, answer["versions"])), empty="no versions")
     if not answer["complete"]:
         out.line(f"only the first {limit}: name a --partition, or raise --limit")
+
+
+@dataset.command(
+    epilog=examples("nimbus dataset get model ./model", "nimbus dataset get regions ./eu --partition eu")
+)
+@click.argument("name")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--partition", metavar="PARTITION", help="Key or interval; needed if the dataset is divided.")
+@remote
+def get(api: Api, out: Output, name: str, folder: Path, partition: str | None) -> None:
+    """Copy the newest version of a dataset, or of a partition, into DIR, which must not exist."""
+    place = f"/datasets/{quote(name, safe='')}"
+    if partition is None and api.get(place)["partition"] not in (None, "whole"):
+        raise CliError(
+            f"dataset {name} has partitions: say which one, with --partition; `nimbus dataset show {name}` "
+            "lists them.",
+            code="no_partition",
+            exit_code=Exit.USAGE,
+        )
+    versions = api.get(f"{place}/versions", partition=partition or "", limit=1)["versions"]
+    if not versions:
+        what = f"dataset {name}" if partition is None else f"partition {partition} of dataset {name}"
+        raise CliError(f"{what} is not published.", code="not_published", exit_code=Exit.NOT_FOUND)
+    run, task, _ = versions[0]["source"].rsplit(".", 2)
+    out.note(f"published at {clock(versions[0]['at'])} by run {versions[0]['run']}")
+    copy_output(api, out, run, task, folder)
 
 
 def _row(version: dict[str, Any]) -> tuple[str, ...]:

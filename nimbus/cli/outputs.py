@@ -81,6 +81,11 @@ def _row(made: dict[str, Any], result: dict[str, Any] | None) -> tuple[Any, ...]
 @remote
 def get(api: Api, out: Output, run_id: str, task: str, folder: Path) -> None:
     """Copy the committed output of a task into DIR, which must not exist. It appears when it is whole."""
+    copy_output(api, out, run_id, task, folder)
+
+
+def copy_output(api: Api, out: Output, run_id: str, task: str, folder: Path) -> None:
+    """Copy the committed output of a task into a new folder. Raises CliError: it cannot be copied there."""
     if os.path.lexists(folder) or not folder.parent.is_dir():
         what = "exists, and nothing is overwritten" if os.path.lexists(folder) else "has no parent folder"
         raise CliError(f"{folder} {what}: name a new folder.", code="bad_folder", exit_code=Exit.USAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -100,3 +101,14 @@ def test_dataset_that_nobody_knows_is_not_found(nimbus: Invoke) -> None:
 
     assert found.exit_code == 3
     assert "there is no dataset dyas: `nimbus dataset list` shows all of them." in found.stderr
+
+
+def test_copy_of_a_dataset_says_which_partition_is_meant(nimbus: Invoke, tmp_path: Path) -> None:
+    which = nimbus("dataset", "get", "days", str(tmp_path / "x"))
+    no_such = nimbus("dataset", "get", "days", str(tmp_path / "x"), "--partition", "eu")
+    never = nimbus("dataset", "get", "plan", str(tmp_path / "x"))
+
+    assert [one.exit_code for one in (which, no_such, never)] == [2, 3, 3]
+    assert "dataset days has partitions: say which one, with --partition" in which.stderr
+    assert "partition eu of dataset days is not published." in no_such.stderr
+    assert "dataset plan is not published." in never.stderr

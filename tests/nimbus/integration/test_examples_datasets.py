@@ -53,7 +53,7 @@ def nimbus(
 
 
 def test_day_waits_for_all_of_its_hours_and_a_rerun_of_one_replaces_it(
-    nimbus: Callable[..., Any], eventually: Callable[..., None]
+    nimbus: Callable[..., Any], eventually: Callable[..., None], tmp_path: Path
 ) -> None:
     for name in ("orders", "report"):
         nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
@@ -82,3 +82,7 @@ def test_day_waits_for_all_of_its_hours_and_a_rerun_of_one_replaces_it(
     now = nimbus("dataset", "show", "orders", "--partition", first["partition"])["versions"]
     assert now[0]["run"] == "again"
     assert nimbus("dataset", "show", "orders")["published"] == 24
+    target = tmp_path / "hour"
+    got = nimbus("dataset", "get", "orders", str(target), "--partition", first["partition"])
+    assert got["verified"] == "size and digest"
+    assert (target / "orders.csv").read_text().startswith("hour,order,amount")
