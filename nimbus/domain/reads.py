@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.datasets import Dataset, end_of
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import TaskName
+from nimbus.domain.ids import DatasetName, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown
 from nimbus.domain.local_dates import earlier
 from nimbus.domain.publications import Partitioning, Read, Version, interval_in
@@ -28,6 +28,14 @@ class ReadError(NimbusError):
     """A read can never be met as it is."""
 
     code = "bad_read"
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A look-up found no version of a read that is not optional: of a key that nobody has published yet."""
+
+    published: Mapping[DatasetName, int]
+    """How often each dataset had been published. A further publication lets the look-up be repeated."""
 
 
 @dataclass(frozen=True, slots=True)

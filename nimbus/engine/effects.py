@@ -29,7 +29,7 @@ from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.publications import Version
-from nimbus.domain.reads import ReadError
+from nimbus.domain.reads import Lacking, ReadError
 from nimbus.domain.results import Results, committed_results, kept_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
@@ -71,7 +71,7 @@ from nimbus.engine.news import (
 from nimbus.engine.purge_orders import store_order
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
-from nimbus.engine.versions import versions_for
+from nimbus.engine.versions import found_versions
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
@@ -402,11 +402,9 @@ class Effects:
         return made
 
     def _find_versions(self, effect: FindVersions) -> None:
-        found: dict[str, tuple[Version, ...]] = {}
         try:
-            for read, asked, dataset in effect.asked:
-                found[read.name] = versions_for(read, asked, dataset, self._history)
-            result: Mapping[str, tuple[Version, ...]] | Refusal = found
+            result: Mapping[str, tuple[Version, ...]] | Refusal | Lacking
+            result = found_versions(effect.asked, self._history)
         except ReadError as exc:
             result = Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread

@@ -11,6 +11,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.reads import Lacking
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Refusal
@@ -96,11 +97,11 @@ class RenderingFailed:
 
 @dataclass(frozen=True, slots=True)
 class VersionsFound:
-    """The versions that a ready task reads were found; or it can never read them."""
+    """The versions that a ready task reads were found; or one is missing; or it can never read them."""
 
     run: RunId
     task: TaskName
-    result: Pins | Refusal
+    result: Pins | Refusal | Lacking
 
 
 @dataclass(frozen=True, slots=True)

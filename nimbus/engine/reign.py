@@ -23,7 +23,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.run import Run
 from nimbus.domain.terms import TERMS_KEPT, EndCause, Leader, Term
 from nimbus.engine import news as n
-from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_pins, about_rendering, about_run
+from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
 from nimbus.engine.decision import ArchiveOutcomes, ArchiveTerms, Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
@@ -52,6 +52,8 @@ MOST_UNEXPLAINED = 100
 """Limit of writes that fail for an unknown reason, within TIDY_EVERY_S. Then the reign ends."""
 WORKERS_EVERY_S = 5.0
 """How often registrations of workers are read. A watch reports new and lost workers, but not their load."""
+FIND_AGAIN_S = 5.0
+"""Pause after versions of datasets could not be looked up."""
 SEEN_EVERY_S = 5.0
 """How often the leader writes a sign of life into its term's record; up to 10 s if nothing else happens. This
 is the precision with which the end of a dead leader is known."""
@@ -295,9 +297,8 @@ class Reign:
             case n.VersionsFound(run, task, found):
                 tasks.versions_found(run, task, found)
             case n.FindingFailed(run, task, error):
-                if about_pins(run, task) in tasks.pins.under_way:
-                    self._set_aside(about_run(run), error)
-                tasks.versions_found(run, task, None)
+                _log.warning("versions_not_found", run=run, task=task, error=str(error))
+                tasks.finding_failed(run, task, self._clock.elapsed_s() + FIND_AGAIN_S)
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Read what has changed, once, however many news report it.

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import Wanted, chosen
+from nimbus.domain.reads import Lacking, Wanted, chosen
 from nimbus.ports import History
+
+
+def found_versions(
+    asked: Iterable[tuple[Read, Wanted, Dataset | None]], history: History
+) -> Mapping[str, tuple[Version, ...]] | Lacking:
+    """The versions that reads pin. Raises as `versions_for`."""
+    asked = tuple(asked)
+    found = {read.name: versions_for(read, wanted, dataset, history) for read, wanted, dataset in asked}
+    if all(found[read.name] or read.optional for read, _, _ in asked):
+        return found
+    return Lacking({dataset.name: dataset.published for _, _, dataset in asked if dataset is not None})
 
 
 def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: History) -> tuple[Version, ...]:

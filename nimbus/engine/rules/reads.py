@@ -9,7 +9,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.publications import Read
-from nimbus.domain.reads import ReadError, Wanted, missing, to_pin, wanted
+from nimbus.domain.reads import Lacking, ReadError, Wanted, missing, to_pin, wanted
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
@@ -27,15 +27,27 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     run, subject = state.runs.live.get(run_id), about_pins(run_id, name)
     if run is None or subject in state.tasks.pins.under_way or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
-    about = {"run": run_id, "task": name}
     found = state.tasks.pins.results.get(subject)
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
-    if found is not None and found.keys() <= run.pins.keys():
+    if isinstance(found, Lacking):
+        return Nothing() if _is_current(state, found) else _look_up(state, run, name, now)
+    if found is None:
+        return _look_up(state, run, name, now)
+    if found.keys() <= run.pins.keys():
         return Nothing()  # another task has pinned the same
-    if found is not None:
-        pinned = replace(run, pins={**found, **run.pins})
-        return Decision(name="reads_pinned", writes=(PutRun(pinned, run),), about=about)
+    pinned = replace(run, pins={**found, **run.pins})
+    about = {"run": run_id, "task": name}
+    return Decision(name="reads_pinned", writes=(PutRun(pinned, run),), about=about)
+
+
+def _is_current(state: State, lacking: Lacking) -> bool:
+    """True if nothing was published since."""
+    now = {name: state.catalog.datasets[name].published for name in lacking.published}
+    return now == lacking.published
+
+
+def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     asked: list[tuple[Read, Wanted, Dataset | None]] = []
     try:
         for read in to_pin(run, name):
@@ -47,6 +59,7 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
         return _failed(run, name, str(exc), now)
     if not asked:
         return Nothing()
+    about = {"run": run.id, "task": name}
     return Decision(name="reads_looked_up", effects=(FindVersions(run, name, tuple(asked)),), about=about)
 
 

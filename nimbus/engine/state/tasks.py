@@ -10,7 +10,7 @@ from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import Version
-from nimbus.domain.reads import to_pin
+from nimbus.domain.reads import Lacking, to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import upstream_of
@@ -46,7 +46,7 @@ class WaitingTasks:
         self._ready = ready
         self.renderings = Jobs[Subject, TaskSpec | Refusal]()
         """Templates of ready tasks, rendered by another thread."""
-        self.pins = Jobs[Subject, Pins | Refusal]()
+        self.pins = Jobs[Subject, Pins | Refusal | Lacking]()
         """Versions that ready tasks read, found by another thread."""
         self._reading: defaultdict[DatasetName, set[Subject]] = defaultdict(set)
         """Ready tasks that wait for a dataset."""
@@ -150,16 +150,17 @@ class WaitingTasks:
         for subject in sorted(self._reading.get(dataset, ())):
             self._agenda.add(subject)
 
-    def versions_found(self, run: RunId, task: TaskName, result: Pins | Refusal | None) -> None:
-        """Record the versions that a task reads; None: they are looked for again.
+    def versions_found(self, run: RunId, task: TaskName, result: Pins | Refusal | Lacking) -> None:
+        """Record the versions that a task reads."""
+        subject = about_pins(run, task)
+        if self.pins.finish(subject, result):
+            self._agenda.add(subject)
 
-        If one that is not optional has none, the next publication of its dataset lets it be looked for again.
-        """
-        live, is_whole = self._live.get(run), True
-        if live is not None and isinstance(result, Mapping):
-            is_whole = all(read.optional or result.get(read.name, (read,)) for read in live.reads)
-        if self.pins.finish(about_pins(run, task), result if is_whole else None) and is_whole:
-            self._agenda.add(about_pins(run, task))
+    def finding_failed(self, run: RunId, task: TaskName, again_s: float) -> None:
+        """Look for the versions that a task reads again at a time of the clock that counts suspend."""
+        subject = about_pins(run, task)
+        if self.pins.finish(subject, None):
+            self._agenda.look_after(subject, again_s)
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
         """Record the result of rendering; None: it failed for now, and is tried again."""

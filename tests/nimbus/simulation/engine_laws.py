@@ -247,6 +247,10 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
         answer = ask(state, subject, now)
         if subject.kind == "attempt" and is_timed(state, subject):
             continue  # a grace that began before the wall clock stepped ends by elapsed time
+        if subject.kind == "finished" and is_timed(state, subject):
+            continue  # its parent has just taken in its end: it is removed a minute later
+        if subject.kind == "pins" and is_timed(state, subject):
+            continue  # storage did not answer: it is asked again after a pause
         if subject.kind == "task" and _all_back_off(state, now):
             continue  # because the wall clock stepped back: the next check of the workers computes it again
         decided = isinstance(answer, Decision)

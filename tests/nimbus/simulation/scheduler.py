@@ -45,7 +45,7 @@ from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
-from nimbus.engine.versions import versions_for
+from nimbus.engine.versions import found_versions
 from nimbus.ports import DefinitionNotHereError, History, StoreUnavailableError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.nimbus.in_process_templates import InProcessTemplates
@@ -247,9 +247,7 @@ class Scheduler:
             return True
         history = cast(History, self.world.storage)
         try:
-            found: Any = {
-                read.name: versions_for(read, asked, dataset, history) for read, asked, dataset in job.asked
-            }
+            found: Any = found_versions(job.asked, history)
         except ReadError as exc:
             found = Refusal(exc.code, str(exc))
         self.engine.tell(n.VersionsFound(job.run.id, job.task, found))

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import PublishRelease
-from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Publication
-from nimbus.engine.decision import Decision
-from tests.nimbus.children_stage import LOAD, Stage
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.lifecycle import begin
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.publications import Partitioning, Publication, Read, Version
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.writes import PutDataset
+from nimbus.engine.agenda import Instant, about_pins
+from nimbus.engine.decision import Decision, FindVersions, Nothing
+from nimbus.engine.rules.reads import pin_reads
+from nimbus.engine.state import State
+from nimbus.engine.versions import found_versions
+from nimbus.ports import History
+from tests.nimbus.children_stage import LOAD, NOW, Stage
 from tests.nimbus.definitions import digest_of
 
 
@@ -41,3 +52,108 @@ def test_pipeline_may_publish_its_own_dataset_again_and_another_one() -> None:
 
     assert answered(first, publishing("first", "orders")).name != "command_refused"
     assert answered(first, publishing("second", "others")).name != "command_refused"
+
+
+KEY = Read(name="region", dataset=DatasetName("regions"), key="eu")
+
+
+def reading() -> Run:
+    """A run whose one task reads a key."""
+    task = TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", uses=("region",))
+    spec = PipelineSpec(name=PipelineName("p"), reads=(KEY,), tasks=(task,))
+    draft = Draft(
+        id=RunId("r"),
+        pipeline=spec.name,
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        cause=RunCause.MANUAL,
+        asked_at=NOW,
+    )
+    return begin(new_run(spec, draft), NOW)
+
+
+def regions(*keys: str) -> Dataset:
+    found = Dataset(name=KEY.dataset, pipeline=PipelineName("q"), partition=Partitioning.KEY)
+    for number, key in enumerate(keys, 1):
+        source = AttemptId(RunId(f"q{number}"), TaskName("t"), 1)
+        version = Version(
+            partition=key, number=number, run=source.run, task=source.task, source=source, output=key, at=NOW
+        )
+        found = found.with_version(version, bool)
+    return found
+
+
+class Leader:
+    """The state of a leader with that run, and its rule about what the task reads."""
+
+    def __init__(self) -> None:
+        self.state = State(epoch=1, schema=1)
+        self.state.take_census()
+        self.state.runs.put(reading(), Instant(NOW, 0.0))
+
+    def publish(self, *keys: str) -> None:
+        before = self.state.catalog.datasets.get(KEY.dataset)
+        write = PutDataset(regions(*keys), before)
+        self.state.apply(Decision(name="published", writes=(write,)), Instant(NOW, 0.0))
+
+    def decide(self) -> Decision | Nothing:
+        answer = pin_reads(self.state, RunId("r"), TaskName("t"), NOW)
+        assert isinstance(answer, Decision | Nothing)
+        if isinstance(answer, Decision):
+            self.state.apply(answer, Instant(NOW, 0.0))
+        return answer
+
+    def look_up(self, asked: Decision | Nothing) -> None:
+        assert isinstance(asked, Decision)
+        (effect,) = asked.effects
+        assert isinstance(effect, FindVersions)
+        found = found_versions(effect.asked, cast(History, None))
+        self.state.tasks.versions_found(RunId("r"), TaskName("t"), found)
+
+    @property
+    def is_asked(self) -> bool:
+        return self.state.agenda.first("pins") is not None
+
+
+def test_key_that_is_not_published_is_looked_up_again_after_each_publication_alone() -> None:
+    leader = Leader()
+    assert isinstance(leader.decide(), Nothing)  # nothing at all is published
+    leader.publish("us")
+    leader.look_up(leader.decide())
+    assert isinstance(leader.decide(), Nothing)
+    assert isinstance(leader.decide(), Nothing)
+
+    leader.publish("us", "eu")
+    leader.look_up(leader.decide())
+    leader.decide()
+
+    assert [one.run for one in leader.state.runs.live[RunId("r")].pins["region"]] == ["q2"]
+
+
+def test_publication_during_a_look_up_is_not_missed() -> None:
+    leader = Leader()
+    leader.publish("us")
+    under_way = leader.decide()
+    leader.publish("us", "eu")
+    assert isinstance(leader.decide(), Nothing)
+    leader.look_up(under_way)
+
+    assert leader.is_asked
+    leader.look_up(leader.decide())
+    leader.decide()
+
+    assert leader.state.runs.live[RunId("r")].pins.keys() == {"region"}
+
+
+def test_look_up_that_failed_is_repeated_after_a_pause() -> None:
+    leader = Leader()
+    leader.publish("eu")
+    leader.decide()
+    leader.state.tasks.finding_failed(RunId("r"), TaskName("t"), 5.0)
+    leader.state.agenda.done(about_pins(RunId("r"), TaskName("t")))
+
+    leader.state.wake(Instant(NOW, 4.9))
+    assert not leader.is_asked
+    leader.state.wake(Instant(NOW, 5.1))
+    assert leader.is_asked
