@@ -12,6 +12,7 @@ from nimbus.domain.reads import ReadError, missing, to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 
+_LOOKED_UP = "all that it reads is published; its versions are looked up, every 5 s while storage does not answer"
 MOST_RUNS = 3
 """How many runs that may publish a text names."""
 
@@ -33,7 +34,7 @@ def why_it_reads(run: Run, task: TaskRun, view: Callable[[DatasetName], DatasetV
     if not reads:
         return None
     lacks = [told for read in reads if (told := _lacks(read, run, view(read.dataset)))]
-    return f"waits for {'; '.join(lacks)}" if lacks else "the leader starts to look up the versions it reads"
+    return f"waits for {'; '.join(lacks)}" if lacks else _LOOKED_UP
 
 
 def _lacks(read: Read, run: Run, view: DatasetView) -> str:
