@@ -12,7 +12,7 @@ from nimbus.domain.reads import ReadError, missing, to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 
-_LOOKED_UP = "all that it reads is published; its versions are looked up, every 5 s while storage does not answer"
+_LOOKED_UP = "its versions are looked up, every 5 s while storage does not answer: all of them are published"
 MOST_RUNS = 3
 """How many runs that may publish a text names."""
 
