@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ from nimbus.domain.ids import (
     WorkerId,
 )
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Version
@@ -654,9 +655,12 @@ class History(Protocol):
         ...
 
     def newest_versions(
-        self, dataset: DatasetName, begin: datetime | None, end: datetime | None
+        self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
     ) -> Iterator[Version]:
-        """The newest stored version of each partition; by interval, of those that start in a time."""
+        """The newest stored version of each partition, or of each that overlaps an interval.
+
+        `longest`: the longest interval that was ever published. Raises UnreadableRecordError.
+        """
         ...
 
     def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:

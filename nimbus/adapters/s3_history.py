@@ -8,7 +8,7 @@ Keys, below the storage prefix:
     history/refusals/<inverted time>~<command>.json   refused commands that were moved out of ZooKeeper
     together history/commands/<inverted time>~<command>.json   the same for accepted commands
     history/terms/<inverted epoch>.json          a term of leadership that was moved out of ZooKeeper
-    history/datasets/<dataset>/<partition>~<inverted number>.json   a version; partition `whole` is all
+    history/datasets/<dataset>/<partition>~<inverted number>.json   a version; partition `_whole` is all
     history/reused/<run>/<later run>             no content: the later run reuses outputs of the run
 Those of purges: `nimbus.adapters.s3_purges`.
 The time is inverted (9999999999 minus epoch seconds), and so are the epoch of a term and the number of a
@@ -19,7 +19,7 @@ in ascending order only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 
 import structlog
@@ -42,7 +42,8 @@ from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
-from nimbus.domain.publications import Version, moment_text
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.publications import Version, interval_in, moment_text
 from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
@@ -58,7 +59,8 @@ MOST_OUTCOME_OBJECTS = 50
 
 TERMS = "history/terms/"
 DATASETS = "history/datasets/"
-WHOLE = "whole"
+WHOLE = "_whole"
+"""Stands for the partition of a dataset that is not divided. No key begins so."""
 _LATEST_NUMBER = (1 << 63) - 1
 
 
@@ -113,20 +115,23 @@ class S3History:
             self._store.delete_many(version_key(one.dataset, version) for one, version in versions_of(run))
 
     def newest_versions(
-        self, dataset: DatasetName, begin: datetime | None, end: datetime | None
+        self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
     ) -> Iterator[Version]:
         """See `nimbus.ports.History.newest_versions`."""
         prefix, seen = f"{DATASETS}{dataset}/", ""
-        start_after = None if begin is None else f"{prefix}{moment_text(begin)}"
-        stop = None if end is None else moment_text(end)
+        begin = None if interval is None else f"{prefix}{moment_text(interval.start - longest)}"
+        end = None if interval is None else moment_text(interval.end + timedelta(seconds=1))
         with or_unavailable(f"versions of dataset {dataset} cannot be read"):
-            for info in valid_objects(self._store, prefix, start_after):
+            for info in valid_objects(self._store, prefix, begin):
                 partition, _, _ = info.key.removeprefix(prefix).partition("~")
-                if stop is not None and partition >= stop:
+                if end is not None and partition > end:
                     return
-                version = None if partition == seen else self._readable(info.key, records.VERSION)
-                if version is not None:
-                    seen = partition
+                span = interval_in(partition)
+                beside = interval is not None and (span is None or span.end <= interval.start)
+                if partition == seen or beside:
+                    continue
+                seen = partition
+                if (version := read_record(self._store, info.key, records.VERSION)) is not None:
                     yield version
 
     def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:

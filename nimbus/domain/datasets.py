@@ -12,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from weakref import WeakKeyDictionary
 
-from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Partitioning, Publication, Version, interval_in, interval_text
+from nimbus.domain.publications import (
+    KEY_PATTERN,
+    Partitioning,
+    Publication,
+    Version,
+    interval_in,
+    interval_text,
+)
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 
@@ -40,11 +48,13 @@ def published_by(run: Run, task: TaskRun) -> Iterator[tuple[Publication, Version
     """What a task of a run has published: nothing unless it succeeded in this run."""
     if task.state is not TaskState.SUCCEEDED or task.reused is not None:
         return
+    if task.settled is not None and task.spec.kind.uses_worker:
+        return  # an operator marked it as succeeded: nothing was made, or checked
     for publication in task.spec.publishes:
         source = task if publication.of is None else run.tasks[publication.of]
         made, partition = source.committed, partition_of(publication, run)
         if made is None or partition is None:
-            continue  # an operator marked it as succeeded, so there is nothing to publish
+            continue  # an operator marked that one as succeeded
         of = run.id if source.reused is None else source.reused.run
         ended = task.attempts[-1].ended_at if task.attempts else made.ended_at
         yield (
@@ -69,11 +79,37 @@ def versions_of(run: Run) -> Iterator[tuple[Publication, Version]]:
             yield from published_by(run, task)
 
 
+def still_published_by(run: Run, dataset: DatasetName) -> Iterator[str | None]:
+    """Partitions of a dataset that a live run may still publish; None: any, its key is not rendered yet."""
+    for name, publication in _publications_of(run):
+        if publication.dataset == dataset and not run.tasks[name].state.is_final:
+            is_known = publication.partition is not Partitioning.KEY or KEY_PATTERN.fullmatch(publication.key)
+            yield partition_of(publication, run) if is_known else None
+
+
+def datasets_of(run: Run) -> set[DatasetName]:
+    """The datasets that the tasks of a run publish."""
+    return {one.dataset for _, one in _publications_of(run)}
+
+
+def _publications_of(run: Run) -> tuple[tuple[TaskName, Publication], ...]:
+    found = _publications.get(run.tasks.plan)
+    if found is None:
+        tasks = run.tasks.in_order() if run.tasks.publishes else ()
+        found = tuple((task.spec.name, one) for task in tasks for one in task.spec.publishes)
+        _publications[run.tasks.plan] = found
+    return found
+
+
+_publications: WeakKeyDictionary[object, tuple[tuple[TaskName, Publication], ...]] = WeakKeyDictionary()
+"""Publications of plans, which all versions of a run share."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """What ZooKeeper keeps of a dataset. Its size is bounded; history has all versions.
 
-    While a version is not in history, or an older run of its pipeline may still publish, it stays here. So a
+    While a version is not in history, or an older run may still publish its partition, it stays here. So a
     partition that is not here is published by newer runs only.
     """
 

@@ -61,8 +61,13 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
     if draft.data_interval is None and (name := _interval_waiter(spec)) is not None:
         raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
-    if draft.data_interval is None and (publisher := _interval_publisher(spec)) is not None:
+    publisher = _interval_publisher(spec)
+    if draft.data_interval is None and publisher is not None:
         raise InvalidParametersError((f"task {publisher} publishes a dataset by interval: {NO_INTERVAL}",))
+    if publisher is not None and draft.data_interval is not None and not _is_of_seconds(draft.data_interval):
+        raise InvalidParametersError(
+            (f"task {publisher} publishes its data interval, which must be of whole seconds",)
+        )
     parameters = resolve_parameters(spec, draft.parameters, strings=draft.parent is not None)
     run = Run(
         id=draft.id,
@@ -102,6 +107,10 @@ def _with_lists(task: TaskSpec, parameters: Mapping[str, Any]) -> TaskSpec:
 def _interval_waiter(spec: PipelineSpec) -> TaskName | None:
     """A task that waits for runs of a pipeline, and so needs a data interval."""
     return next((task.name for task in spec.tasks if task.awaits_pipelines), None)
+
+
+def _is_of_seconds(interval: DataInterval) -> bool:
+    return interval.start.microsecond == interval.end.microsecond == 0
 
 
 def _interval_publisher(spec: PipelineSpec) -> TaskName | None:

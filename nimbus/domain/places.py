@@ -17,7 +17,7 @@ from nimbus.domain.children import ItemState, Parent
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import Priority
-from nimbus.domain.reads import to_pin
+from nimbus.domain.reads import awaits_inputs
 from nimbus.domain.run import Places, Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 
@@ -82,7 +82,7 @@ def has_work(run: Run, task: TaskRun) -> bool:
     """True when a task computes, starts child runs, or needs only a worker, room, or the end of a pause."""
     if task.state is TaskState.WAITING:
         met = task.spec.kind.uses_worker and all(run.tasks[need].state.is_final for need in task.spec.needs)
-        return met and not (task.spec.uses and to_pin(run, task.spec.name))
+        return met and not (task.spec.uses and awaits_inputs(run, task.spec.name))
     return task.state is TaskState.RUNNING and not (is_under_way(task) and _only_awaits(run, task))
 
 

@@ -90,9 +90,8 @@ def interval_text(interval: DataInterval) -> str:
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment as the name of a partition begins with it."""
-    detail = "microseconds" if moment.microsecond else "seconds"
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=detail) + "Z"
+    """The beginning of the name of a partition: whole seconds, so that names have the order of time."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def interval_in(partition: str) -> DataInterval | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-from nimbus.domain.datasets import Dataset, end_of
+from nimbus.domain.datasets import Dataset, datasets_of, end_of
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown
@@ -79,12 +81,13 @@ def missing(read: Read, run: Run, dataset: Dataset | None) -> str:
     """What a read waits for; empty: nothing. Raises ReadError: see `wanted`."""
     if read.optional and dataset is None:
         return ""
-    if dataset is None:
+    if dataset is None or not dataset.published:
         return f"dataset {read.dataset}: nothing is published"
     asked = wanted(read, run, dataset)
     if read.optional or asked.interval is None:
         return ""  # what was published once stays: see `Dataset`
-    lacks = gaps(asked.interval, dataset.spans)
+    known_from = dataset.spans_from  # about earlier times, only a look-up tells
+    lacks = [gap for gap in gaps(asked.interval, dataset.spans) if known_from is None or gap.end > known_from]
     if not lacks:
         return ""
     named = [shown(gap, run.timezone) for gap in lacks[:MOST_GAPS]]
@@ -92,10 +95,13 @@ def missing(read: Read, run: Run, dataset: Dataset | None) -> str:
     return f"dataset {read.dataset}: {', '.join([*named, *more])}"
 
 
-def chosen(read: Read, asked: Wanted, versions: Iterable[Version]) -> tuple[Version, ...]:
+def chosen(
+    read: Read, asked: Wanted, versions: Iterable[Version], known_from: datetime | None = None
+) -> tuple[Version, ...]:
     """The versions that a read pins, of the newest version of each partition.
 
-    Of overlapping intervals the newest version counts, so no moment is read twice.
+    Of overlapping intervals the newest version counts, so no moment is read twice. Empty: something before
+    `known_from` is missing, which may never have been published.
 
     Raises:
         ReadError: two versions overlap in part, or there are too many.
@@ -104,6 +110,8 @@ def chosen(read: Read, asked: Wanted, versions: Iterable[Version]) -> tuple[Vers
     if asked.interval is not None:
         found = list(_without_overlap(read, asked.interval, found))
         lacks = gaps(asked.interval, (interval for one in found if (interval := interval_in(one.partition))))
+        if lacks and not read.optional and known_from is not None and lacks[0].start < known_from:
+            return ()
         if lacks and not read.optional:
             raise ReadError(
                 f"{read.name}: {read.dataset} was published from {lacks[0].start.isoformat()} to "
@@ -134,23 +142,55 @@ def _without_overlap(read: Read, wanted: DataInterval, versions: Iterable[Versio
             )
         taken.append((interval, version))
         yield version
-
-
-def pinned_together(run: Run) -> tuple[Read, ...]:
-    """The reads that a run pins as one: of all datasets that its own tasks do not publish."""
-    own = {one.dataset for task in run.tasks.in_order() for one in task.spec.publishes}
-    return tuple(read for read in run.reads if read.dataset not in own)
+        if len(taken) > MOST_PINNED:
+            return
 
 
 def to_pin(run: Run, task: TaskName) -> tuple[Read, ...]:
-    """The reads that are not pinned yet and must be, before a ready task may begin."""
-    unpinned = [
-        read for read in run.reads if read.name in run.tasks[task].spec.uses and read.name not in run.pins
-    ]
-    if not unpinned:
-        return ()
-    together = [read for read in pinned_together(run) if read.name not in run.pins]
-    return tuple(dict.fromkeys((*unpinned, *(together if set(unpinned).intersection(together) else ()))))
+    """The reads that must be pinned next, before a ready task may begin; empty: it may.
+
+    Those that `pinned_apart` does not name come first, all of the run together.
+    """
+    uses = run.tasks[task].spec.uses
+    unpinned = tuple(read for read in run.reads if read.name in uses and read.name not in run.pins)
+    apart = pinned_apart(run) if unpinned else frozenset()
+    if all(read.name in apart for read in unpinned):
+        return unpinned
+    return tuple(read for read in run.reads if read.name not in apart and read.name not in run.pins)
+
+
+def awaits_inputs(run: Run, task: TaskName) -> bool:
+    """True when a ready task waits for data of others: it needs no place until they are pinned."""
+    reads = to_pin(run, task)
+    return bool(reads) and reads[0].name not in pinned_apart(run)
+
+
+def pinned_apart(run: Run) -> frozenset[str]:
+    """Reads that are pinned only when a task that uses them is ready.
+
+    The run itself or its child runs may publish them: they are of datasets that its tasks publish, or are
+    used only after child runs. And they are pinned only while the run has its place, so that with a limit of
+    1 each run reads what the run before it has published.
+    """
+    found = _apart.get(run.tasks.plan)
+    if found is None:
+        own = datasets_of(run)
+        after = {
+            name
+            for task in run.tasks.in_order()
+            if task.spec.children is not None
+            for name in run.tasks.downstream(task.spec.name)
+        }
+        early = {
+            name for task in run.tasks.in_order() if task.spec.name not in after for name in task.spec.uses
+        }
+        found = frozenset(read.name for read in run.reads if read.dataset in own or read.name not in early)
+        _apart[run.tasks.plan] = found
+    return found
+
+
+_apart: WeakKeyDictionary[object, frozenset[str]] = WeakKeyDictionary()
+"""By plan, which all versions of a run share."""
 
 
 def input_names(pins: Mapping[str, tuple[Version, ...]], uses: Iterable[str]) -> dict[str, str]:

@@ -112,10 +112,12 @@ def _kept_pins(run: Run, selection: Selection, earlier: Run | None) -> Mapping[s
     """A run that repeats a part of an earlier one reads the same versions; a whole one pins again."""
     if earlier is None or selection.scope is Scope.ALL:
         return {}
+    is_same = run.parameters == earlier.parameters  # keys may be templates, which are rendered later
+    before = {replace(read, key="") if is_same else read for read in earlier.reads}
     return {
         read.name: earlier.pins[read.name]
         for read in run.reads
-        if read in earlier.reads and read.name in earlier.pins
+        if read.name in earlier.pins and (replace(read, key="") if is_same else read) in before
     }
 
 

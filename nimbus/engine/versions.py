@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import Lacking, Wanted, chosen
+from nimbus.domain.reads import MOST_PINNED, Lacking, Wanted, chosen
 from nimbus.ports import History
 
 
@@ -43,9 +44,7 @@ def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: Hi
     if dataset.dropped and asked.key:
         stored = filter(None, [history.version(dataset.name, asked.key)])
     elif dataset.dropped:
-        span = asked.interval
-        begin, end = (None, None) if span is None else (span.start - dataset.longest, span.end)
-        stored = history.newest_versions(dataset.name, begin, end)
-    newest = {one.partition: one for one in stored}
+        stored = history.newest_versions(dataset.name, asked.interval, dataset.longest)
+    newest = {one.partition: one for one in islice(stored, MOST_PINNED + 1)}
     newest |= {one.partition: one for one in kept}
-    return chosen(read, asked, newest.values())
+    return chosen(read, asked, newest.values(), dataset.spans_from)

@@ -15,7 +15,7 @@ from nimbus.domain.children import Parent
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import NO_INTERVAL
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.publications import KEY_PATTERN, Publication, Read
+from nimbus.domain.publications import KEY_PATTERN, Publication, Read, interval_in
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
@@ -260,8 +260,8 @@ def _with_key(spec: TaskSpec, publication: Publication, texts: Mapping[str, str]
 
 
 def _check_key(where: str, text: str, key: str) -> None:
-    if not KEY_PATTERN.fullmatch(key):
+    if not KEY_PATTERN.fullmatch(key) or interval_in(key) is not None:
         raise TemplateError(
             f"{where}: key {short(text)} is {short(key)}, and must be 1 to 100 letters, digits, dots, _ and "
-            "-, starting with a letter or digit"
+            "-, starting with a letter or digit, and no interval"
         )

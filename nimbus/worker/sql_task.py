@@ -170,12 +170,17 @@ def _is_remote(spark: SparkSession, task: TaskContext) -> bool:
     return task.output_uri.startswith("s3://") and not master.startswith("local")
 
 
+def _joined(tables: Iterable[DataFrame]) -> DataFrame:
+    """The rows of all versions. Each is read by itself, because its partitions are in folders of its own."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tables)
+
+
 class _LocalTables:
     """Tables in local folders that all executors can read."""
 
     @staticmethod
     def read(spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str) -> DataFrame:
-        return spark.read.parquet(*(str(task.input_folder(one) / folder) for one in inputs))
+        return _joined(spark.read.parquet(str(task.input_folder(one) / folder)) for one in inputs)
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
@@ -190,7 +195,7 @@ class _RemoteTables:
     @staticmethod
     def read(spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str) -> DataFrame:
         tables = (spark.read.format("nimbus").load(task.input_uri(one, folder)) for one in inputs)
-        return reduce(lambda one, other: one.unionByName(other), tables)
+        return _joined(tables)
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:

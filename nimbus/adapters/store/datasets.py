@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from nimbus import records
 from nimbus.adapters.store.calls import Calls, readable
@@ -60,12 +61,18 @@ def read_to_publish(calls: Calls, paths: Paths, names: Iterable[str]) -> Mapping
     """Those of these datasets that exist, for the leader.
 
     An unreadable record is logged, and counts as one without versions, which the next publication replaces:
-    otherwise no task could succeed that publishes it. History has the versions.
+    otherwise no task could succeed that publishes it. Earlier versions are then looked up in history.
     """
     found: dict[DatasetName, Dataset] = {}
     for text, data in calls.read_all(paths.datasets, names):
         name = DatasetName(text)
-        empty = Dataset(name=name, pipeline=PipelineName(""), partition=Partitioning.WHOLE)
+        empty = Dataset(
+            name=name,
+            pipeline=PipelineName(""),
+            partition=Partitioning.WHOLE,
+            dropped=True,
+            spans_from=datetime.now(UTC),
+        )
         found[name] = next(readable(CODEC, [(text, data)], paths.datasets), empty)
     return found
 

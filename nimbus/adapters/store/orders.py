@@ -19,7 +19,8 @@ MOST_NEEDS = 100
 
 def encode(order: Assignment) -> bytes:
     """The order's node."""
-    if max(len(order.task.needs), len(order.inputs)) > MOST_NEEDS:
+    pinned = sum(map(len, order.pins.values()))
+    if max(len(order.task.needs), len(order.inputs), pinned) > MOST_NEEDS:
         task = replace(order.task, needs=(), requirements={})
         order = replace(order, task=task, inputs={}, pins={}, needs_in_run=True)
     return ASSIGNMENT.encode(order)

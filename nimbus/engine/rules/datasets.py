@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from nimbus.domain.datasets import Dataset, published_by
-from nimbus.domain.ids import DatasetName
+from nimbus.domain.datasets import Dataset, published_by, still_published_by
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Publication, Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
@@ -25,6 +25,8 @@ def noted(state: State, decision: Decision) -> Decision:
             name = publication.dataset
             before = state.catalog.datasets.get(name)
             known = changed[name].dataset if name in changed else before
+            if known is not None and known.published and known.partition is not publication.partition:
+                continue  # no release may change it: see `release_checks`
             changed[name] = PutDataset(_after(state, known, publication, version, write.run), before)
     return replace(decision, writes=(*decision.writes, *changed.values())) if changed else decision
 
@@ -40,14 +42,26 @@ def _after(
     state: State, known: Dataset | None, publication: Publication, version: Version, run: Run
 ) -> Dataset:
     """The dataset after a publication. Nothing is dropped before all runs are read."""
-    oldest = min((state.runs.live[other].number for other in state.runs.of(run.pipeline)), default=run.number)
+    name = publication.dataset
+    dataset = known or Dataset(name=name, pipeline=run.pipeline, partition=publication.partition)
+    oldest = _oldest_publishers(state, name, {run.pipeline, dataset.pipeline})
 
     def may_drop(other: Version) -> bool:
-        return state.census_taken and other.run not in state.runs and other.number < oldest
+        older = min(oldest.get(other.partition, other.number), oldest.get(None, other.number))
+        return state.census_taken and other.run not in state.runs and older >= other.number
 
-    dataset = known or Dataset(
-        name=publication.dataset, pipeline=run.pipeline, partition=publication.partition
-    )
-    if dataset.partition is not publication.partition:  # a later release divides it in another way
-        dataset = replace(dataset, partition=publication.partition, versions=(), spans=(), spans_from=None)
-    return replace(dataset, pipeline=run.pipeline).with_version(version, may_drop)
+    owned = replace(dataset, pipeline=run.pipeline, partition=publication.partition)
+    return owned.with_version(version, may_drop)
+
+
+def _oldest_publishers(
+    state: State, name: DatasetName, pipelines: Iterable[PipelineName]
+) -> dict[str | None, int]:
+    """For each partition, the number of the oldest live run that may still publish it; None: for any."""
+    found: dict[str | None, int] = {}
+    for pipeline in pipelines:
+        for run_id in state.runs.of(pipeline):
+            run = state.runs.live[run_id]
+            for partition in still_published_by(run, name):
+                found[partition] = min(found.get(partition, run.number), run.number)
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nimbus.domain.child_runs import with_releases
+from nimbus.domain.datasets import datasets_of
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.run import Run, RunCause
@@ -15,6 +16,7 @@ from nimbus.domain.run_number import next_number
 from nimbus.domain.writes import CreateRun, Write
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing, Refusal
+from nimbus.engine.rules.release_checks import check_publisher
 from nimbus.engine.state import State
 
 
@@ -45,6 +47,7 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
         raise RefusedError(
             "kept_running", f"pipeline {draft.pipeline} has a task that is kept running: its runs do not end."
         )
+    check_publisher(state, draft.pipeline, datasets_of(found.result))  # it may be of an old release
     return pinned(state, found.result)
 
 

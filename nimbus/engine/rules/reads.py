@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.publications import Read
-from nimbus.domain.reads import Lacking, ReadError, Wanted, missing, to_pin, wanted
-from nimbus.domain.run import Run
+from nimbus.domain.publications import Read, Version
+from nimbus.domain.reads import Lacking, ReadError, Wanted, awaits_inputs, missing, to_pin, wanted
+from nimbus.domain.run import Places, Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import about_pins
 from nimbus.engine.decision import Answer, Decision, FindVersions, Nothing, Refusal
 from nimbus.engine.state import State
+from nimbus.engine.state.tasks import Pins
+
+MOST_AT_ONCE = 5000
+"""Limit of the versions that one transaction pins: about 400 kB, where ZooKeeper accepts 1 MB."""
 
 
 def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -27,6 +32,8 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     run, subject = state.runs.live.get(run_id), about_pins(run_id, name)
     if run is None or subject in state.tasks.pins.under_way or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
+    if run.holds is not Places.ALL and not awaits_inputs(run, name):
+        return Nothing()  # the run gets its place first, see `pinned_apart`
     found = state.tasks.pins.results.get(subject)
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
@@ -36,15 +43,26 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
         return _look_up(state, run, name, now)
     if found.keys() <= run.pins.keys():
         return Nothing()  # another task has pinned the same
-    pinned = replace(run, pins={**found, **run.pins})
+    pinned = replace(run, pins={**_first(found, run.pins), **run.pins})
     about = {"run": run_id, "task": name}
     return Decision(name="reads_pinned", writes=(PutRun(pinned, run),), about=about)
 
 
+def _first(found: Pins, pins: Container[str]) -> Pins:
+    """As many reads as one transaction holds; the others follow from the same look-up."""
+    first: dict[str, tuple[Version, ...]] = {}
+    for name, versions in found.items():
+        if name not in pins and (not first or sum(map(len, first.values())) + len(versions) <= MOST_AT_ONCE):
+            first[name] = versions
+    return first
+
+
 def _is_current(state: State, lacking: Lacking) -> bool:
     """True if nothing was published since."""
-    now = {name: state.catalog.datasets[name].published for name in lacking.published}
-    return now == lacking.published
+    datasets = state.catalog.datasets
+    return all(
+        name in datasets and datasets[name].published == count for name, count in lacking.published.items()
+    )
 
 
 def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.schema import check_schema
 from nimbus.engine.state import State
@@ -19,6 +21,7 @@ def check_release(state: State, spec: PipelineSpec) -> None:
     _check_variables(state, spec)
     _check_cycles(state, spec)
     _check_datasets(state, spec)
+    _check_partitions(state, spec)
 
 
 def _check_pools(state: State, spec: PipelineSpec) -> None:
@@ -69,10 +72,14 @@ def _check_cycles(state: State, spec: PipelineSpec) -> None:
 
 
 def _check_datasets(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if another active pipeline publishes a dataset of this one."""
-    wanted = set(spec.datasets)
+    check_publisher(state, spec.name, spec.datasets)
+
+
+def check_publisher(state: State, pipeline: PipelineName, datasets: Iterable[DatasetName]) -> None:
+    """Raise RefusedError if another active pipeline publishes one of these datasets."""
+    wanted = set(datasets)
     for record in state.catalog.pipelines.values() if wanted else ():
-        if record.name == spec.name or record.state is PipelineState.INACTIVE:
+        if record.name == pipeline or record.state is PipelineState.INACTIVE:
             continue
         for name in sorted(wanted.intersection(record.profile.datasets)):
             raise RefusedError(
@@ -80,3 +87,16 @@ def _check_datasets(state: State, spec: PipelineSpec) -> None:
                 f"dataset {name} is published by pipeline {record.name}, and readers could not tell whose "
                 "version they get: publish another dataset, or remove it there first.",
             )
+
+
+def _check_partitions(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a dataset is published that is divided in another way."""
+    for task in spec.tasks:
+        for one in task.publishes:
+            known = state.catalog.datasets.get(one.dataset)
+            if known is not None and known.published and known.partition is not one.partition:
+                raise RefusedError(
+                    "dataset_repartitioned",
+                    f"dataset {one.dataset} is published with `partition: {known.partition}`, and its "
+                    f"versions cannot be read as `{one.partition}`: publish a dataset of another name.",
+                )

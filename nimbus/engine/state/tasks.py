@@ -82,7 +82,7 @@ class WaitingTasks:
             self._agenda.forget(subject)
             if task.state is not TaskState.RUNNING:
                 self._agenda.forget(about_children(run.id, task.spec.name))
-            self._forget(run.id, task)
+            self._forget(run, task)
         else:
             self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
             if (moment := not_before(run, task)) is not None:
@@ -172,17 +172,18 @@ class WaitingTasks:
         name = task.spec.name
         self._ready.discard(run.id, name)
         self._agenda.forget(about_task(run.id, name))
-        self._forget(run.id, task)
+        self._forget(run, task)
         if not task.spec.kind.uses_worker:
             self.put_wait(run, task.spec, waits=False)
 
-    def _forget(self, run_id: RunId, task: TaskRun) -> None:
+    def _forget(self, run: Run, task: TaskRun) -> None:
+        run_id = run.id
         self._put_queue_timeout(run_id, task, None)
         if task.spec.uses:
             subject = about_pins(run_id, task.spec.name)
             self._agenda.forget(subject)
             self.pins.forget(subject)
-            for read in self._live[run_id].reads if run_id in self._live else ():
+            for read in run.reads:
                 self._reading[read.dataset].discard(subject)
         if task.spec.reads:
             subject = about_rendering(run_id, task.spec.name)

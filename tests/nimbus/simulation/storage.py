@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import timedelta
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, RunId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Version, moment_text
+from nimbus.domain.publications import Version, interval_in
 from nimbus.domain.run import Run
 from tests.nimbus.simulation.laws import Law, hold
 
@@ -27,11 +28,12 @@ class Storage:
     def version(self, dataset: DatasetName, partition: str) -> Version | None:
         """As `nimbus.ports.History.version`."""
         return next(
-            (one for one in self.newest_versions(dataset, None, None) if one.partition == partition), None
+            (one for one in self.newest_versions(dataset, None, timedelta(0)) if one.partition == partition),
+            None,
         )
 
     def newest_versions(
-        self, dataset: DatasetName, begin: datetime | None, end: datetime | None
+        self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
     ) -> Iterator[Version]:
         """As `nimbus.ports.History.newest_versions`."""
         found: dict[str, Version] = {}
@@ -40,9 +42,10 @@ class Storage:
                 newest = found.get(version.partition, version)
                 if publication.dataset == dataset and version.number >= newest.number:
                     found[version.partition] = version
-        first = "" if begin is None else moment_text(begin)
-        last = "~" if end is None else moment_text(end)
-        yield from (found[partition] for partition in sorted(found) if first <= partition < last)
+        for partition in sorted(found):
+            span = interval_in(partition)
+            if interval is None or (span and span.start < interval.end and interval.start < span.end):
+                yield found[partition]
 
     def keep(self, run: Run) -> None:
         """Store a finished run. Safe to repeat."""

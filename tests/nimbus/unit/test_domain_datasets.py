@@ -7,11 +7,30 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from nimbus.domain.datasets import MOST_SPANS, Dataset, joined
-from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.datasets import MOST_SPANS, Dataset, joined, still_published_by, versions_of
+from nimbus.domain.ids import (
+    AttemptId,
+    DatasetName,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import KEY_PATTERN, Partitioning, Version, interval_in, interval_text
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.publications import (
+    KEY_PATTERN,
+    Partitioning,
+    Publication,
+    Version,
+    interval_in,
+    interval_text,
+)
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.run_number import next_number
+from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -44,8 +63,7 @@ def dataset(partition: Partitioning = Partitioning.INTERVAL) -> Dataset:
     [
         hours(0, 24),
         DataInterval(
-            start=NOW.astimezone(timezone(timedelta(hours=5, minutes=30))),
-            end=NOW + timedelta(microseconds=7),
+            start=NOW.astimezone(timezone(timedelta(hours=5, minutes=30))), end=NOW + timedelta(seconds=7)
         ),
     ],
 )
@@ -116,3 +134,46 @@ def test_numbers_of_runs_grow_over_leaders_and_fit_into_63_bits() -> None:
 
     assert first < second < third < next_number(1 << 30, third) < 1 << 63
     assert second - first > 255
+
+
+def checked(state: TaskState, settled: Settlement | None, kind: TaskKind = TaskKind.PYTHON) -> Run:
+    """A run whose second task publishes what the first one made."""
+    attempt = Attempt(
+        number=1,
+        worker=WorkerId("w"),
+        opened_at=NOW,
+        opened_by_epoch=1,
+        outcome=Outcome.SUCCEEDED,
+        ended_at=NOW,
+        output="p/r/load/1",
+    )
+    load = TaskSpec(name=TaskName("load"), kind=TaskKind.PYTHON, script="l.py")
+    publication = Publication(dataset=DatasetName("d"), of=load.name)
+    check = replace(load, name=TaskName("check"), kind=kind, needs=(load.name,), publishes=(publication,))
+    return Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        tasks=Tasks(
+            [
+                TaskRun(spec=load, state=TaskState.SUCCEEDED, attempts=(attempt,)),
+                TaskRun(spec=check, state=state, settled=settled),
+            ]
+        ),
+    )
+
+
+def test_check_that_an_operator_marked_publishes_nothing_and_an_approval_does() -> None:
+    by_hand = Settlement(at=NOW, by="ann", reason="fine")
+
+    assert list(versions_of(checked(TaskState.SUCCEEDED, by_hand))) == []
+    ((_, published),) = versions_of(checked(TaskState.SUCCEEDED, by_hand, TaskKind.APPROVAL))
+    assert (published.task, published.output) == ("check", "p/r/load/1")
+    assert list(still_published_by(checked(TaskState.WAITING, None), DatasetName("d"))) == [""]
+    assert list(still_published_by(checked(TaskState.FAILED, None), DatasetName("d"))) == []

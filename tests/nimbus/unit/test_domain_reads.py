@@ -7,18 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
-from nimbus.domain.reads import ReadError, Wanted, chosen, input_names, missing, to_pin, wanted
+from nimbus.domain.reads import ReadError, Wanted, awaits_inputs, chosen, input_names, missing, to_pin, wanted
 from nimbus.domain.run import Run, RunCause
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 HOURS, RATES, KEYS = DatasetName("hours"), DatasetName("rates"), DatasetName("keys")
+FAN = ChildSpec(pipeline=PipelineName("part"))
 READ = Read(name="hours", dataset=HOURS)
 
 
@@ -60,7 +62,14 @@ def run(interval: DataInterval | None = None, *reads: Read, zone: str = "UTC") -
         name=PipelineName("p"),
         schedule=Schedule(cron="0 0 * * *", timezone=zone),
         reads=reads,
-        tasks=(first, own, replace(first, name=TaskName("c"), uses=("hours", "state"))),
+        tasks=(
+            first,
+            own,
+            replace(first, name=TaskName("c"), uses=("hours", "state")),
+            replace(first, name=TaskName("d"), uses=("rates",)),
+            replace(first, name=TaskName("fan"), kind=TaskKind.PIPELINE, uses=(), children=FAN),
+            replace(first, name=TaskName("sum"), uses=("parts",), needs=(TaskName("fan"),)),
+        ),
     )
     draft = Draft(
         id=RunId("r"),
@@ -170,8 +179,29 @@ def test_inputs_of_a_run_are_pinned_together_and_what_it_publishes_itself_apart(
 
     assert to_pin(found, TaskName("a")) == (READ, rates)
     assert to_pin(found, TaskName("b")) == (state,)
-    assert to_pin(found, TaskName("c")) == (READ, state, rates)
+    assert to_pin(found, TaskName("c")) == (READ, rates)
+    assert [awaits_inputs(found, TaskName(name)) for name in "abc"] == [True, False, True]
     pinned = replace(found, pins={"hours": (version(hours(0, 1)),), "rates": ()})
     assert to_pin(pinned, TaskName("a")) == ()
     assert to_pin(pinned, TaskName("c")) == (state,)
+    assert not awaits_inputs(pinned, TaskName("c"))
     assert input_names(pinned.pins, ("hours", "state", "rates")) == {"hours:0": "p/r1/t/1"}
+
+
+def test_what_child_runs_publish_is_pinned_after_them_and_holds_nobody_up() -> None:
+    parts = Read(name="parts", dataset=DatasetName("parts"))
+    found = run(hours(0, 1), READ, parts)
+
+    assert to_pin(found, TaskName("a")) == (READ,)
+    assert to_pin(found, TaskName("sum")) == (parts,)
+    assert not awaits_inputs(found, TaskName("sum"))
+
+
+def test_time_before_the_known_spans_is_looked_up_instead_of_missing() -> None:
+    found = replace(by_hour(5), spans_from=DAY + 4 * HOUR)
+
+    assert lacks(READ, found, hours(3, 4)) == ""
+    assert lacks(READ, found, hours(4, 6)) == "dataset hours: 2026-03-01T04:00+0000 to 2026-03-01T05:00+0000"
+    assert chosen(READ, Wanted(hours(3, 4)), (), found.spans_from) == ()
+    early = version(hours(3, 4))
+    assert chosen(READ, Wanted(hours(3, 4)), (early,), found.spans_from) == (early,)

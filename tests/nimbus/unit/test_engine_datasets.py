@@ -13,7 +13,8 @@ from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDiges
 from nimbus.domain.lifecycle import begin
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Version
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.run import Places, Run, RunCause
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import PutDataset
 from nimbus.engine.agenda import Instant, about_pins
 from nimbus.engine.decision import Decision, FindVersions, Nothing
@@ -31,8 +32,9 @@ def publishing(name: str, dataset: str) -> PipelineSpec:
     return replace(LOAD, name=PipelineName(name), tasks=(task, *others))
 
 
-def answered(there: PipelineSpec, new: PipelineSpec) -> Decision:
+def answered(there: PipelineSpec, new: PipelineSpec, *known: Dataset) -> Decision:
     stage = Stage(there)
+    stage.state.catalog.datasets |= {one.name: one for one in known}
     release = ReleaseOf(new.name, digest_of(new))
     stage.state.commands.releases.under_way.add(release)
     stage.state.commands.release_prepared(release, new)
@@ -52,6 +54,17 @@ def test_pipeline_may_publish_its_own_dataset_again_and_another_one() -> None:
 
     assert answered(first, publishing("first", "orders")).name != "command_refused"
     assert answered(first, publishing("second", "others")).name != "command_refused"
+
+
+def test_release_that_divides_a_dataset_in_another_way_is_refused() -> None:
+    first = publishing("first", "regions")
+    refused = answered(first, first, regions("eu"))
+
+    assert refused.about["code"] == "dataset_repartitioned"
+    assert (
+        "is published with `partition: key`, and its versions cannot be read as `whole`"
+        in (refused.about["message"])
+    )
 
 
 KEY = Read(name="region", dataset=DatasetName("regions"), key="eu")
@@ -157,3 +170,17 @@ def test_look_up_that_failed_is_repeated_after_a_pause() -> None:
     assert not leader.is_asked
     leader.state.wake(Instant(NOW, 5.1))
     assert leader.is_asked
+
+
+def test_what_its_own_pipeline_publishes_is_pinned_only_while_the_run_has_its_place() -> None:
+    leader = Leader()
+    leader.publish("eu")
+    before = leader.state.runs.live[RunId("r")]
+    (task,) = before.tasks.in_order()
+    own = Publication(dataset=KEY.dataset, partition=Partitioning.KEY, key="eu")
+    tasks = Tasks([replace(task, spec=replace(task.spec, publishes=(own,)))])
+    leader.state.runs.put(replace(before, tasks=tasks, holds=Places.NONE), Instant(NOW, 0.0))
+    assert isinstance(leader.decide(), Nothing)
+
+    leader.state.runs.put(replace(before, tasks=tasks, holds=Places.ALL), Instant(NOW, 0.0))
+    assert isinstance(leader.decide(), Decision)
