@@ -8,10 +8,12 @@ from typing import Any
 
 from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset, published_by
+from nimbus.engine import versions
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import datasets, reads
 from nimbus.engine.state import tasks
 from nimbus.engine.state.tasks import WaitingTasks
+from tests.nimbus.simulation import scheduler
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
 
@@ -65,5 +67,14 @@ def task_begins_before_its_inputs_are_pinned() -> Iterator[None]:
 @mutant
 def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
     """Dagster 26935: a missing input is ignored."""
-    with replaced(reads, missing=lambda _read, _run, _dataset: ""):
+
+    def found_versions(asked: Any, history: Any) -> Any:
+        return {
+            read.name: versions.versions_for(read, wanted, known, history) for read, wanted, known in asked
+        }
+
+    with (
+        replaced(reads, missing=lambda _read, _run, _dataset: ""),
+        replaced(scheduler, found_versions=found_versions),
+    ):
         yield
