@@ -237,7 +237,7 @@ class ReasonBody(RequestBody):
 class CordonBody(ReasonBody):
     """The cordon of a worker."""
 
-    drain: bool = Field(
+    drain: StrictBool = Field(
         False, description="True: tasks that are kept running leave the worker, and start on another one."
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -28,6 +29,8 @@ from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.usage import Usage
 
 _KILL_DEADLINE_S = 10.0
+_LAST_BREATH_S = 2.0
+_POLL_S = 0.005
 
 _log = structlog.get_logger("nimbus.worker.runner")
 
@@ -195,7 +198,9 @@ class DriverProcess:
         self._close_go()
         self.kill()
         ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
-        self.reap()
+        until = time.monotonic() + _LAST_BREATH_S
+        while self.reap() and time.monotonic() < until:
+            time.sleep(_POLL_S)  # a killed JVM frees its memory: what it used counts when it can be reaped
         self.used = usage.of_children()
         if self._loan is not None:
             of_jvm = self._loan.used()

@@ -87,7 +87,7 @@ def test_an_unknown_command_lists_those_there_are() -> None:
     result = CliRunner().invoke(cli, ["run", "zzz"])
 
     assert result.exit_code == 2
-    assert "There are: start, list, show, explain, watch, logs, events, stop, " in result.stderr
+    assert "There are: start, list, show, explain, watch, logs, events, outputs, get, stop, " in result.stderr
 
 
 @pytest.mark.parametrize("command", ["scheduler", "worker"])
