@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import socket
+from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 
@@ -23,6 +24,9 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 200
 _CLASSES = 32
 """Processes whose ids differ modulo this number never choose the same port."""
+
+_chosen = deque[int](maxlen=100)
+"""The last ports that this process has chosen."""
 
 
 def is_free(port: int) -> bool:
@@ -41,12 +45,14 @@ def free_port(taken: Collection[int] = ()) -> int:
     """A free loopback port that is not in `taken`.
 
     The port is not reserved. It is chosen at random, and by the process id, so that stacks which start
-    together do not choose the same one.
+    together do not choose the same one; and none of those that this process chose last, whose servers may not
+    listen yet.
     """
     above = _lowest_ephemeral()
     for _ in range(_TRIES):
         port = _LOWEST + secrets.randbelow((above - _LOWEST) // _CLASSES) * _CLASSES + os.getpid() % _CLASSES
-        if port not in taken and is_free(port):
+        if port not in taken and port not in _chosen and is_free(port):
+            _chosen.append(port)
             return port
     raise PortBusyError(port=port, what=f"nothing (after {_TRIES} tries between {_LOWEST} and {above}) ")
 

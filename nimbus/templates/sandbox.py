@@ -96,7 +96,7 @@ class Sandbox(SandboxedEnvironment):
 
 def shown(value: Any) -> Any:
     """A value as templates write it: booleans and lists as in JSON, and as in the environment of tasks."""
-    return _tojson(value) if isinstance(value, bool | list) else value
+    return _tojson(value) if isinstance(value, (bool, list)) else value
 
 
 def _check_product(sequence: Any, times: Any) -> None:

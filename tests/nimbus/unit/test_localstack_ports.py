@@ -63,3 +63,9 @@ def test_busy_port_is_refused_with_what_to_do(busy: int) -> None:
         require_free(busy, "S3 server")
 
     assert caught.value.code == "port_busy"
+
+
+def test_port_that_was_chosen_a_moment_ago_is_not_chosen_again() -> None:
+    chosen = [free_port() for _ in range(60)]
+
+    assert len(set(chosen)) == len(chosen)
