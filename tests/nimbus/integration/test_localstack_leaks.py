@@ -13,7 +13,9 @@ SUSPECTS = {
     "daemon": "threading.Thread(target=threading.Event().wait, daemon=True, name='D').start()",
     "child": "subprocess.Popen(['sleep', '321'])",
     "forked": "os.fork() or os.execvpe('sleep', ['sleep', '322'], {})",
-    "detached": "subprocess.run(['sh', '-c', 'setsid sleep 323 >/dev/null 2>&1 &'], check=True)",
+    # It waits for the program: while it executes, /proc shows no environment.
+    "detached": "subprocess.run(['sh', '-c', 'setsid sleep 323 >/dev/null 2>&1 & "
+    "until grep -q sleep /proc/$!/comm; do :; done'], check=True)",
     # Kept, because Python reaps an ended process when its object is dropped.
     "unreaped": "request.config.kept = subprocess.Popen(['true'])",
 }
