@@ -249,6 +249,8 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
             continue  # a grace that began before the wall clock stepped ends by elapsed time
         if subject.kind == "finished" and is_timed(state, subject):
             continue  # its parent has just taken in its end: it is removed a minute later
+        if subject in state.builds.under_way:
+            continue  # it needs no build any more: the end of the build puts it on the agenda
         if subject.kind == "pins" and is_timed(state, subject):
             continue  # storage did not answer: it is asked again after a pause
         if subject.kind == "task" and _all_back_off(state, now):
