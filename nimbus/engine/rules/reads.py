@@ -39,10 +39,8 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
         return _failed(run, name, found.message, now)
     if isinstance(found, Lacking):
         return Nothing() if _is_current(state, found) else _look_up(state, run, name, now)
-    if found is None:
+    if found is None or found.keys() <= run.pins.keys():  # pinned already, here or for another task
         return _look_up(state, run, name, now)
-    if found.keys() <= run.pins.keys():
-        return Nothing()  # another task has pinned the same
     pinned = replace(run, pins={**_first(found, run.pins), **run.pins})
     about = {"run": run_id, "task": name}
     return Decision(name="reads_pinned", writes=(PutRun(pinned, run),), about=about)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, StopRun, UncordonWorker
-from nimbus.domain.reads import to_pin
+from nimbus.domain.reads import missing, to_pin
 from tests.nimbus.simulation.catalog import POOLS, SPECS
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.simulation.ledger_alerts import ENDED
@@ -71,7 +71,12 @@ def _stop_kept_runs(world: World, calm_rounds: int) -> None:
     """They do not end by themselves; nor do runs that wait for a dataset that nobody publishes any more."""
     for run in world.ledger.runs.live.values() if calm_rounds >= KEPT_ROUNDS else ():
         asked = StopRun(run_id=run.id, reason="calm")
-        waits = any(lifecycle.is_ready(run, task) and to_pin(run, name) for name, task in run.tasks.items())
+        datasets = world.zookeeper.world.datasets
+        waits = any(
+            lifecycle.is_ready(run, task) and missing(read, run, datasets.get(read.dataset))
+            for name, task in run.tasks.items()
+            for read in to_pin(run, name)
+        )
         endless = run.keeps_running or waits
         if endless and run.verdict is None and asked not in world.ledger.submitted.values():
             world.operators.submit(asked)

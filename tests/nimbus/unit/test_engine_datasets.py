@@ -184,3 +184,22 @@ def test_what_its_own_pipeline_publishes_is_pinned_only_while_the_run_has_its_pl
 
     leader.state.runs.put(replace(before, tasks=tasks, holds=Places.ALL), Instant(NOW, 0.0))
     assert isinstance(leader.decide(), Decision)
+
+
+def test_task_that_reads_data_of_others_and_of_its_own_pipeline_pins_one_after_the_other() -> None:
+    leader = Leader()
+    leader.publish("eu")
+    before = leader.state.runs.live[RunId("r")]
+    (task,) = before.tasks.in_order()
+    state = Read(name="state", dataset=DatasetName("state"), optional=True)
+    spec = replace(
+        task.spec, uses=("region", "state"), publishes=(Publication(dataset=DatasetName("state")),)
+    )
+    run = replace(before, tasks=Tasks([replace(task, spec=spec)]), reads=(KEY, state), holds=Places.ALL)
+    leader.state.runs.put(run, Instant(NOW, 0.0))
+
+    for _ in range(2):
+        leader.look_up(leader.decide())
+        leader.decide()
+
+    assert leader.state.runs.live[RunId("r")].pins.keys() == {"region", "state"}
