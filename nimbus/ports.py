@@ -6,7 +6,7 @@ A subscriber passes a function that only enqueues: the client library calls it o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -104,7 +104,8 @@ class RegisteredPart:
     """The newest term and the one before it."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
-    datasets: Mapping[DatasetName, Dataset] = field(default_factory=dict)
+    datasets: MutableMapping[DatasetName, Dataset] = field(default_factory=dict)
+    """The leader takes it over, and changes it."""
     backfills: tuple[Backfill, ...] = ()
     """Intervals, datasets and backfills are read before the runs: they change in the
     transactions that end runs and tasks."""

@@ -193,7 +193,7 @@ class Reign:
                 state.leadership.put_abdication(abdication)
                 state.leadership.put_terms(newest)
                 state.alerts.put_all(alerts, health)
-                state.catalog.datasets = dict(part.datasets)
+                state.catalog.datasets = part.datasets
                 for name, index in part.intervals.items():
                     state.put_intervals(name, index)
                 for backfill in part.backfills:
@@ -514,7 +514,7 @@ class Reign:
             case w.CreateTerm() | w.PutTerm():
                 self.state.leadership.put_terms(self._store.read_terms())
             case w.PutDataset(dataset, _):
-                self.state.catalog.datasets |= self._store.read_datasets([dataset.name])
+                self.state.catalog.datasets.update(self._store.read_datasets([dataset.name]))
             case w.PutIntervals(pipeline, _, _):
                 self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
             case w.ConsumeCommand(outcome):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, MutableMapping
 from datetime import UTC, datetime
 
 from nimbus import records
@@ -15,6 +16,8 @@ from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.writes import PutDataset
 
+MOST_DECODED = 500
+"""How many datasets a leader keeps decoded."""
 _LARGEST = 8 << 20
 """Limit of a record after decompression, in bytes."""
 
@@ -57,26 +60,68 @@ def readable_datasets(calls: Calls, paths: Paths) -> Iterator[Dataset]:
     return readable(CODEC, calls.records(paths.datasets), paths.datasets)
 
 
-def read_to_publish(calls: Calls, paths: Paths, names: Iterable[str]) -> Mapping[DatasetName, Dataset]:
-    """Those of these datasets that exist, for the leader.
+class Datasets(MutableMapping[DatasetName, Dataset]):
+    """Datasets of the leader by name. Only those that were used last are decoded.
+
+    A decoded one with 48 versions and 256 spans takes 150 kB instead of 5 kB, and 1 ms of a take-over.
 
     An unreadable record is logged, and counts as one without versions, which the next publication replaces:
     otherwise no task could succeed that publishes it. Earlier versions are then looked up in history.
     """
-    found: dict[DatasetName, Dataset] = {}
-    for text, data in calls.read_all(paths.datasets, names):
-        name = DatasetName(text)
-        empty = Dataset(
-            name=name,
-            pipeline=PipelineName(""),
-            partition=Partitioning.WHOLE,
-            dropped=True,
-            spans_from=datetime.now(UTC),
-        )
-        found[name] = next(readable(CODEC, [(text, data)], paths.datasets), empty)
-    return found
+
+    def __init__(self, place: str, found: Iterable[tuple[str, bytes]] = ()) -> None:
+        """`place`: path of the records. `found`: names and records."""
+        self._place = place
+        self._encoded: dict[DatasetName, bytes | None] = {DatasetName(name): data for name, data in found}
+        """None: only the decoded one is current."""
+        self._decoded: OrderedDict[DatasetName, Dataset] = OrderedDict()
+
+    def __getitem__(self, name: DatasetName) -> Dataset:
+        found = self._decoded.get(name)
+        if found is None:
+            data = self._encoded[name]
+            found = next(readable(CODEC, [(name, data or b"")], self._place), None) or _unreadable(name)
+        self._keep(name, found)
+        return found
+
+    def __setitem__(self, name: DatasetName, dataset: Dataset) -> None:
+        self._encoded[name] = None
+        self._keep(name, dataset)
+
+    def _keep(self, name: DatasetName, dataset: Dataset) -> None:
+        self._decoded[name] = dataset
+        self._decoded.move_to_end(name)
+        if len(self._decoded) > MOST_DECODED:
+            other, dropped = self._decoded.popitem(last=False)
+            if self._encoded[other] is None:
+                self._encoded[other] = CODEC.encode(dropped)
+
+    def __delitem__(self, name: DatasetName) -> None:
+        del self._encoded[name]
+        self._decoded.pop(name, None)
+
+    def __iter__(self) -> Iterator[DatasetName]:
+        return iter(self._encoded)
+
+    def __len__(self) -> int:
+        return len(self._encoded)
 
 
-def read_all_to_publish(calls: Calls, paths: Paths) -> Mapping[DatasetName, Dataset]:
-    """All datasets, as of `read_to_publish`."""
+def _unreadable(name: DatasetName) -> Dataset:
+    return Dataset(
+        name=name,
+        pipeline=PipelineName(""),
+        partition=Partitioning.WHOLE,
+        dropped=True,
+        spans_from=datetime.now(UTC),
+    )
+
+
+def read_to_publish(calls: Calls, paths: Paths, names: Iterable[str]) -> Datasets:
+    """Those of these datasets that exist, for the leader."""
+    return Datasets(paths.datasets, calls.read_all(paths.datasets, names))
+
+
+def read_all_to_publish(calls: Calls, paths: Paths) -> Datasets:
+    """All datasets, for the leader."""
     return read_to_publish(calls, paths, calls.children(paths.datasets) or ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
@@ -24,7 +24,7 @@ class Catalog:
         self.quarantined: Mapping[PipelineName, str] = {}
         self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
-        self.datasets: dict[DatasetName, Dataset] = {}
+        self.datasets: MutableMapping[DatasetName, Dataset] = {}
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
         """Backfills that have not ended."""
 
