@@ -27,7 +27,7 @@ from nimbus.domain.publications import (
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 
-MOST_VERSIONS = 48
+MOST_VERSIONS = 40
 """How many newest versions a record keeps in ZooKeeper, beside those that history does not have yet."""
 MOST_SPANS = 256
 """Limit of the separate spans of time that a record knows to be published."""
