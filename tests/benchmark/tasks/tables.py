@@ -95,7 +95,15 @@ def _row(words: str, unit: str, value: float, goal: float, *, least: bool = Fals
 
 def spark_table(rows: Sequence[SparkRow]) -> str:
     """Gaps of Spark tasks."""
-    shown = [["Spark: end of a task to its successor's code", "p50 s", "max s", "of cold", "notes"]]
+    shown = [
+        [
+            "Spark: end of a task to its successor's code (Parquet: order to END)",
+            "p50 s",
+            "max s",
+            "of cold",
+            "notes",
+        ]
+    ]
     for row in rows:
         if not row.gaps_s:
             shown.append([row.words, "-", "-", "-", row.failure])
