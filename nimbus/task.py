@@ -4,8 +4,8 @@ Standard library only, so that importing it costs little. Runs in the driver pro
 
 An attempt writes below `output`, its own folder. Its files become visible to dependent tasks only when the
 attempt's END record is accepted. So a zombie attempt may compute, but no task reads its output. This is true
-for outputs in a folder and for outputs in a bucket. Effects elsewhere (a database, a mail) are at-least-once:
-pass `fence_token` to a store that can refuse an older token.
+for outputs in a folder and for outputs in a bucket. Effects elsewhere (a database, a mail) are at-least-once.
+Writes to tables are exactly once with `nimbus.tables`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
 from nimbus import checkpoint
+from nimbus.domain.run_number import write_version
 from nimbus.result import FILE, encode
 
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
@@ -69,7 +70,8 @@ class TaskContext:
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
-    """The attempt's number, zero-padded to sort as text. It grows with each attempt of the task."""
+    """The attempt's number, zero-padded to sort as text. It grows with each attempt of the task in its run,
+    and begins again with each run: `write_version` orders runs, too."""
     data_interval_start: datetime | None = None
     """Start of the data interval. None: the run was started by hand without one."""
     data_interval_end: datetime | None = None
@@ -96,6 +98,31 @@ class TaskContext:
     """File that `checkpoint` writes. A program writes its checkpoint there itself, as JSON."""
     last_checkpoint: Any = None
     """The newest checkpoint that an earlier attempt of this task gave in this run; None: none did."""
+    cluster: str = ""
+    """Id of the cluster."""
+    run_number: int = 0
+    """A run that was created later, under whichever leader, has a larger one; 0: the run has none."""
+
+    @property
+    def write_key(self) -> str:
+        """The same text for all attempts and runs that do this task for the same data interval.
+
+        A task that divides its table in another way adds the name of the part that it replaces.
+        """
+        start, end = self.data_interval_start, self.data_interval_end
+        interval = "" if start is None or end is None else f"{_in_utc(start)}_{_in_utc(end)}"
+        return f"{self.cluster}/{self.pipeline}.{self.task}/{interval}"
+
+    @property
+    def write_version(self) -> int:
+        """A number below 2**63 that a newer run, or a newer attempt of the same run, has larger.
+
+        For a store that refuses the write of an older number.
+
+        Raises:
+            WriteVersionError: the attempt has none: 256 attempts of a run have one.
+        """
+        return write_version(self.run_number, self.attempt)
 
     @property
     def reads(self) -> Mapping[str, tuple[ReadVersion, ...]]:
@@ -281,6 +308,8 @@ def context() -> TaskContext:
         last_checkpoint=None if (last := document.get("checkpoint")) is None else json.loads(last),
         release_root=Path(document["release_root"]),
         fence_token=fence_token(document["attempt"]),
+        cluster=document.get("cluster", ""),
+        run_number=document.get("run_number", 0),
     )
 
 
@@ -291,6 +320,10 @@ def fence_token(attempt: int) -> str:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
+
+
+def _in_utc(time: datetime) -> str:
+    return f"{time.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"  # noqa: UP017 - Python 3.9
 
 
 def _data(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -216,7 +217,9 @@ class _Trying:
             "schema": 1,
             "pipeline": run.pipeline,
             "release": run.release,
+            "cluster": "trial",
             "run_id": run.id,
+            "run_number": time.time_ns() // 1_000_000 << 8,  # a later trial has a larger one
             "task": spec.name,
             "attempt": 1,
             "logical_date": run.logical_date.isoformat(),

@@ -55,6 +55,7 @@ def order_for(
         pipeline=run.pipeline,
         release=run.release,
         run=run.id,
+        run_number=run.number,
         task=spec,
         logical_date=run.logical_date,
         data_interval=run.data_interval,

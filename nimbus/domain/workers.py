@@ -87,6 +87,8 @@ class Assignment:
     pipeline: PipelineName
     release: ReleaseDigest
     run: RunId
+    run_number: int = 0
+    """Number of the run, see `nimbus.domain.run_number`; 0: an older release wrote the order."""
     task: TaskSpec
     logical_date: datetime
     parameters: Mapping[str, Any] = field(default_factory=dict)

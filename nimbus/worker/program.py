@@ -11,11 +11,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
 from nimbus.domain import shebang
+from nimbus.domain.run_number import WriteVersionError
 from nimbus.task import TaskContext
 from nimbus.worker.environment import submit_options
 
@@ -86,6 +88,8 @@ def variables(task: TaskContext) -> dict[str, str]:
         "OUTPUT_URI": task.output_uri,
         "RELEASE_ROOT": str(task.release_root),
     }
+    with suppress(WriteVersionError):
+        found |= {"WRITE_KEY": task.write_key, "WRITE_VERSION": str(task.write_version)}
     if task.data_interval_start is not None and task.data_interval_end is not None:
         found["DATA_INTERVAL_START"] = task.data_interval_start.isoformat()
         found["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()

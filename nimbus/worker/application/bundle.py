@@ -30,7 +30,10 @@ _MODULES = (
     "nimbus/task.py",
     *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model", "upkeep")),
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
-    *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates", "shebang")),
+    *(
+        f"nimbus/domain/{name}.py"
+        for name in ("__init__", "errors", "intervals", "local_dates", "run_number", "shebang")
+    ),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",
     *(

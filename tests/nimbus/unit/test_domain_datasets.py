@@ -28,7 +28,7 @@ from nimbus.domain.publications import (
     interval_text,
 )
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.run_number import next_number
+from nimbus.domain.run_number import WriteVersionError, next_number, write_version
 from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
@@ -133,7 +133,15 @@ def test_numbers_of_runs_grow_over_leaders_and_fit_into_63_bits() -> None:
     third = next_number(8, second)
 
     assert first < second < third < next_number(1 << 30, third) < 1 << 63
-    assert second - first > 255
+    assert [write_version(first, attempt) for attempt in (1, 256)] == [first + 1, second]
+    assert write_version(second, 1) > second
+
+
+def test_attempt_without_a_number_of_its_own_is_refused() -> None:
+    with pytest.raises(WriteVersionError, match=r"attempt 257 .* 256 of them in one run"):
+        write_version(next_number(1, 0), 257)
+    with pytest.raises(WriteVersionError, match="the run has no number"):
+        write_version(0, 1)
 
 
 def checked(state: TaskState, settled: Settlement | None, kind: TaskKind = TaskKind.PYTHON) -> Run:

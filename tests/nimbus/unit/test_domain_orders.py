@@ -96,6 +96,7 @@ def test_order_scales_memory_by_attempts_that_the_record_has_dropped_too() -> No
 
 def test_successor_gives_the_same_order() -> None:
     run = opened(failed(failed(a_run(1.5), MEMORY), MEMORY))
+    run = replace(run, number=1 << 32)
     (attempt,) = run.open_attempts()
     read = run_record.decode(run_record.encode_new(run), "/runs/r")
 
@@ -103,6 +104,7 @@ def test_successor_gives_the_same_order() -> None:
         run, attempt, epoch=1, kind=AssignmentKind.RUN
     )
     assert replace(read, tasks=run.tasks) == run
+    assert order_for(read, attempt, epoch=1, kind=AssignmentKind.RUN).run_number == 1 << 32
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import Version
 from nimbus.domain.reads import input_names
-from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
+from nimbus.domain.run_number import next_number
+from nimbus.task import CONTEXT_VARIABLE, TaskContext, context, fence_token
 from nimbus.worker.driver_plan import context_document
 from nimbus.worker.program import MOST_INPUTS, variables
 from nimbus.worker.sql_task import SqlTaskError, render_sql
@@ -89,6 +90,28 @@ def test_program_sees_interval_and_zone_in_its_environment() -> None:
     }
 
 
+def test_program_sees_what_orders_its_writes_while_its_attempt_has_a_number() -> None:
+    task = replace(TASK, cluster="c", run_number=1 << 32)
+
+    found = variables(task)
+    assert found["NIMBUS_WRITE_KEY"] == "c/p.t/2026-03-28T05:00:00Z_2026-03-29T04:00:00Z"
+    assert found["NIMBUS_WRITE_VERSION"] == str((1 << 32) + 1)
+    assert variables(replace(task, attempt=257)).keys() == variables(TASK).keys()
+    assert replace(WITHOUT, cluster="c").write_key == "c/p.t/"
+
+
+def test_write_version_orders_runs_and_the_fence_token_does_not() -> None:
+    numbers = [first := next_number(1, 0), next_number(1, first)]
+    old, new = (
+        replace(TASK, run_number=number, attempt=attempt, fence_token=fence_token(attempt))
+        for number, attempt in zip(numbers, (3, 1), strict=True)
+    )
+
+    assert old.write_key == new.write_key
+    assert old.write_version < new.write_version
+    assert old.fence_token > new.fence_token
+
+
 def test_program_with_very_many_inputs_has_them_in_no_variables() -> None:
     inputs = {f"task_{number}": Path("/data") for number in range(MOST_INPUTS + 1)}
     few = dict(list(inputs.items())[1:])
@@ -103,7 +126,7 @@ def test_context_of_a_task_has_the_interval_and_zone_of_its_order(
 ) -> None:
     bench = Bench(tmp_path)
     order = bench.order("task.py")
-    order = replace(order, data_interval=interval, timezone="Europe/Berlin")
+    order = replace(order, data_interval=interval, timezone="Europe/Berlin", run_number=1 << 32)
     file = tmp_path / "context.json"
     file.write_text(json.dumps(context_document(bench.startup().plan, order, tmp_path)))
     bench.close()
@@ -118,6 +141,8 @@ def test_context_of_a_task_has_the_interval_and_zone_of_its_order(
     else:
         assert (found.data_interval_start, found.data_interval_end) == (interval.start, interval.end)
     assert found.tz == "Europe/Berlin"
+    assert found.write_version == (1 << 32) + 1
+    assert found.cluster == bench.startup().plan.cluster != ""
 
 
 def test_context_of_a_task_has_the_versions_that_its_run_has_pinned(
