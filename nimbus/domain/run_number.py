@@ -8,7 +8,7 @@ A number leaves room for the attempts of a run, so that `number + attempt` order
 from __future__ import annotations
 
 _ATTEMPTS = 1 << 8
-"""How many attempts of a task have a number of their own in one run. It may have more: see `write_version`."""
+"""How many attempts of a task have a number of their own in one run. A later one has none."""
 _OF_A_TERM = 1 << 32
 """16 million runs in one term."""
 
