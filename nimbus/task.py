@@ -137,6 +137,8 @@ class TaskContext:
                     run=one["run"],
                     number=one["number"],
                     at=datetime.fromisoformat(one["at"]),
+                    item=one.get("item"),
+                    given=one.get("value"),
                     input=f"{name}:{place}",
                     context=self,
                 )
@@ -243,6 +245,29 @@ class ReadVersion:
     """When it was published."""
     input: str = field(repr=False)
     context: TaskContext = field(repr=False)
+    item: Any = None
+    """Of a read with `of`: the item of `for_each` whose child run published it."""
+    given: Mapping[str, Any] | None = field(default=None, repr=False)
+    """See `value`."""
+
+    @property
+    def key(self) -> str:
+        """The same as `partition`."""
+        return self.partition
+
+    @property
+    def value(self) -> Mapping[str, Any]:
+        """Of a read with `of`: the result of the task that published it; empty: it gave none.
+
+        Raises:
+            LookupError: the results are not known: for another read, or because they are too large together.
+        """
+        if self.given is None:
+            raise LookupError(
+                f"{self.input}: no results: they are read by a read with `of` alone, if all of them together "
+                "have 64 KiB at most; write what is larger into the outputs"
+            )
+        return self.given
 
     @property
     def path(self) -> Path:

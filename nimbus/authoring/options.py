@@ -72,6 +72,7 @@ class Read(TypedDict, total=False):
     last: Duration
     key: str
     optional: bool
+    of: str
 
 
 class TaskOptions(TypedDict, total=False):

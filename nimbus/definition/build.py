@@ -255,6 +255,7 @@ def _read(name: str, model: ReadModel) -> Read:
         last=model.last,
         key=model.key or "",
         optional=model.optional,
+        of=None if model.of is None else TaskName(model.of),
     )
 
 

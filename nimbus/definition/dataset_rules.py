@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import Fault
-from nimbus.definition.models import DefinitionModel, PublicationModel, TaskModel
+from nimbus.definition.models import DefinitionModel, PublicationModel, ReadModel, TaskModel
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.spelling import closest
 from nimbus.templates.names import tasks_read
@@ -62,24 +62,33 @@ def _read_faults(model: DefinitionModel) -> Iterator[Fault]:
     used: set[str] = set()
     for task_name, task in model.tasks.items():
         for place, name in enumerate(task.reads):
-            path = ("tasks", task_name, "reads", place)
-            if name not in model.reads:
-                message = f"there is no {name!r} in `reads` of this pipeline; add it there"
-                yield Fault(path, message, partial(closest, name, model.reads))
-            elif not task.type.has_output:
-                yield Fault(path, f"a {task.type} task reads no data; remove this")
-            elif name in task.needs:
-                yield Fault(path, f"{name!r} is a task that this one needs, too; give the read another name")
+            yield from _use_faults(("tasks", task_name, "reads", place), name, task, model.reads)
         used.update(task.reads)
     for name, read in model.reads.items():
         if name not in used:
             yield Fault(("reads", name), "no task reads it: add it to `reads` of one, or remove it")
-        said = [key for key in ("last", "key") if getattr(read, key) is not None]
+        if read.of is not None and (read.of not in model.tasks or not model.tasks[read.of].pipeline):
+            yield Fault(("reads", name, "of"), f"{read.of!r} is no task of type pipeline; name one")
+        said = [key for key in ("of", "last", "key") if getattr(read, key) is not None]
         said += ["take"] if read.take == "latest" else []
         if len(said) > 1:
             yield Fault(("reads", name, said[1]), f"does not go together with {said[0]}; remove one of them")
         if read.key and tasks_read(read.key):
             yield Fault(("reads", name, "key"), _LATER)
+
+
+def _use_faults(path: KeyPath, name: str, task: TaskModel, reads: Mapping[str, ReadModel]) -> Iterator[Fault]:
+    """Faults of a task's use of the read `name`."""
+    if name not in reads:
+        message = f"there is no {name!r} in `reads` of this pipeline; add it there"
+        yield Fault(path, message, partial(closest, name, reads))
+    elif not task.type.has_output:
+        yield Fault(path, f"a {task.type} task reads no data; remove this")
+    elif name in task.needs:
+        yield Fault(path, f"{name!r} is a task that this one needs, too; give the read another name")
+    elif (of := reads[name].of) is not None and of not in task.needs:
+        message = f"{name!r} has what {of!r} published, which is not in the task's needs; add it"
+        yield Fault(path, message, partial(closest, of, task.needs))
 
 
 def key_texts(model: DefinitionModel) -> dict[KeyPath, str]:

@@ -455,6 +455,8 @@ class ReadModel(Strict):
     """Of a dataset by key: the key; may hold templates. None: all keys."""
     optional: Flag = False
     """True: the run does not wait for it, and reads what is there."""
+    of: Name | None = None
+    """Task of type `pipeline`: only what its child runs published, item by item."""
 
 
 class TaskModel(Strict):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -54,6 +56,8 @@ class Read:
     """Of a dataset by key: the partition; empty: all of them. A template; in a run, its text."""
     optional: bool = False
     """True: it reads what is there when the others are, perhaps nothing."""
+    of: TaskName | None = None
+    """Only what the child runs of this task have published: see `nimbus.domain.fan_in`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,10 @@ class Version:
     """When its task succeeded."""
     keep: timedelta | None = None
     """As of `Publication.keep`."""
+    item: Any = None
+    """Pinned by a read with `of`: the item of the child run that published it."""
+    value: Mapping[str, Any] | None = None
+    """Pinned by a read with `of`: the result of `task`; None: the values are too large together."""
 
     def may_go(self, now: datetime) -> bool:
         """True when the partition is so old that retention may take it, although nothing has replaced it."""

@@ -79,7 +79,7 @@ def wanted(read: Read, run: Run, dataset: Dataset) -> Wanted:
 
 def missing(read: Read, run: Run, dataset: Dataset | None) -> str:
     """What a read waits for; empty: nothing. Raises ReadError: see `wanted`."""
-    if read.optional and dataset is None:
+    if read.of is not None or (read.optional and dataset is None):
         return ""
     if dataset is None or not dataset.published:
         return f"dataset {read.dataset}: nothing is published"
@@ -168,9 +168,9 @@ def awaits_inputs(run: Run, task: TaskName) -> bool:
 def pinned_apart(run: Run) -> frozenset[str]:
     """Reads that are pinned only when a task that uses them is ready.
 
-    The run itself or its child runs may publish them: they are of datasets that its tasks publish, or are
-    used only after child runs. And they are pinned only while the run has its place, so that with a limit of
-    1 each run reads what the run before it has published.
+    The run itself or its child runs may publish them: they are of datasets that its tasks publish, have `of`,
+    or are used only after child runs. And they are pinned only while the run has its place, so that with a
+    limit of 1 each run reads what the run before it has published.
     """
     found = _apart.get(run.tasks.plan)
     if found is None:
@@ -184,7 +184,11 @@ def pinned_apart(run: Run) -> frozenset[str]:
         early = {
             name for task in run.tasks.in_order() if task.spec.name not in after for name in task.spec.uses
         }
-        found = frozenset(read.name for read in run.reads if read.dataset in own or read.name not in early)
+        found = frozenset(
+            read.name
+            for read in run.reads
+            if read.dataset in own or read.of is not None or read.name not in early
+        )
         _apart[run.tasks.plan] = found
     return found
 

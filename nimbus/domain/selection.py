@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -101,15 +101,20 @@ def entered(
     return replace(
         run,
         tasks=tasks,
-        pins=_kept_pins(run, selection, earlier),
+        pins=_kept_pins(run, selection, earlier, chosen),
         rerun_of=selection.reuse if selection.is_rerun else None,
         selected=brief(str(selection)),
         note=brief(selection.reason),
     )
 
 
-def _kept_pins(run: Run, selection: Selection, earlier: Run | None) -> Mapping[str, tuple[Version, ...]]:
-    """A run that repeats a part of an earlier one reads the same versions; a whole one pins again."""
+def _kept_pins(
+    run: Run, selection: Selection, earlier: Run | None, chosen: Container[TaskName]
+) -> Mapping[str, tuple[Version, ...]]:
+    """A run that repeats a part of an earlier one reads the same versions; a whole one pins again.
+
+    What its own child runs publish is pinned again if any of them are repeated.
+    """
     if earlier is None or selection.scope is Scope.ALL:
         return {}
     is_same = run.parameters == earlier.parameters  # keys may be templates, which are rendered later
@@ -117,7 +122,9 @@ def _kept_pins(run: Run, selection: Selection, earlier: Run | None) -> Mapping[s
     return {
         read.name: earlier.pins[read.name]
         for read in run.reads
-        if read.name in earlier.pins and (replace(read, key="") if is_same else read) in before
+        if read.name in earlier.pins
+        and read.of not in chosen
+        and (replace(read, key="") if is_same else read) in before
     }
 
 

@@ -1,12 +1,14 @@
-"""Reads ended runs, for runs that reuse their tasks: from ZooKeeper for a while, then from history."""
+"""Reads ended runs that others reuse, or have started: from ZooKeeper for a while, then from history."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from nimbus.domain import fan_in
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import fate_of
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import Results
@@ -70,6 +72,21 @@ class EarlierRuns:
                 f"outputs of run {earlier.id} were {gone.parts[Part.OUTPUTS]}: they cannot be reused. "
                 "Run all tasks again.",
             )
+
+    def parts(self, run: Run, read: Read) -> tuple[Version, ...]:
+        """What the child runs of a task have published, see `nimbus.domain.fan_in`.
+
+        Raises:
+            ReadError: there is nothing, or too much.
+            RefusedError: an earlier run or a child run is deleted.
+            NimbusError: history cannot be read now.
+        """
+        children = fan_in.children_of(run, read, lambda earlier: self.find(earlier, run.pipeline))
+        return fan_in.parts(read, (self._child(child) for child in children))
+
+    def _child(self, child: fan_in.Child) -> fan_in.EndedChild:
+        run = self.find(child.run, child.pipeline)
+        return fan_in.EndedChild(child.item, run, self.results(run))
 
     def results(self, run: Run) -> Results:
         """Results of a run's tasks, including reused ones. Raises NimbusError, see `find`."""

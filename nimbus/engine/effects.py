@@ -404,8 +404,8 @@ class Effects:
     def _find_versions(self, effect: FindVersions) -> None:
         try:
             result: Mapping[str, tuple[Version, ...]] | Refusal | Lacking
-            result = found_versions(effect.asked, self._history)
-        except ReadError as exc:
+            result = found_versions(effect.asked, self._history, partial(self._earlier.parts, effect.run))
+        except (ReadError, RefusedError) as exc:
             result = Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(FindingFailed(effect.run.id, effect.task, exc))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from nimbus.domain.datasets import Dataset
@@ -12,14 +12,20 @@ from nimbus.ports import History
 
 
 def found_versions(
-    asked: Iterable[tuple[Read, Wanted, Dataset | None]], history: History
+    asked: Iterable[tuple[Read, Wanted, Dataset | None]],
+    history: History,
+    parts: Callable[[Read], tuple[Version, ...]],
 ) -> Mapping[str, tuple[Version, ...]] | Lacking:
-    """The versions that reads pin. Raises as `versions_for`."""
+    """The versions that reads pin. Raises as `versions_for`.
+
+    `parts`: finds those of a read with `of`.
+    """
     asked = tuple(asked)
-    found = {read.name: versions_for(read, wanted, dataset, history) for read, wanted, dataset in asked}
-    if all(found[read.name] or read.optional for read, _, _ in asked):
-        return found
-    return Lacking({dataset.name: dataset.published for _, _, dataset in asked if dataset is not None})
+    of_others = [one for one in asked if one[0].of is None]
+    found = {read.name: versions_for(read, wanted, dataset, history) for read, wanted, dataset in of_others}
+    if not all(found[read.name] or read.optional for read, _, _ in of_others):
+        return Lacking({one.name: one.published for _, _, one in of_others if one is not None})
+    return found | {read.name: parts(read) for read, _, _ in asked if read.of is not None}
 
 
 def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: History) -> tuple[Version, ...]:

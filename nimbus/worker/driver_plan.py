@@ -116,7 +116,14 @@ def reads_document(order: Assignment) -> dict[str, Any]:
     """What the task reads of datasets. The output of a version, if it has one, is the input `read:place`."""
     return {
         name: [
-            {"partition": one.partition, "run": one.run, "number": one.number, "at": one.at.isoformat()}
+            {
+                "partition": one.partition,
+                "run": one.run,
+                "number": one.number,
+                "at": one.at.isoformat(),
+                "item": one.item,
+                "value": one.value,
+            }
             for one in versions
         ]
         for name, versions in order.pins.items()

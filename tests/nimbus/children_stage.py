@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
-from nimbus.domain.ids import CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.reads import ReadError
 from nimbus.domain.run import Run
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Instant, about_rendering
-from nimbus.engine.decision import BuildRun, Decision, Refusal, RenderTask
+from nimbus.engine.decision import BuildRun, Decision, FindVersions, Refusal, RenderTask
+from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
+from nimbus.engine.versions import found_versions
+from nimbus.ports import History
 from nimbus.templates.answers import TemplateError
 from tests.nimbus.definitions import active, built
 from tests.nimbus.in_process_templates import InProcessTemplates
@@ -74,6 +81,8 @@ class Stage:
         self.done: list[Decision] = []
         self.results: dict[TaskName, dict[str, Any]] = {}
         """Results of tasks."""
+        self.slots: dict[AttemptId, Slots] = {}
+        """Of ended attempts."""
 
     def instant(self) -> Instant:
         return Instant(self.now, (self.now - NOW).total_seconds())
@@ -108,6 +117,8 @@ class Stage:
                     self.state.run_built(effect.subject, built(effect, self._written()).built)
                 elif isinstance(effect, RenderTask):
                     self._render(effect)
+                elif isinstance(effect, FindVersions):
+                    self._find(effect)
 
     def _render(self, effect: RenderTask) -> None:
         try:
@@ -117,17 +128,30 @@ class Stage:
         self.state.tasks.renderings.under_way.add(about_rendering(effect.run.id, effect.task))
         self.state.tasks.task_rendered(effect.run.id, effect.task, found)
 
+    def _find(self, effect: FindVersions) -> None:
+        no_history = cast(History, None)
+        earlier = EarlierRuns(self._written().get, self._slots_of, no_history)
+        try:
+            found: Any = found_versions(effect.asked, no_history, partial(earlier.parts, effect.run))
+        except ReadError as exc:
+            found = Refusal(exc.code, str(exc))
+        self.state.tasks.versions_found(effect.run.id, effect.task, found)
+
+    def _slots_of(self, attempts: Iterable[AttemptId]) -> dict[AttemptId, Slots]:
+        return {one: self.slots[one] for one in attempts}
+
     def children(self, of: str = "r") -> list[Run]:
         """Live child runs."""
         live = self.state.runs.live.values()
         found = [run for run in live if run.parent is not None and run.parent.run == of]
         return sorted(found, key=lambda run: run.parent.index if run.parent else 0)
 
-    def end(self, run: Run, outcome: Outcome = Outcome.SUCCEEDED) -> None:
+    def end(self, run: Run, outcome: Outcome = Outcome.SUCCEEDED, **result: Any) -> None:
         """End all open attempts of a run, then decide."""
         for attempt in self.state.runs.live[run.id].open_attempts():
             ended = End(attempt=str(attempt), outcome=outcome, reason="", written_by="r", ended_at=self.now)
-            self.state.attempts.put_slots(attempt, Slots(end=ended), self.instant())
+            self.slots[attempt] = Slots(end=replace(ended, result=result or None))
+            self.state.attempts.put_slots(attempt, self.slots[attempt], self.instant())
         self.decide()
 
     def run(self, name: str = "r") -> Run:

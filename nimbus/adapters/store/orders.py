@@ -1,7 +1,7 @@
 """Orders in ZooKeeper. What an order needs does not grow with the tasks that its task needs.
 
-Many needs and inputs are not stored with the order: the run's record has them, and they do not change,
-because the needed tasks have ended, and pins stay.
+Many needs and inputs, and those of child runs, are not stored with the order: the run's record has them, and
+they do not change, because the needed tasks have ended, and pins stay.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ MOST_NEEDS = 100
 
 def encode(order: Assignment) -> bytes:
     """The order's node."""
-    pinned = sum(map(len, order.pins.values()))
-    if max(len(order.task.needs), len(order.inputs), pinned) > MOST_NEEDS:
+    pinned = [version for versions in order.pins.values() for version in versions]
+    is_large = any(version.item is not None or version.value for version in pinned)
+    if is_large or max(len(order.task.needs), len(order.inputs), len(pinned)) > MOST_NEEDS:
         task = replace(order.task, needs=(), requirements={})
         order = replace(order, task=task, inputs={}, pins={}, needs_in_run=True)
     return ASSIGNMENT.encode(order)

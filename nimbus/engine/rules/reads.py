@@ -70,7 +70,8 @@ def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
             dataset = state.catalog.datasets.get(read.dataset)
             if missing(read, run, dataset):
                 return Nothing()
-            asked.append((read, Wanted() if dataset is None else wanted(read, run, dataset), dataset))
+            needs = wanted(read, run, dataset) if dataset is not None and read.of is None else Wanted()
+            asked.append((read, needs, dataset))
     except ReadError as exc:
         return _failed(run, name, str(exc), now)
     if not asked:

@@ -68,7 +68,7 @@ def task_begins_before_its_inputs_are_pinned() -> Iterator[None]:
 def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
     """Dagster 26935: a missing input is ignored."""
 
-    def found_versions(asked: Any, history: Any) -> Any:
+    def found_versions(asked: Any, history: Any, _parts: Any) -> Any:
         return {
             read.name: versions.versions_for(read, wanted, known, history) for read, wanted, known in asked
         }

@@ -247,7 +247,7 @@ class Scheduler:
             return True
         history = cast(History, self.world.storage)
         try:
-            found: Any = found_versions(job.asked, history)
+            found: Any = found_versions(job.asked, history, lambda _read: ())
         except ReadError as exc:
             found = Refusal(exc.code, str(exc))
         self.engine.tell(n.VersionsFound(job.run.id, job.task, found))

@@ -156,6 +156,9 @@ def test_pipeline_reads_datasets_by_names_that_its_tasks_use() -> None:
         ("reads: [region]", "reads: [region, sum]", "there is no 'sum' in `reads`"),
         ("take: latest,", "take: latest, last: 1d,", "does not go together with last"),
         ("last: 7d", "last: 7d, key: x", "does not go together with last"),
+        ("last: 7d", "last: 7d, of: sum", "does not go together with of"),
+        ("last: 7d", "of: smu", "'smu' is no task of type pipeline; name one"),
+        ("last: 7d", "of: sum", "'sum' is no task of type pipeline; name one"),
         ("take: latest", "take: newest", "newest"),
         ("params.region }}", "tasks.sum.result.x }}", "takes the result of a task"),
         ("params.region }}", "params.reigon }}", "reigon"),
@@ -183,3 +186,19 @@ def test_key_of_a_read_is_rendered_when_the_run_is_created() -> None:
     assert [read.key for read in run.reads] == ["", "", "", "us"]
     with pytest.raises(TemplateError, match="reads region: key"):
         InProcessTemplates().render(new_run(parsed(READS), replace(DRAFT, parameters={"region": "a/b"})))
+
+
+FAN_IN = """
+schema: 1
+name: p
+reads: {parts: {dataset: part, of: fan}}
+tasks:
+  fan: {type: pipeline, pipeline: region, params: {region: "{{ item }}"}, for_each: [eu, us]}
+  sum: {type: python, script: sum.py, needs: [fan], reads: [parts]}
+"""
+
+
+def test_task_reads_what_child_runs_published_only_after_them() -> None:
+    assert parsed(FAN_IN).reads == (Read(name="parts", dataset=DatasetName("part"), of=TaskName("fan")),)
+    with pytest.raises(InvalidDefinitionError, match="'fan' published, which is not in the task's needs"):
+        parsed(FAN_IN.replace("needs: [fan], ", ""))

@@ -121,7 +121,7 @@ class Leader:
         assert isinstance(asked, Decision)
         (effect,) = asked.effects
         assert isinstance(effect, FindVersions)
-        found = found_versions(effect.asked, cast(History, None))
+        found = found_versions(effect.asked, cast(History, None), lambda _read: ())
         self.state.tasks.versions_found(RunId("r"), TaskName("t"), found)
 
     @property
