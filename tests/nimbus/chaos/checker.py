@@ -54,6 +54,30 @@ def check_undisturbed(run: Mapping[str, Any], executions: Sequence[Execution]) -
     return found
 
 
+def check_versions(
+    versions: Sequence[Mapping[str, Any]], published: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Faults of a dataset: each success must have published once, and nothing else may have published.
+
+    Args:
+        versions: All versions, from the API.
+        published: For each task that publishes, the task whose output it publishes.
+        runs: All runs of its pipeline, as for `check_run`.
+    """
+    wanted = Counter(
+        f"{run['id']}.{made}.{_tasks(run)[made]['attempts'][-1]['number']} by {name}"
+        for run in runs
+        for name, made in published.items()
+        if any(attempt["outcome"] == SUCCEEDED for attempt in _tasks(run)[name]["attempts"])
+    )
+    found = Counter(f"{version['source']} by {version['task']}" for version in versions)
+    return [
+        *(f"{version} was published {count} times" for version, count in found.items() if count > 1),
+        *(f"{version} is not published" for version in wanted - found),
+        *(f"{version} is published without a success" for version in found.keys() - wanted.keys()),
+    ]
+
+
 def _task(attempt: str) -> str:
     return attempt.rsplit(".", 2)[1]
 

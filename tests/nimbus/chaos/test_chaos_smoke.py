@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 
 from tests.nimbus.chaos import toolkit
-from tests.nimbus.chaos.checker import check_run
-from tests.nimbus.chaos.cluster import SPARK_NAME, SPARK_PIPELINE, Cluster, NotInTimeError, cluster, until
+from tests.nimbus.chaos.checker import check_run, check_versions
+from tests.nimbus.chaos.cluster import (
+    NAME,
+    SPARK_NAME,
+    SPARK_PIPELINE,
+    Cluster,
+    NotInTimeError,
+    cluster,
+    until,
+)
 from tests.nimbus.chaos.faults import SCALE, Kind
 from tests.nimbus.chaos.spark_faults import SILENT, deck
 from tests.report import Round, append, number_from, say, table
@@ -27,6 +35,9 @@ GONE_BOUND_S = 30.0
 """Longest time until the last process ends: after the end of a run, and after the end of all workers."""
 _TRIES = 5
 """If a fault comes after the end of its run, another one is drawn."""
+
+DATASETS = {"chaos_worked": {"finish": "finish"}, "chaos_middle": {"join": "middle"}}
+"""What the chaos pipeline publishes: for each task that publishes, the task whose output it publishes."""
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(180 + 240 * ROUNDS)]
 
@@ -46,6 +57,7 @@ def test_runs_survive_killed_leaders_zombies_and_killed_workers(
                 append(record, rounds[-1])
         finally:  # earlier findings count, even if an event did not happen in time
             say(capsys, _summary(chaos, rounds))
+        versions = _faults_of_versions(chaos)
         ledger, transactions = chaos.ledger(), chaos.log()
         # The result depends on our reader of the log, so ZooKeeper's own tool must read the same.
         listed = toolkit.listed(chaos.log_folder)
@@ -54,6 +66,7 @@ def test_runs_survive_killed_leaders_zombies_and_killed_workers(
     assert listed[: len(transactions)] == toolkit.entries(transactions)
     assert ledger.leader_writes > 6 * ROUNDS, "the log shows less than the rounds must have written"
     assert [str(each) for each in ledger.violations] == []
+    assert versions == []
     assert {f"{each.number} {each.kind}": each.faults for each in rounds if each.faults} == {}
 
 
@@ -96,6 +109,19 @@ def _round(chaos: Cluster, number: int, kind: Kind, rng: random.Random) -> Round
             zombie_writes_accepted=len(chaos.ledger().violations) - before,
         )
     raise AssertionError(f"{kind} came too late {_TRIES} times")
+
+
+def _faults_of_versions(chaos: Cluster) -> list[str]:
+    """Faults of the datasets that all runs have published."""
+    found = chaos.ask(f"/runs?pipeline={NAME}&limit=500")["runs"]
+    runs = [chaos.run(run["id"]) for run in found]
+    assert runs
+    faults = []
+    for dataset, published in DATASETS.items():
+        versions = chaos.ask(f"/datasets/{dataset}/versions?limit=1000")
+        assert versions["complete"]
+        faults += check_versions(versions["versions"], published, runs)
+    return faults
 
 
 def _left_behind(chaos: Cluster, run_id: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.nimbus.chaos.checker import check_run, check_undisturbed
+from tests.nimbus.chaos.checker import check_run, check_undisturbed, check_versions
 from tests.nimbus.chaos.journal import BrokenJournalError, Execution, read_journal
 from tests.nimbus.chaos.laws import audit, ends
 from tests.nimbus.chaos.txnlog import (
@@ -338,3 +338,19 @@ def test_files_of_a_log_are_read_in_the_order_of_their_numbers(tmp_path: Path) -
 
     assert [each.zxid for each in read_log(tmp_path)] == [9, 10]
     assert [each.zxid for each in read_log(tmp_path, after=9)] == [10]
+
+
+def test_versions_of_all_successes_are_good() -> None:
+    versions = [{"source": "r1.one.2", "task": "one"}, {"source": "r1.one.2", "task": "two"}]
+
+    assert check_versions(versions, {"one": "one", "two": "one"}, [RUN]) == []
+
+
+def test_missing_and_doubled_and_invented_versions_are_told() -> None:
+    versions = [{"source": "r1.two.1", "task": "two"}] * 2 + [{"source": "r1.one.1", "task": "one"}]
+
+    assert check_versions(versions, {"one": "one", "two": "two"}, [RUN]) == [
+        "r1.two.1 by two was published 2 times",
+        "r1.one.2 by one is not published",
+        "r1.one.1 by one is published without a success",
+    ]
