@@ -403,6 +403,8 @@ class PipelineSpecModel(Model):
     expect_s: Seconds | None = Field(None, validation_alias="expect")
     deadline: time | None = None
     """Time of day, in the zone of the schedule."""
+    fresh_s: dict[str, Seconds] = Field({}, validation_alias="fresh")
+    """Age of the newest data of a dataset from which it is late."""
     concurrency: ConcurrencyModel | None
     max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]

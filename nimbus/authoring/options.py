@@ -62,6 +62,7 @@ class Dataset(TypedDict, total=False):
 
     partition: Literal["whole", "interval", "key"]
     keep: Duration
+    fresh: Duration
 
 
 class Read(TypedDict, total=False):

@@ -68,6 +68,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         warn_after=model.warn_after,
         expect=model.expect,
         deadline=model.deadline,
+        fresh={DatasetName(name): one.fresh for name, one in model.datasets.items() if one.fresh is not None},
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),

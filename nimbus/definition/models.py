@@ -430,6 +430,8 @@ class DatasetModel(Strict):
     that the task names (`key`)."""
     keep: PositiveDuration | None = None
     """Age of a partition after which retention may delete its newest output, too; none: it is kept."""
+    fresh: PositiveDuration | None = None
+    """Age from which the newest data (the end of the last interval, or the last publication) are late."""
 
 
 class PublicationModel(Strict):

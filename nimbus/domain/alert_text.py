@@ -17,6 +17,7 @@ _ADVICE = {
     AlertEvent.WAITING_FOR_APPROVAL: "see its question, then: nimbus run approve {run} TASK --reason WHY",
     AlertEvent.SKIPPED_FIRE: "see what was passed over: nimbus pipeline show {pipeline}",
 }
+_LATE_WITHOUT_RUN = "see its runs, and why none has ended: nimbus pipeline explain {pipeline}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,9 @@ def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
     marks = ["may repeat"] if alert.may_repeat else []
     marks += [f"and {alert.more} more alerts like it, which are not sent"] if alert.more else []
     subject = f"[{cluster}] {alert.pipeline}: {alert.event.value.replace('_', ' ')}"
-    what_to_do = _ADVICE[alert.event].format(run=alert.run or "", pipeline=alert.pipeline)
+    has_no_run = alert.event is AlertEvent.LATE and alert.run is None
+    advice = _LATE_WITHOUT_RUN if has_no_run else _ADVICE[alert.event]
+    what_to_do = advice.format(run=alert.run or "", pipeline=alert.pipeline)
     lines = [
         alert.about,
         f"pipeline: {alert.pipeline}",

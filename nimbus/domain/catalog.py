@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
@@ -45,6 +45,8 @@ class Profile:
     """Datasets that its tasks read."""
     notify: tuple[NotifyRule, ...] | None = None
     deadline: time | None = None
+    fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
+    """How long after the newest data of a dataset `late` is raised."""
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -60,6 +62,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         reads=tuple(sorted({read.dataset for read in spec.reads})),
         notify=spec.notify,
         deadline=spec.deadline,
+        fresh=spec.fresh,
     )
 
 

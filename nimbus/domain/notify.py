@@ -24,7 +24,8 @@ class AlertEvent(StrEnum):
     SKIPPED_FIRE = "skipped_fire"
     """A fire time of the schedule started no run. Raised once, until one does."""
     LATE = "late"
-    """A run is late, see `Lateness`; or an attempt has lasted as long as `warn_after` of its task."""
+    """A run is late, see `Lateness`; an attempt has lasted as long as `warn_after` of its task; or the newest
+    data of a dataset are older than its `fresh`."""
     WAITING_FOR_APPROVAL = "waiting_for_approval"
     """A task waits until a person approves or rejects it."""
 

@@ -383,6 +383,8 @@ class PipelineSpec:
     """Time from the request of a run until `late` is raised, unless the run has ended."""
     deadline: time | None = None
     """Time of day, in the schedule's zone, by which the run of the last fire time must have succeeded."""
+    fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
+    """How long after the newest data of a dataset `late` is raised, unless newer data are published."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

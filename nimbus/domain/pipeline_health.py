@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
@@ -32,6 +33,8 @@ class PipelineHealth:
     """The last deadline that `late` was raised for."""
     foretold: datetime | None = None
     """The last deadline that `late` was raised for in advance."""
+    stale: Mapping[DatasetName, datetime | None] = field(default_factory=dict)
+    """Datasets that `late` was raised for, with their newest data then: newer data end the lateness."""
 
 
 def fastest(health: PipelineHealth | None) -> timedelta | None:

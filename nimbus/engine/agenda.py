@@ -12,7 +12,16 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import (
+    AttemptId,
+    BackfillId,
+    CommandId,
+    DatasetName,
+    PipelineName,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 
 Kind = Literal[
     "term",
@@ -36,6 +45,7 @@ Kind = Literal[
     "overdue",
     "late",
     "deadline",
+    "fresh",
 ]
 """`queue`: a queued run that may start. `task`: a task that waits for a worker. `wait`: a task that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: a worker that backs off.
@@ -54,7 +64,7 @@ class Subject(NamedTuple):
 
     kind: Kind
     name: str
-    """Name of the run, command, pipeline, backfill or worker."""
+    """Name of the run, command, pipeline, dataset, backfill or worker."""
     task: TaskName = TaskName("")
     number: int = 0
     """Number of the attempt, or index of the item."""
@@ -83,6 +93,11 @@ class Subject(NamedTuple):
     def pipeline(self) -> PipelineName:
         """The name, if the subject is a pipeline."""
         return PipelineName(self.name)
+
+    @property
+    def dataset(self) -> DatasetName:
+        """The name, if the subject is a dataset."""
+        return DatasetName(self.name)
 
     @property
     def owner(self) -> Subject:
@@ -183,6 +198,11 @@ def about_backfill(backfill: BackfillId) -> Subject:
 def about_deadline(name: PipelineName) -> Subject:
     """A pipeline, for its deadline."""
     return Subject("deadline", name)
+
+
+def about_freshness(name: DatasetName) -> Subject:
+    """A dataset, at the time when it becomes late."""
+    return Subject("fresh", name)
 
 
 def about_pipeline(name: PipelineName) -> Subject:

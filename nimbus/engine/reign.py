@@ -678,7 +678,7 @@ class Reign:
                     self._read_backfill(subject.backfill)
                 case "command":
                     self.state.commands.line_up(subject.command)
-                case "term" | "abdication" | "schema" | "alert":
+                case "term" | "abdication" | "schema" | "alert" | "fresh":
                     self.state.agenda.add(subject)
                 case (
                     "run"

@@ -44,6 +44,7 @@ _BEFORE_TASKS: tuple[Kind, ...] = (
     "alert",
     "late",
     "deadline",
+    "fresh",
 )
 """Kinds that are decided before ready tasks, in this order."""
 
@@ -105,7 +106,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
-        case "alert" | "deadline" | "late":
+        case "alert" | "deadline" | "fresh" | "late":
             return _told(state, subject, now)
         case "worker":
             return Nothing()  # the end of its back-off has reopened admission; nothing else to do
@@ -122,6 +123,8 @@ def _told(state: State, subject: Subject, now: Instant) -> Answer:
     """Rules of alerts, and of lateness that raises alerts."""
     if subject.kind == "deadline":
         return lateness.watch_deadline(state, subject.pipeline, now.wall)
+    if subject.kind == "fresh":
+        return lateness.watch_dataset(state, subject.dataset, now.wall)
     if subject.kind == "late":
         return lateness.note_late(state, subject.run, subject.task, now.wall)
     return alerts.send_alert(state, subject.name, now.wall)

@@ -1,4 +1,4 @@
-"""Records once that a run, a task or a pipeline is or will be late. `rules.raised` raises the alert.
+"""Records once that a run, task, pipeline or dataset is or will be late. `rules.raised` raises the alert.
 
 A pipeline misses its deadline even if there is no run, so that is recorded in the pipeline's health.
 """
@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 from nimbus.definition.intervals import interval_of, previous_fire
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.freshness import late_from, newest_data
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.lateness import begins_by, late_at, passed, task_late_at
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.notify import AlertEvent
@@ -87,6 +88,23 @@ def _noted(state: State, health: PipelineHealth, name: str, deadline: datetime) 
         writes=(PutHealth(health, is_new=health.name not in state.alerts.health),),
         about={"pipeline": health.name, "deadline": deadline.isoformat()},
     )
+
+
+def watch_dataset(state: State, name: DatasetName, now: datetime) -> Answer:
+    """Record that a dataset is late, once until it has newer data."""
+    newest = newest_data(state.catalog.datasets.get(name))
+    coming: list[datetime] = []
+    for pipeline in sorted(state.catalog.fresh_by[name]):
+        record = state.catalog.pipelines[pipeline]
+        health = state.alerts.health.get(pipeline) or PipelineHealth(name=pipeline)
+        due, is_told = late_from(record, name, newest), (name, newest) in health.stale.items()
+        if due is None or is_told or not _is_watched(state, record):
+            continue
+        if due <= now:
+            kept = {one: at for one, at in health.stale.items() if one in record.profile.fresh}
+            return _noted(state, replace(health, stale={**kept, name: newest}), "dataset_late", due)
+        coming.append(due)
+    return Nothing(at=min(coming, default=None))
 
 
 def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from nimbus.config.values import format_duration
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import KEEP_SENT, Alert
-from nimbus.domain.ids import PipelineName, RunId, WorkerId
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.lateness import newly_asked, newly_late, passed
 from nimbus.domain.notify import AlertEvent, Lateness, NotifyRule
 from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
@@ -76,6 +76,16 @@ class _Raised:
             if at is not None and at != known:
                 about = deadline_words(health.name, at.astimezone(zone), is_over=not part)
                 self._raise(rules, AlertEvent.LATE, health.name, about, f"{at:%Y%m%dt%H%M%S}{part}")
+
+    def stale(self, health: PipelineHealth) -> None:
+        record = self.state.catalog.pipelines.get(health.name)
+        before = self._health_of(health.name).stale.items()
+        if record is None:
+            return
+        for name, newest in health.stale.items() - before:
+            about = stale_words(name, newest, record.profile.fresh[name])
+            part = f"{name}.{newest:%Y%m%dt%H%M%S}" if newest is not None else name
+            self._raise(self._rules(record.profile.notify), AlertEvent.LATE, health.name, about, part)
 
     def _late(self, rules: tuple[NotifyRule, ...], before: Run | None, run: Run) -> None:
         if before is None:  # a new run cannot be late
@@ -168,6 +178,7 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 raised.run(None, run)
             case w.PutHealth(health, _):
                 raised.deadline(health)
+                raised.stale(health)
             case w.PutPipeline():
                 started = any(isinstance(other, w.CreateRun) for other in decision.writes)
                 raised.fires(write, started=started)
@@ -250,6 +261,16 @@ def deadline_words(pipeline: PipelineName, deadline: datetime, *, is_over: bool)
     return (
         f"pipeline {pipeline} will be late: the run of its last fire time has not started, or too late, "
         f"and most runs before it took longer than what was left until its deadline, {at}"
+    )
+
+
+def stale_words(dataset: DatasetName, newest: datetime | None, fresh: timedelta) -> str:
+    """Text about a dataset."""
+    if newest is None:
+        return f"dataset {dataset} is late: nothing was published for {format_duration(fresh)} (fresh)"
+    return (
+        f"dataset {dataset} is late: its newest data are of {newest:%Y-%m-%d %H:%M %Z}, "
+        f"and older than {format_duration(fresh)} (fresh)"
     )
 
 

@@ -231,6 +231,7 @@ class State:
             case w.PutDataset(dataset, _):
                 self.catalog.datasets[dataset.name] = dataset
                 self.tasks.look_at_readers(dataset.name)
+                self.catalog.look_at_freshness(dataset.name)
             case w.PutBackfill(backfill, _):
                 self.catalog.put_backfill(backfill)
             case w.RemoveBackfill(backfill):

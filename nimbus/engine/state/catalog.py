@@ -10,7 +10,14 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
-from nimbus.engine.agenda import Agenda, Subject, about_backfill, about_deadline, about_pipeline
+from nimbus.engine.agenda import (
+    Agenda,
+    Subject,
+    about_backfill,
+    about_deadline,
+    about_freshness,
+    about_pipeline,
+)
 from nimbus.engine.state.jobs import Built, Jobs
 
 
@@ -25,6 +32,8 @@ class Catalog:
         self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
         self.datasets: MutableMapping[DatasetName, Dataset] = {}
+        self.fresh_by: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
+        """Pipelines that say how fresh a dataset must be."""
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
         """Backfills that have not ended."""
 
@@ -41,6 +50,7 @@ class Catalog:
         before = self.pipelines.get(record.name)
         if before is not None and before.schedule_position != record.schedule_position:
             self._builds.results.pop(about_pipeline(record.name), None)
+        self._watch_datasets(before, record)
         self.pipelines[record.name] = record
         self._agenda.add(about_pipeline(record.name))
         self.look_at_deadline(record.name)
@@ -52,10 +62,24 @@ class Catalog:
         if record is not None and record.profile.deadline is not None:
             self._agenda.add(about_deadline(name))
 
+    def look_at_freshness(self, name: DatasetName) -> None:
+        """Put a dataset that must be fresh on the agenda."""
+        if name in self.fresh_by:
+            self._agenda.add(about_freshness(name))
+
+    def _watch_datasets(self, before: PipelineRecord | None, record: PipelineRecord | None) -> None:
+        if before is not None:
+            for name in before.profile.fresh:
+                self.fresh_by[name].discard(before.name)
+        if record is not None:
+            for name in record.profile.fresh:
+                self.fresh_by[name].add(record.name)
+                self.look_at_freshness(name)
+
     def forget(self, name: PipelineName) -> None:
         """Remove a pipeline that is no longer in the catalog."""
         subject = about_pipeline(name)
-        self.pipelines.pop(name, None)
+        self._watch_datasets(self.pipelines.pop(name, None), None)
         self._builds.forget(subject)
         self._agenda.forget(subject)
         self._agenda.forget(about_deadline(name))

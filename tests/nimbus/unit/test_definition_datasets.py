@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
+from nimbus.domain.catalog import profile_of
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -23,7 +24,7 @@ schema: 1
 name: p
 parameters: {region: {type: string, default: eu}}
 datasets:
-  orders: {partition: interval, keep: 400d}
+  orders: {partition: interval, keep: 400d, fresh: 26h}
   regions: {partition: key}
   latest: {}
 tasks:
@@ -73,6 +74,7 @@ def test_task_publishes_its_own_output_or_that_of_a_task_that_it_has_checked() -
         "show": (Publication(dataset=DatasetName("latest")),),
     }
     assert spec.datasets == ("latest", "orders", "regions")
+    assert profile_of(spec).fresh == {"orders": timedelta(hours=26)}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,7 @@ def test_task_publishes_its_own_output_or_that_of_a_task_that_it_has_checked() -
         ("params.region }}", "params.reigon }}", "reigon"),
         ("partition: key", "partition: keys", "keys"),
         ("keep: 400d", "keep: 0d", "keep"),
+        ("fresh: 26h", "fresh: 0h", "fresh"),
     ],
 )
 def test_fault_is_refused_with_its_place(before: str, after: str, said: str) -> None:
