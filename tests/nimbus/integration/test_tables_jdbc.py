@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,77 +13,28 @@ import pytest
 
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.localstack.ports import free_port
 from nimbus.worker.launcher import launch
 from tests.nimbus.integration.test_worker_spark import said_by_events
-from tests.nimbus.worker_bench import Bench, eventually
+from tests.nimbus.postgres import PASSWORD, Database, needs_postgres, running_postgres
+from tests.nimbus.worker_bench import Bench
 
 JAR = Path("/usr/share/java/postgresql.jar")
-PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/absent"))
 PAGE = Path(__file__).parents[3] / "docs" / "tables-and-jars.md"
-PASSWORD = "hush-hush"
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.thorough,
     pytest.mark.usefixtures("java_home"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not (PROGRAMS / "initdb").exists(), reason="there is no PostgreSQL"),
+    needs_postgres,
     pytest.mark.skipif(not JAR.exists(), reason="there is no JDBC driver for PostgreSQL"),
 ]
 
 
-@dataclass(frozen=True)
-class Database:
-    port: int
-
-    @property
-    def url(self) -> str:
-        return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
-
-    def ask(self, query: str) -> str:
-        """The answer, a line for each row; empty while the server does not answer."""
-        done = subprocess.run(
-            [
-                *(PROGRAMS / "psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "etl"),
-                *("-At", "-c", query, "postgres"),
-            ],
-            env={"PGPASSWORD": PASSWORD},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return done.stdout.strip()
-
-
 @pytest.fixture
 def database() -> Iterator[Database]:
-    """A server on loopback, whose user needs a password. PostgreSQL refuses to run as root."""
-    user: Any = "postgres" if os.geteuid() == 0 else None
-    place = Path(tempfile.mkdtemp(prefix="nimbus-pg-"))
-    (place / "password").write_text(PASSWORD)
-    if user is not None:
-        for path in (place, place / "password"):
-            shutil.chown(path, user)
-    made = ["-D", f"{place}/data", "-U", "etl", "-A", "scram-sha-256", f"--pwfile={place}/password", "-N"]
-    subprocess.run([PROGRAMS / "initdb", *made], user=user, cwd=place, check=True, capture_output=True)
-    found = Database(free_port())
-    options = ["-p", str(found.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
-    server = subprocess.Popen(
-        [PROGRAMS / "postgres", "-D", place / "data", *options],
-        user=user,
-        cwd=place,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        eventually(lambda: found.ask("SELECT 1") == "1", "the database")
+    with running_postgres() as found:
         yield found
-    finally:
-        server.terminate()
-        server.wait(60)
-        shutil.rmtree(place)
 
 
 @pytest.fixture

@@ -1,0 +1,168 @@
+"""One suite for all helpers of `nimbus.tables`, on real tables: a part of a table has the batch of one
+attempt, and never that of an older one after that of a newer one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from nimbus import tables
+from nimbus.domain.run_number import WriteVersionError
+from nimbus.tables import NewerWriteError
+from nimbus.task import NotInATaskError
+from tests.nimbus.postgres import HAS_POSTGRES, Database, needs_postgres, running_postgres
+from tests.nimbus.table_stores import (
+    Batch,
+    Opening,
+    Store,
+    postgres_store,
+    sqlite_store,
+    task_of,
+    write,
+)
+
+DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
+KINDS = ["sqlite", pytest.param("postgres", marks=needs_postgres)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database() -> Iterator[Database | None]:
+    """Started before the first test, so that its processes are not that test's leaks."""
+    with running_postgres() if HAS_POSTGRES else nullcontext() as found:
+        yield found
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path, database: Database | None) -> Store:
+    """An empty table, of each kind."""
+    made: Store
+    match request.param:
+        case "postgres":
+            assert database is not None
+            database.ask("DROP TABLE IF EXISTS orders, nimbus_marks")
+            made = postgres_store(database.address)
+        case _:
+            made = sqlite_store(tmp_path)
+    pytest.importorskip(made.library)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def writes(store: Store, tmp_path: Path) -> Callable[[Batch], None]:
+    return partial(write, store, folder=tmp_path)
+
+
+def test_rerun_of_an_old_interval_replaces_whatever_ran_before(
+    store: Store, writes: Callable[[Batch], None]
+) -> None:
+    for first, order in enumerate(permutations(DAYS)):
+        batches = [Batch(day, 3 * first + place) for place, day in enumerate(order, 1)]
+        for batch in batches:
+            writes(batch)
+
+        assert [store.rows(batch.day) for batch in batches] == [batch.rows() for batch in batches]
+
+
+def test_repeated_attempt_replaces_what_the_one_before_has_committed(
+    store: Store, writes: Callable[[Batch], None]
+) -> None:
+    for attempt in (1, 2, 2):  # the same attempt may write again
+        writes(Batch(DAYS[0], 1, attempt))
+
+    assert store.rows(DAYS[0]) == Batch(DAYS[0], 1, 2).rows()
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (Batch(DAYS[0], 1, 1), Batch(DAYS[0], 1, 2)),
+        (Batch(DAYS[0], 1, 200), Batch(DAYS[0], 2, 1)),  # its fence token is larger
+    ],
+    ids=["attempt", "run"],
+)
+def test_older_write_is_refused_after_a_newer_one(
+    store: Store, writes: Callable[[Batch], None], older: Batch, newer: Batch
+) -> None:
+    writes(newer)
+    for _ in range(2):
+        with pytest.raises(NewerWriteError, match="start a new run"):
+            writes(older)
+
+    assert store.rows(DAYS[0]) == newer.rows()
+
+
+def test_older_run_of_another_part_is_not_refused(store: Store, writes: Callable[[Batch], None]) -> None:
+    batches = [Batch(DAYS[0], 2), Batch(DAYS[1], 1)]
+    for batch in batches:
+        writes(batch)
+
+    assert [store.rows(batch.day) for batch in batches] == [batch.rows() for batch in batches]
+
+
+def test_write_that_fails_before_its_commit_changes_nothing(
+    store: Store, writes: Callable[[Batch], None], tmp_path: Path
+) -> None:
+    first = Batch(DAYS[0], 1)
+    writes(first)
+
+    def fails() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(store, Batch(DAYS[0], 2), tmp_path, fails)
+    assert store.rows(DAYS[0]) == first.rows()
+    writes(Batch(DAYS[0], 1, 2))  # its mark is not there, too
+    assert store.rows(DAYS[0]) == Batch(DAYS[0], 1, 2).rows()
+
+
+def test_write_needs_a_task_whose_attempt_has_a_number(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(NotInATaskError):
+        store.replace(Batch(DAYS[0], 1))
+    with pytest.raises(WriteVersionError):
+        write(store, Batch(DAYS[0], 1, 257), tmp_path)
+
+    assert store.rows(DAYS[0]) == []
+
+
+def test_sql_replaces_a_whole_table(store: Store, writes: Callable[[Batch], None], tmp_path: Path) -> None:
+    connect = getattr(store, "connect", None)
+    if connect is None:
+        pytest.skip("not a SQL database")
+    writes(Batch(DAYS[0], 1))
+    writes(Batch(DAYS[1], 1))
+
+    with (
+        task_of(Batch("", 1), tmp_path),
+        closing(connect()) as connection,
+        tables.sql.replace(connection, "orders") as cursor,
+    ):
+        cursor.execute("INSERT INTO orders VALUES ('2026-01-03', 1, 1, 0)")
+
+    assert [len(store.rows(day)) for day in DAYS] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("library", ["sqlite3", pytest.param("psycopg", marks=needs_postgres)])
+def test_sql_refuses_a_connection_that_commits_each_statement(
+    library: str, database: Database | None, tmp_path: Path
+) -> None:
+    if library == "psycopg":
+        assert database is not None
+        connection = Opening(library, database.address)()
+        connection.autocommit = True
+    else:
+        connection = sqlite3.connect(tmp_path / "tables.sqlite", isolation_level=None)
+
+    with (
+        task_of(Batch("", 1), tmp_path),
+        closing(connection),
+        pytest.raises(ValueError, match="autocommit"),
+        tables.sql.replace(connection, "orders"),
+    ):
+        pass

@@ -1,0 +1,156 @@
+"""Tables of each kind that `nimbus.tables` writes, and writes to them as a task's attempt makes them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
+
+from nimbus import tables
+from nimbus.domain.run_number import next_number
+from nimbus.task import CONTEXT_VARIABLE, context
+
+ROWS = 20
+Row = tuple[str, int, int, int]
+"""Day, run, attempt, number of the row."""
+
+
+class Batch(NamedTuple):
+    """What one attempt writes: the rows of one day."""
+
+    day: str
+    run: int
+    """1 for the first run."""
+    attempt: int = 1
+
+    def rows(self) -> list[Row]:
+        return [(self.day, self.run, self.attempt, number) for number in range(ROWS)]
+
+
+class Store(Protocol):
+    """A table of days."""
+
+    library: str
+    """The module that it needs."""
+    commit: tuple[str, str]
+    """Module and function that the helper calls around its commit."""
+
+    def create(self) -> None:
+        """Create the table."""
+        ...
+
+    def replace(self, batch: Batch) -> None:
+        """Replace a day, in a task."""
+        ...
+
+    def rows(self, day: str) -> list[Row]:
+        """The rows of a day, sorted."""
+        ...
+
+
+@contextmanager
+def task_of(batch: Batch, folder: Path) -> Iterator[None]:
+    """Make this process an attempt of a task, which runs once for each run."""
+    number = 0
+    for _ in range(batch.run):
+        number = next_number(1, number)
+    document = {
+        "pipeline": "p",
+        "release": "a" * 64,
+        "cluster": "c",
+        "run_id": f"r{batch.run}",
+        "run_number": number,
+        "task": "t",
+        "attempt": batch.attempt,
+        "logical_date": "2026-01-01T00:00:00+00:00",
+        "parameters": {},
+        "inputs": {},
+        "output": "out",
+        "release_root": "release",
+    }
+    place = folder / f"context-{os.getpid()}.json"
+    place.write_text(json.dumps(document))
+    with patch.dict(os.environ, {CONTEXT_VARIABLE: str(place)}):
+        context.cache_clear()
+        try:
+            yield
+        finally:
+            context.cache_clear()
+
+
+def write(store: Store, batch: Batch, folder: Path, near_commit: Callable[[], None] = lambda: None) -> None:
+    """Write a batch as its attempt does. `near_commit` is called before the helper commits."""
+    name, function = store.commit
+    module: Any = importlib.import_module(name) if name else None
+    commits = getattr(module, function, None)
+
+    def committing(*args: Any, **more: Any) -> Any:
+        near_commit()
+        assert commits is not None
+        return commits(*args, **more)
+
+    with task_of(batch, folder), patch.object(module, function, committing):
+        store.replace(batch)
+
+
+@dataclass(frozen=True)
+class SqlStore:
+    """Rows are inserted one by one, so that a write has a middle."""
+
+    connect: Callable[[], Any]
+    mark: str
+    library: str
+    commit = ("tests.nimbus.table_stores", "before_the_end")
+
+    def create(self) -> None:
+        with closing(self.connect()) as connection:
+            connection.execute(tables.sql.CREATE_MARKS)
+            connection.execute("CREATE TABLE orders (day text, run int, attempt int, number int)")
+            connection.commit()
+
+    def replace(self, batch: Batch) -> None:
+        where = f"day = {self.mark}"
+        with (
+            closing(self.connect()) as connection,
+            tables.sql.replace(connection, "orders", where, [batch.day]) as cursor,
+        ):
+            for row in batch.rows():
+                cursor.execute(f"INSERT INTO orders VALUES ({', '.join([self.mark] * 4)})", row)
+            before_the_end()
+
+    def rows(self, day: str) -> list[Row]:
+        with closing(self.connect()) as connection:
+            found = connection.execute(f"SELECT * FROM orders WHERE day = {self.mark}", (day,)).fetchall()
+        return sorted(map(tuple, found))
+
+
+def before_the_end() -> None:
+    """Called at the end of the block of a write to SQL."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Opens connections; unlike a function, it can be sent to another process."""
+
+    library: str
+    address: str
+
+    def __call__(self) -> Any:
+        if self.library == "sqlite3":
+            return sqlite3.connect(self.address, timeout=60)
+        return importlib.import_module(self.library).connect(self.address)
+
+
+def sqlite_store(folder: Path) -> SqlStore:
+    return SqlStore(Opening("sqlite3", str(folder / "tables.sqlite")), "?", "sqlite3")
+
+
+def postgres_store(address: str) -> SqlStore:
+    return SqlStore(Opening("psycopg", address), "%s", "psycopg")
