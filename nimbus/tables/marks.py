@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from nimbus.task import context
 
+MOST_TRIES = 20
+"""How often a write is tried when other writers commit first. The mark is checked before each."""
+
 
 class NewerWriteError(RuntimeError):
     """A newer run, or a newer attempt, has already replaced the same part of the table."""

@@ -154,3 +154,35 @@ def sqlite_store(folder: Path) -> SqlStore:
 
 def postgres_store(address: str) -> SqlStore:
     return SqlStore(Opening("psycopg", address), "%s", "psycopg")
+
+
+def _arrow(rows: list[Row]) -> Any:
+    import pyarrow as pa
+
+    kinds = {"day": pa.string(), "run": pa.int32(), "attempt": pa.int32(), "number": pa.int32()}
+    columns = zip(*rows, strict=True) if rows else [()] * 4
+    return pa.table(dict(zip(kinds, columns, strict=True)), schema=pa.schema(kinds.items()))
+
+
+def _rows_of(table: Any, day: str) -> list[Row]:
+    return sorted(tuple(row.values()) for row in table.to_pylist() if row["day"] == day)  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class DeltaStore:
+    uri: str
+    library = "deltalake"
+    commit = ("deltalake", "write_deltalake")
+
+    def create(self) -> None:
+        """The first write does it."""
+
+    def replace(self, batch: Batch) -> None:
+        tables.delta.replace(self.uri, _arrow(batch.rows()), where=f"day = '{batch.day}'")
+
+    def rows(self, day: str) -> list[Row]:
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(self.uri):
+            return []
+        return _rows_of(DeltaTable(self.uri).to_pyarrow_table(), day)

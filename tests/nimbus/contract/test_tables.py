@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from functools import partial
 from itertools import permutations
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -19,7 +21,9 @@ from nimbus.task import NotInATaskError
 from tests.nimbus.postgres import HAS_POSTGRES, Database, needs_postgres, running_postgres
 from tests.nimbus.table_stores import (
     Batch,
+    DeltaStore,
     Opening,
+    SqlStore,
     Store,
     postgres_store,
     sqlite_store,
@@ -28,7 +32,7 @@ from tests.nimbus.table_stores import (
 )
 
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
-KINDS = ["sqlite", pytest.param("postgres", marks=needs_postgres)]
+KINDS = ["sqlite", "delta", pytest.param("postgres", marks=needs_postgres)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,6 +51,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, database: Database | N
             assert database is not None
             database.ask("DROP TABLE IF EXISTS orders, nimbus_marks")
             made = postgres_store(database.address)
+        case "delta":
+            made = DeltaStore(str(tmp_path / "delta"))
         case _:
             made = sqlite_store(tmp_path)
     pytest.importorskip(made.library)
@@ -122,6 +128,58 @@ def test_write_that_fails_before_its_commit_changes_nothing(
     assert store.rows(DAYS[0]) == Batch(DAYS[0], 1, 2).rows()
 
 
+def test_first_writes_at_once_leave_the_batch_once(store: Store, tmp_path: Path) -> None:
+    batch = Batch(DAYS[0], 1)
+    barrier = Barrier(4)
+
+    def replace() -> None:
+        barrier.wait(60)
+        store.replace(batch)
+
+    with task_of(batch, tmp_path), ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(replace) for _ in range(4)]:
+            done.result(60)
+
+    assert store.rows(DAYS[0]) == batch.rows()
+
+
+def test_write_that_a_newer_one_overtakes_is_refused(
+    store: Store, writes: Callable[[Batch], None], tmp_path: Path
+) -> None:
+    """The newer one commits after the older one has read the mark."""
+    if isinstance(store, SqlStore):
+        pytest.skip("its mark is locked")
+    writes(Batch(DAYS[0], 1))
+    overtakes = iter([Batch(DAYS[0], 3)])
+
+    def near_commit() -> None:
+        for newer in overtakes:
+            with task_of(newer, tmp_path):
+                store.replace(newer)
+
+    with pytest.raises(NewerWriteError):
+        write(store, Batch(DAYS[0], 2), tmp_path, near_commit)
+    assert store.rows(DAYS[0]) == Batch(DAYS[0], 3).rows()
+
+
+def test_write_is_tried_again_when_another_part_is_committed_first(
+    store: Store, writes: Callable[[Batch], None], tmp_path: Path
+) -> None:
+    if isinstance(store, SqlStore):
+        pytest.skip("a transaction of its own")
+    batches = [Batch(day, 1) for day in DAYS]
+    others = iter(batches[1:])
+
+    def near_commit() -> None:
+        for other in others:
+            with task_of(other, tmp_path):
+                store.replace(other)
+
+    write(store, batches[0], tmp_path, near_commit)
+
+    assert [store.rows(batch.day) for batch in batches] == [batch.rows() for batch in batches]
+
+
 def test_write_needs_a_task_whose_attempt_has_a_number(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotInATaskError):
         store.replace(Batch(DAYS[0], 1))
@@ -166,3 +224,28 @@ def test_sql_refuses_a_connection_that_commits_each_statement(
         tables.sql.replace(connection, "orders"),
     ):
         pass
+
+
+def test_delta_gives_spark_the_same_mark(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    from deltalake import DeltaTable
+
+    store, where = DeltaStore(str(tmp_path / "delta")), f"day = '{DAYS[0]}'"
+    write(store, Batch(DAYS[0], 2, 3), tmp_path)
+    with task_of(Batch(DAYS[0], 2, 3), tmp_path):
+        options, whole = tables.delta.spark_options(where), tables.delta.spark_options()
+
+    assert DeltaTable(store.uri).transaction_version(options["txnAppId"]) == int(options["txnVersion"])
+    assert options["replaceWhere"] == where
+    assert whole == {**whole, "txnAppId": "c/p.t/", "txnVersion": options["txnVersion"]}
+    assert "replaceWhere" not in whole
+
+
+def test_delta_refuses_rows_of_another_part(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    from deltalake.exceptions import DeltaError
+
+    store = DeltaStore(str(tmp_path / "delta"))
+    with task_of(Batch(DAYS[0], 1), tmp_path), pytest.raises(DeltaError):
+        tables.delta.replace(store.uri, {"day": [DAYS[0]]}, where=f"day = '{DAYS[1]}'")
+    assert store.rows(DAYS[0]) == store.rows(DAYS[1]) == []
