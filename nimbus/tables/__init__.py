@@ -8,7 +8,7 @@ ends late, is refused: `NewerWriteError`.
 For the code of tasks; the libraries of the tables are imported when they are used.
 """
 
-from nimbus.tables import delta, sql
+from nimbus.tables import delta, iceberg, sql
 from nimbus.tables.marks import NewerWriteError
 
-__all__ = ["NewerWriteError", "delta", "sql"]
+__all__ = ["NewerWriteError", "delta", "iceberg", "sql"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nimbus.tables.marks import MOST_TRIES, NewerWriteError, mark_of
+from nimbus.tables.marks import NewerWriteError, mark_of, until_committed
 
 
 def replace(
@@ -34,20 +34,17 @@ def replace(
 
     rows, mark, options = pa.table(table), mark_of(where or ""), dict(storage_options or {})
     properties = CommitProperties(app_transactions=[Transaction(mark.key, mark.version)])
-    for tried in range(1, MOST_TRIES + 1):
-        try:
-            DeltaTable.create(uri, rows.schema, mode="ignore", storage_options=options)
-            # The number is read and written with one handle: then a commit in between is a conflict.
-            handle = DeltaTable(uri, storage_options=options)
-            stands = handle.transaction_version(mark.key)
-            if stands is not None and stands > mark.version:
-                raise NewerWriteError(uri, mark, stands)
-            write_deltalake(handle, rows, mode="overwrite", predicate=where, commit_properties=properties)
-        except CommitFailedError:
-            if tried == MOST_TRIES:
-                raise
-        else:
-            return
+
+    def write() -> None:
+        DeltaTable.create(uri, rows.schema, mode="ignore", storage_options=options)
+        # The number is read and written with one handle: then a commit in between is a conflict.
+        handle = DeltaTable(uri, storage_options=options)
+        stands = handle.transaction_version(mark.key)
+        if stands is not None and stands > mark.version:
+            raise NewerWriteError(uri, mark, stands)
+        write_deltalake(handle, rows, mode="overwrite", predicate=where, commit_properties=properties)
+
+    until_committed(write, CommitFailedError)
 
 
 def spark_options(where: str | None = None) -> dict[str, str]:

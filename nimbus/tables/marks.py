@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nimbus.task import context
 
-MOST_TRIES = 20
-"""How often a write is tried when other writers commit first. The mark is checked before each."""
+_MOST_TRIES = 20
+_PAUSE_S = 0.05
 
 
 class NewerWriteError(RuntimeError):
@@ -47,3 +50,19 @@ def mark_of(part: str) -> Mark:
     """
     task = context()
     return Mark(f"{task.cluster}/{task.pipeline}.{task.task}/{part}", task.write_version)
+
+
+def until_committed(write: Callable[[], None], conflict: type[Exception]) -> None:
+    """Check the mark and write, again while other writers commit first.
+
+    Raises:
+        Exception: the last conflict, or what `write` raises otherwise.
+    """
+    for tried in range(1, _MOST_TRIES + 1):
+        try:
+            return write()
+        except conflict:
+            if tried == _MOST_TRIES:
+                raise
+        time.sleep(random.uniform(0, _PAUSE_S * tried))  # noqa: S311 - keeps writers apart
+    return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
 
@@ -40,7 +41,7 @@ class Store(Protocol):
     library: str
     """The module that it needs."""
     commit: tuple[str, str]
-    """Module and function that the helper calls around its commit."""
+    """Module or class, and its function, in or before which the helper commits."""
 
     def create(self) -> None:
         """Create the table."""
@@ -88,12 +89,11 @@ def task_of(batch: Batch, folder: Path) -> Iterator[None]:
 def write(store: Store, batch: Batch, folder: Path, near_commit: Callable[[], None] = lambda: None) -> None:
     """Write a batch as its attempt does. `near_commit` is called before the helper commits."""
     name, function = store.commit
-    module: Any = importlib.import_module(name) if name else None
-    commits = getattr(module, function, None)
+    module: Any = resolve_name(name)
+    commits = getattr(module, function)
 
     def committing(*args: Any, **more: Any) -> Any:
         near_commit()
-        assert commits is not None
         return commits(*args, **more)
 
     with task_of(batch, folder), patch.object(module, function, committing):
@@ -186,3 +186,31 @@ class DeltaStore:
         if not DeltaTable.is_deltatable(self.uri):
             return []
         return _rows_of(DeltaTable(self.uri).to_pyarrow_table(), day)
+
+
+@dataclass(frozen=True)
+class IcebergStore:
+    """Its catalog is a SQLite file."""
+
+    folder: str
+    library = "pyiceberg.catalog.sql"
+    commit = ("pyiceberg.table.Table", "_do_commit")
+
+    @property
+    def catalog(self) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        address = f"sqlite:///{self.folder}/catalog.sqlite"
+        return SqlCatalog("lake", uri=address, warehouse=f"file://{self.folder}/lake")
+
+    def create(self) -> None:
+        catalog = self.catalog
+        catalog.create_namespace("sales")
+        catalog.create_table("sales.orders", _arrow([]).schema)
+
+    def replace(self, batch: Batch) -> None:
+        rows = _arrow(batch.rows())
+        tables.iceberg.replace(self.catalog, "sales.orders", rows, where=f"day == '{batch.day}'")
+
+    def rows(self, day: str) -> list[Row]:
+        return _rows_of(self.catalog.load_table("sales.orders").scan().to_arrow(), day)

@@ -28,7 +28,7 @@ _MODULES = (
     "nimbus/checkpoint.py",
     "nimbus/result.py",
     "nimbus/task.py",
-    *(f"nimbus/tables/{name}.py" for name in ("__init__", "delta", "marks", "sql")),
+    *(f"nimbus/tables/{name}.py" for name in ("__init__", "delta", "iceberg", "marks", "sql")),
     *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model", "upkeep")),
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
     *(

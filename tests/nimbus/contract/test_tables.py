@@ -4,6 +4,7 @@ attempt, and never that of an older one after that of a newer one."""
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -11,6 +12,8 @@ from functools import partial
 from itertools import permutations
 from pathlib import Path
 from threading import Barrier
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -22,6 +25,7 @@ from tests.nimbus.postgres import HAS_POSTGRES, Database, needs_postgres, runnin
 from tests.nimbus.table_stores import (
     Batch,
     DeltaStore,
+    IcebergStore,
     Opening,
     SqlStore,
     Store,
@@ -32,7 +36,11 @@ from tests.nimbus.table_stores import (
 )
 
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
-KINDS = ["sqlite", "delta", pytest.param("postgres", marks=needs_postgres)]
+pytestmark = [
+    pytest.mark.usefixtures("_ends_threads_of_pyiceberg"),
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
+KINDS = ["sqlite", "delta", "iceberg", pytest.param("postgres", marks=needs_postgres)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,6 +48,17 @@ def database() -> Iterator[Database | None]:
     """Started before the first test, so that its processes are not that test's leaks."""
     with running_postgres() if HAS_POSTGRES else nullcontext() as found:
         yield found
+
+
+@pytest.fixture
+def _ends_threads_of_pyiceberg() -> Iterator[None]:
+    """It keeps a pool of them as long as the process."""
+    yield
+    if (concurrent := sys.modules.get("pyiceberg.utils.concurrent")) is not None:
+        factory = concurrent.ExecutorFactory
+        if factory._instance is not None:
+            factory._instance.shutdown()
+            factory._instance = None
 
 
 @pytest.fixture(params=KINDS)
@@ -53,6 +72,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, database: Database | N
             made = postgres_store(database.address)
         case "delta":
             made = DeltaStore(str(tmp_path / "delta"))
+        case "iceberg":
+            made = IcebergStore(str(tmp_path))
         case _:
             made = sqlite_store(tmp_path)
     pytest.importorskip(made.library)
@@ -249,3 +270,46 @@ def test_delta_refuses_rows_of_another_part(tmp_path: Path) -> None:
     with task_of(Batch(DAYS[0], 1), tmp_path), pytest.raises(DeltaError):
         tables.delta.replace(store.uri, {"day": [DAYS[0]]}, where=f"day = '{DAYS[1]}'")
     assert store.rows(DAYS[0]) == store.rows(DAYS[1]) == []
+
+
+def test_iceberg_commits_once_between_two_looks_at_the_mark(tmp_path: Path) -> None:
+    """The library itself would repeat a commit after a conflict, without such a look."""
+    pytest.importorskip("pyiceberg.catalog.sql")
+    from pyiceberg.table import Table
+
+    store, seen = IcebergStore(str(tmp_path)), list[str]()
+    store.create()
+    begins = Table.transaction
+    others = iter([Batch(DAYS[1], 1)])
+
+    def transaction(table: Any) -> Any:
+        seen.append("look")
+        return begins(table)
+
+    def near_commit() -> None:
+        seen.append("commit")
+        for other in others:
+            with task_of(other, tmp_path):
+                store.replace(other)
+            seen.append("other")
+
+    with patch.object(Table, "transaction", transaction):
+        write(store, Batch(DAYS[0], 1), tmp_path, near_commit)
+
+    assert seen == ["look", "commit", "look", "commit", "other", "look", "commit"]
+
+
+def test_iceberg_keeps_the_marks_with_the_largest_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyiceberg.catalog.sql")
+    monkeypatch.setattr(tables.iceberg, "MOST_MARKS", 2)
+    store = IcebergStore(str(tmp_path))
+    store.create()
+    for run, day in ((2, DAYS[0]), (1, DAYS[1]), (3, DAYS[2]), (4, DAYS[2])):
+        write(store, Batch(day, run), tmp_path)
+
+    kept = store.catalog.load_table("sales.orders").properties
+    marks = sorted(key for key in kept if key.startswith("nimbus.mark."))
+    assert marks == [f"nimbus.mark.c/p.t/day == '{day}'" for day in (DAYS[0], DAYS[2])]
+    assert "commit.retry.num-retries" not in kept  # writers of others are as they were
