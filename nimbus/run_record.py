@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
+from nimbus.domain.child_runs import Lists
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import Read, Version
@@ -55,13 +56,22 @@ class _Plan:
 
 PINS = "pins-"
 """Prefix of the node with the versions of a read."""
+LISTS = "lists-"
+"""Prefix of the nodes with the lists of `for_each` that came from results and files, by task."""
+ITEMS_IN_NODE = 250
+"""Items of 500 bytes at most, so such a node has less than 128 KiB."""
+WRITTEN_ONCE = (PINS, LISTS)
+"""Prefixes of nodes that never change, and may be new in an old run."""
 _PINNED = "pinned"
+_LISTS = "lists"
 _PINS = TypeAdapter(tuple[Version, ...])
 _PLAN = TypeAdapter(_Plan)
 _LISTED = TypeAdapter(ListedRun)
 _TASK = TypeAdapter(TaskRun)
 _TASKS = TypeAdapter(tuple[TaskRun, ...])
 _HEADER = TypeAdapter(RunHeader)
+_APART: Any = {"__all__": {"spec": True, "children": {"lists"}}}
+"""Fields of tasks that other nodes have."""
 _IN_PLAN = ("parameters", "variables", "python_path", "reads")
 """Fields of a header that never change."""
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
@@ -83,15 +93,14 @@ def encode_new(run: Run) -> dict[str, bytes]:
     if not _is_small(run):
         nodes |= {f"plan-{number}": piece for number, piece in enumerate(_pieces(plan))}
         nodes |= {f"tasks-{number}": _encode_page(page) for number, page in enumerate(run.tasks.pages)}
-    return nodes | _encode_pins(run.pins, {})
+    return nodes | _encode_pins(run.pins, {}) | _encode_lists(run, None)
 
 
 def encode_changes(run: Run, before: Run) -> dict[str, bytes]:
     """The nodes of a run that differ from those of `before`, an earlier version."""
-    pins = _encode_pins(run.pins, before.pins)
+    nodes = _encode_pins(run.pins, before.pins) | _encode_lists(run, before.tasks)
     if _is_small(run):
-        return {"": _header(run), **pins}
-    nodes = pins
+        return {"": _header(run), **nodes}
     if _header_of(run) != _header_of(before):
         nodes[""] = _header(run)
     for number, (old, new) in enumerate(zip(before.tasks.pages, run.tasks.pages, strict=True)):
@@ -108,12 +117,15 @@ def children_of(header: bytes, place: str) -> tuple[str, ...]:
     """
     found = _unfolded_header(header, place)
     plans, pages, pins = found.get("plan_pieces", 0), found.get("pages", 0), found.get(_PINNED, [])
-    if not (isinstance(plans, int) and isinstance(pages, int) and isinstance(pins, list)):
+    lists = found.get(_LISTS, {})
+    is_whole = isinstance(plans, int) and isinstance(pages, int)
+    if not (is_whole and isinstance(pins, list) and isinstance(lists, dict)):
         raise UnreadableRecordError(place, "the number of its pages is no number")
     return (
         *(f"plan-{n}" for n in range(plans)),
         *(f"tasks-{n}" for n in range(pages)),
         *(f"{PINS}{read}" for read in pins),
+        *(f"{LISTS}{task}-{n}" for task, count in lists.items() for n in range(count)),
     )
 
 
@@ -133,12 +145,13 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
             pages = [nodes[name] for name in names if name.startswith("tasks-")]
         plan, fresh = _decode_plan(packed)
         progress = [found for page in pages for found in json.loads(_unfolded(page))]
+        lists = _decoded_lists(nodes, header.pop(_LISTS, {}))
         pins = {
             read: _PINS.validate_json(_unfolded(nodes[f"{PINS}{read}"])) for read in header.pop(_PINNED, ())
         }
         head = _HEADER.validate_python(header | {name: getattr(plan, name) for name in _IN_PLAN})
         head = replace(head, pins=pins) if pins else head
-        return Run.of(head, Tasks(_tasks(head, fresh, progress)))
+        return Run.of(head, Tasks(_tasks(head, fresh, progress, lists)))
     except KeyError as exc:
         raise UnreadableRecordError(place, f"its part {exc} is missing") from exc
     except ValidationError as exc:
@@ -189,6 +202,8 @@ def _header(run: Run) -> bytes:
     plan = _plan_of(run)
     if run.pins:
         body[_PINNED] = [*run.pins]
+    if lists := {task.spec.name: _nodes_of(lists) for task, lists in _with_lists(run.tasks, None)}:
+        body[_LISTS] = lists
     if _is_small(run):
         page = _encode_page(run.tasks.pages[0] if run.tasks.pages else ())
         body |= {"plan": base64.b64encode(plan).decode(), "page": base64.b64encode(page).decode()}
@@ -225,6 +240,39 @@ def _encode_pins(pins: Mapping[str, tuple[Version, ...]], before: Collection[str
     }
 
 
+def _with_lists(tasks: Tasks, before: Tasks | None) -> Iterator[tuple[TaskRun, Lists]]:
+    """Tasks with lists from results or files, which they did not have before."""
+    for was, task in tasks.changes_since(before) if tasks.parents else ():
+        is_old = was is not None and was.children is not None and was.children.lists
+        if task.children is not None and task.children.lists and not is_old:
+            yield task, task.children.lists
+
+
+def _nodes_of(lists: Lists) -> int:
+    return -(-max(map(len, lists.values())) // ITEMS_IN_NODE)
+
+
+def _encode_lists(run: Run, before: Tasks | None) -> dict[str, bytes]:
+    """The nodes of lists that `before` does not have. Lists never change."""
+    nodes = {}
+    for task, lists in _with_lists(run.tasks, before):
+        for number in range(_nodes_of(lists)):
+            part = slice(number * ITEMS_IN_NODE, (number + 1) * ITEMS_IN_NODE)
+            found = {name: values[part] for name, values in lists.items()}
+            nodes[f"{LISTS}{task.spec.name}-{number}"] = zlib.compress(json.dumps(found).encode())
+    return nodes
+
+
+def _decoded_lists(nodes: Mapping[str, bytes], counts: Mapping[str, int]) -> dict[str, Lists]:
+    """The lists of a run by task, from the number of their nodes."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for task, count in counts.items():
+        for number in range(count):
+            for name, values in json.loads(_unfolded(nodes[f"{LISTS}{task}-{number}"])).items():
+                found.setdefault(task, {}).setdefault(name, []).extend(values)
+    return {task: {name: tuple(values) for name, values in lists.items()} for task, lists in found.items()}
+
+
 def _pieces(plan: bytes) -> Iterator[bytes]:
     yield from (plan[start : start + PIECE_BYTES] for start in range(0, len(plan), PIECE_BYTES))
 
@@ -257,17 +305,22 @@ def _never(head: RunHeader, spec: TaskSpec) -> bool:
 
 
 def _tasks(
-    head: RunHeader, fresh: tuple[TaskRun, ...], progress: list[Mapping[str, Any]]
+    head: RunHeader,
+    fresh: tuple[TaskRun, ...],
+    progress: list[Mapping[str, Any]],
+    lists: Mapping[str, Lists],
 ) -> Iterator[TaskRun]:
     ends = head.is_cleaning_up or head.state.is_ending
     for new, found in zip(fresh, progress, strict=True):
         task = _TASK.validate_python({**found, "spec": new.spec}) if found else new
+        if task.children is not None and new.spec.name in lists:
+            task = replace(task, children=replace(task.children, lists=lists[new.spec.name]))
         never = ends and task.state is TaskState.WAITING and _never(head, task.spec)
         yield replace(task, state=TaskState.NOT_RUN) if never else task
 
 
 def _encode_page(page: Page) -> bytes:
-    unfolded = _TASKS.dump_json(page, exclude={"__all__": {"spec"}}, exclude_defaults=True)
+    unfolded = _TASKS.dump_json(page, exclude=_APART, exclude_defaults=True)
     return zlib.compress(unfolded, 1)
 
 

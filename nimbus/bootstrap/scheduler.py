@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from urllib.parse import urlsplit
@@ -140,6 +140,13 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
                 return
         late.election.abdicate(reason)
 
+    registrations = TreeRegistrations(calls_on(session), root)
+    outputs = output_files(settings, registrations.data_mark)
+
+    def open_file(reference: str, path: str) -> Iterator[bytes] | None:
+        found = outputs.opened(reference, path)
+        return None if found is None else found.pieces
+
     effects = Effects(
         read_run=foundation.reader.run,
         read_slots=foundation.reader.slots,
@@ -147,6 +154,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         preparer=releases,
         definitions=releases,
         renderer=TemplateHelper(),
+        open_file=open_file,
         look=DataLooker(
             open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
         ).look,
@@ -204,7 +212,6 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
     )
-    registrations = TreeRegistrations(calls_on(session), root)
     late.registrar = Registrar(
         registrations=registrations,
         info=report.info,
@@ -243,7 +250,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
                 secrets=partial(resolve, provider=secret_provider(settings.worker.secrets, os.environ)),
                 rules=SecretRules(settings.worker.secrets.allow),
             ),
-            outputs=output_files(settings, registrations.data_mark),
+            outputs=outputs,
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),
             gate=gate,

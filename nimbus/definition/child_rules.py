@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Any
 
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import Fault
@@ -12,6 +13,8 @@ from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, MOST_PAR
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
+from nimbus.templates.lists import file_in
+from nimbus.templates.names import ANY_FIELD
 
 MOST_ITEMS_OF_PIPELINE = MOST_AT_A_DEPTH
 """Limit of all tasks' `max_items` together: the states of items are kept in one node of 128 KiB."""
@@ -111,6 +114,11 @@ def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]
                 yield ("tasks", name, "for_each"), text
 
 
+def _fields(values: list[Any] | str) -> str:
+    """The fields of the items of a single list: those in a file may be objects."""
+    return ANY_FIELD if isinstance(values, str) and file_in(values) else SCALAR
+
+
 def child_template_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
     """Faults of the templates of `params`. Those of one task can use its `item`."""
     texts: dict[KeyPath, str] = {}
@@ -118,7 +126,11 @@ def child_template_faults(model: DefinitionModel, templates: Templates) -> Itera
     for name, task in model.tasks.items():
         if task.type is not TaskKind.PIPELINE:
             continue
-        item = None if task.for_each is None else [key for key in task.for_each if key != SCALAR]
+        item = (
+            None
+            if task.for_each is None
+            else [key or _fields(values) for key, values in task.for_each.items()]
+        )
         for key, text in (task.params or {}).items():
             if isinstance(text, str):
                 texts["tasks", name, "params", key] = text

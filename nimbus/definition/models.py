@@ -36,7 +36,7 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
-from nimbus.templates.lists import FORM, is_lookup
+from nimbus.templates.lists import FILE_FORM, FORM, is_lookup
 
 SCHEMA = 1
 MOST_WAITS = 32
@@ -212,7 +212,7 @@ def _lists(value: object) -> object:
         if isinstance(values, str) and (is_lookup(values) or parameter_in(values)):
             continue
         if not isinstance(values, list):
-            forms = f"{{{{ params.NAME }}}} or {FORM}"
+            forms = f"{{{{ params.NAME }}}}, {FORM} or {FILE_FORM}"
             what = f"{name} must be a list of values, {forms}, not {described(values)}"
             raise SuggestingError(what.strip())
         if not values:
@@ -502,7 +502,7 @@ class TaskModel(Strict):
         | None
     ) = None
     """Of `pipeline`: a list, or a mapping of names to lists; a run for each value, or for each
-    combination. A list may be a parameter, or the result of a task."""
+    combination. A list may be a parameter, the result of a task, or a file of JSON lines in its output."""
     max_parallel: Annotated[int, Field(ge=1, le=MOST_PARALLEL)] | None = None
     """Of `pipeline`: how many of its runs are under way at once; none: all. With `max_items`
     above 1000 it is required."""

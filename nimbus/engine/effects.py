@@ -2,9 +2,9 @@
 
 Thread pools: `nimbus-archive` waits for S3 without limit; `nimbus-prepare` fetches releases for commands;
 `nimbus-build` builds runs, and `nimbus-render` renders ready tasks: these two wait for the template helper;
-`nimbus-look` and, for files, `nimbus-look-files` look up data and versions of datasets. Alerts have their
-own threads, see `nimbus.engine.sending`; so do traces and lineage, see `nimbus.engine.exports`. No pool
-blocks the engine, or another pool for longer than one call of the helper.
+`nimbus-look` and, for files, `nimbus-look-files` look up data, versions of datasets, and items in files of
+outputs. Alerts have their own threads, see `nimbus.engine.sending`; so do traces and lineage, see
+`nimbus.engine.exports`. No pool blocks the engine, or another pool for longer than one call of the helper.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
+from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.publications import Version
@@ -53,6 +54,7 @@ from nimbus.engine.decision import (
 )
 from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.exports import RunExports
+from nimbus.engine.item_files import OpenFile, takes_items, with_items
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
@@ -137,6 +139,7 @@ class Effects:
         preparer: ReleasePreparer,
         definitions: Definitions,
         renderer: Renderer,
+        open_file: OpenFile,
         look: Callable[[Look], Seen],
         sender: AlertSender,
         exports: RunExports | None = None,
@@ -150,6 +153,7 @@ class Effects:
         self._preparer = preparer
         self._definitions = definitions
         self._renderer = renderer
+        self._open_file = open_file
         self._look = look
         self._looking: set[Look] = set()
         """Look-ups that are queued or under way. Single calls of a set are atomic."""
@@ -422,4 +426,18 @@ class Effects:
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(RenderingFailed(run.id, name, exc))
             return
-        self._tell(TaskRendered(run.id, name, result))
+        if isinstance(result, TaskSpec) and takes_items(result):
+            self._submit(self._look_at_files, self._read_items, (run, result))
+        else:
+            self._tell(TaskRendered(run.id, name, result))
+
+    def _read_items(self, asked: tuple[Run, TaskSpec]) -> None:
+        run, spec = asked
+        try:
+            result: TaskSpec | Refusal = with_items(spec, run, self._open_file)
+        except (TemplateError, OutputsNotHereError) as exc:
+            result = Refusal(exc.code, str(exc))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(RenderingFailed(run.id, spec.name, exc))
+            return
+        self._tell(TaskRendered(run.id, spec.name, result))

@@ -14,7 +14,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
 from nimbus.templates.answers import Fault
-from nimbus.templates.names import DATES, is_plain, tasks_read, variables_in
+from nimbus.templates.names import ANY_FIELD, DATES, is_plain, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
@@ -71,7 +71,7 @@ def argument_faults(text: str, names: Names, item: Collection[str] | None = None
             return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
     more: dict[str, tuple[str, ...] | None] = {"tasks": None}
     if item is not None:
-        more["item"] = tuple(item)
+        more["item"] = None if ANY_FIELD in item else tuple(item)
     used = {name.name for name in _all(parts, nodes.Name)}  # without statements nothing is declared
     unknown = _unknown_names(parts, used, names, more)
     results = _result_faults(parts, tasks_read(text))

@@ -1,4 +1,4 @@
-"""Lists of `for_each` that come from results of tasks. They are looked up; no template is evaluated."""
+"""Lists of `for_each` from results or files of tasks. They are looked up; no template is evaluated."""
 
 from __future__ import annotations
 
@@ -12,24 +12,33 @@ from nimbus.domain.ids import TaskName
 from nimbus.templates.answers import TemplateError
 
 FORM = "{{ tasks.NAME.result.KEY }}"
-_FORM = re.compile(
-    r"\{\{\s*tasks\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>[\"'])(?P<quoted>[^\"']+)(?P=quote)\s*\])"
-    r"\s*\.\s*result\s*\.\s*(?P<key>\w+)\s*\}\}"
+FILE_FORM = "{{ tasks.NAME.output }}/FILE"
+_TASK = (
+    r"\{\{\s*tasks\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>[\"'])(?P<quoted>[^\"']+)(?P=quote)\s*\])\s*\.\s*"
 )
+_FORM = re.compile(_TASK + r"result\s*\.\s*(?P<key>\w+)\s*\}\}")
+_FILE = re.compile(_TASK + r"output\s*\}\}/(?P<path>[^{}]+)")
 
 
 def is_lookup(text: str) -> bool:
-    """True when a text only reads one value from the result of one task."""
-    return _FORM.fullmatch(text.strip()) is not None
+    """True when a text only reads one value from the result of one task, or names a file of its output."""
+    return _FORM.fullmatch(text.strip()) is not None or file_in(text) is not None
+
+
+def file_in(text: str) -> tuple[TaskName, str] | None:
+    """The task and the path in its output that a text names; None: it names no file."""
+    found = _FILE.fullmatch(text.strip())
+    return None if found is None else (TaskName(found["name"] or found["quoted"]), found["path"])
 
 
 def with_lists(spec: ChildSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> ChildSpec:
-    """The child runs of a task, with lists from the results of other tasks.
+    """The child runs of a task, with lists from the results of other tasks. Those in files stay templates.
 
     Raises:
         TemplateError: a result does not have the list, or the lists are too large.
     """
-    lists = {name: _list(name, text, results) for name, text in spec.templates.items()}
+    texts = {name: text for name, text in spec.templates.items() if file_in(text) is None}
+    lists = {name: _list(name, text, results) for name, text in texts.items()}
     size = len(json.dumps(lists))
     if size > LARGEST_LISTS:
         raise TemplateError(f"for_each: the lists have {size} bytes, {LARGEST_LISTS} is the most")

@@ -9,6 +9,8 @@ INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
 DATES = ("ds", "ds_nodash", "logical_date", *INTERVAL, "tz", *FUNCTIONS)
 
+ANY_FIELD = "*"
+"""For an `item` whose fields are not known when its templates are checked."""
 RELEASE_ROOT = "{{ release_root }}"
 _RELEASE_ROOT = re.compile(r"\{\{\s*release_root\s*\}\}")
 _SECRET = re.compile(r"\{\{\s*secrets\.(\w+)\s*\}\}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Instant, about_rendering
 from nimbus.engine.decision import BuildRun, Decision, FindVersions, Refusal, RenderTask
 from nimbus.engine.earlier_runs import EarlierRuns
+from nimbus.engine.item_files import with_items
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
@@ -83,6 +84,8 @@ class Stage:
         """Results of tasks."""
         self.slots: dict[AttemptId, Slots] = {}
         """Of ended attempts."""
+        self.files: dict[tuple[str, str], bytes] = {}
+        """Files of outputs, by attempt and path."""
 
     def instant(self) -> Instant:
         return Instant(self.now, (self.now - NOW).total_seconds())
@@ -122,11 +125,16 @@ class Stage:
 
     def _render(self, effect: RenderTask) -> None:
         try:
-            found: TaskSpec | Refusal = TEMPLATES.render_task(effect.run, effect.task, self.results)
+            spec = TEMPLATES.render_task(effect.run, effect.task, self.results)
+            found: TaskSpec | Refusal = with_items(spec, effect.run, self._opened)
         except TemplateError as exc:
             found = Refusal(exc.code, str(exc))
         self.state.tasks.renderings.under_way.add(about_rendering(effect.run.id, effect.task))
         self.state.tasks.task_rendered(effect.run.id, effect.task, found)
+
+    def _opened(self, output: str, path: str) -> Iterator[bytes] | None:
+        content = self.files.get((output, path))
+        return None if content is None else iter([content])
 
     def _find(self, effect: FindVersions) -> None:
         no_history = cast(History, None)
@@ -150,7 +158,7 @@ class Stage:
         """End all open attempts of a run, then decide."""
         for attempt in self.state.runs.live[run.id].open_attempts():
             ended = End(attempt=str(attempt), outcome=outcome, reason="", written_by="r", ended_at=self.now)
-            self.slots[attempt] = Slots(end=replace(ended, result=result or None))
+            self.slots[attempt] = Slots(end=replace(ended, output=str(attempt), result=result or None))
             self.state.attempts.put_slots(attempt, self.slots[attempt], self.instant())
         self.decide()
 

@@ -23,8 +23,8 @@ from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RecordCodec
 
-PINS = f"{run_record.PINS}text"
-"""The node of the pins of the sample of a run."""
+COMPRESSED = (f"{run_record.PINS}text", f"{run_record.LISTS}text-0")
+"""The nodes of the sample of a run below its own."""
 FILE = Path(__file__).parent / "unit" / "stored_records.json"
 _SIMPLE: Mapping[Any, Any] = {
     str: "text",
@@ -68,8 +68,8 @@ def stored() -> dict[str, list[str]]:
     """The samples of each kind of record, as they are stored."""
     found = {name: [codec.encode(one).decode() for one in samples(codec)] for name, codec in codecs()}
     nodes = run_record.encode_new(run())
-    pins = b64encode(nodes[PINS]).decode()
-    return found | {"run": [records.RUN.encode(run()).decode(), nodes[""].decode(), pins]}
+    below = [b64encode(nodes[name]).decode() for name in COMPRESSED]
+    return found | {"run": [records.RUN.encode(run()).decode(), nodes[""].decode(), *below]}
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

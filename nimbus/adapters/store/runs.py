@@ -33,7 +33,7 @@ def creation(paths: Paths, run: Run) -> Iterator[Operation]:
 def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
     """The operations that update a run from an earlier version."""
     for part, data in run_record.encode_changes(run, before).items():
-        kind: Literal["create", "set"] = "create" if part.startswith(run_record.PINS) else "set"
+        kind: Literal["create", "set"] = "create" if part.startswith(run_record.WRITTEN_ONCE) else "set"
         yield Operation(kind, paths.run_part(run.id, part), data)
 
 

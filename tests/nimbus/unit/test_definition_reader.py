@@ -260,7 +260,7 @@ BAD: list[tuple[str, str, str]] = [
     ("many items all at once", fan("pipeline: p, for_each: [1], max_items: 1001"), "4: tasks.a.max_items: above 1000 items need max_parallel"),
     ("no items", fan("pipeline: p, for_each: []"), "4: tasks.a.for_each: must have at least one value"),
     ("items that are lists", fan("pipeline: p, for_each: [[1]]"), "4: tasks.a.for_each: "),
-    ("list that is computed", fan("pipeline: p, for_each: '{{ tasks.a.result.n[1:] }}'"), "4: tasks.a.for_each: must be a list of values, {{ params.NAME }} or {{ tasks.NAME.result.KEY }}, not '{{ tasks.a.result.n[1:] }}'"),
+    ("list that is computed", fan("pipeline: p, for_each: '{{ tasks.a.result.n[1:] }}'"), "4: tasks.a.for_each: must be a list of values, {{ params.NAME }}, {{ tasks.NAME.result.KEY }} or {{ tasks.NAME.output }}/FILE, not '{{ tasks.a.result.n[1:] }}'"),
     ("item that is a template", fan("pipeline: p, for_each: ['{{ ds }}']"), "4: tasks.a.for_each: a value is no template"),
     ("max_parallel without items", fan("pipeline: p, max_parallel: 2"), "4: tasks.a.max_parallel: without for_each there is only one child run"),
     ("item without for_each", fan("pipeline: p, params: {x: '{{ item.x }}'}"), "4: tasks.a.params.x: there is no 'item'"),
@@ -801,7 +801,15 @@ def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     assert "tasks.f.params.x: takes the result of 'a', which may come later" in line
 
 
-@pytest.mark.parametrize("text", ["{{ tasks.a.result.shards }}", "{{ tasks['a'].result.shards }}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ tasks.a.result.shards }}",
+        "{{ tasks['a'].result.shards }}",
+        "{{ tasks.a.output }}/shards.jsonl",
+        "{{ tasks['a'].output }}/lists/shards.jsonl",
+    ],
+)
 def test_items_may_come_from_the_result_of_a_task_that_is_needed(text: str) -> None:
     head = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
     fan = f'  f: {{type: pipeline, pipeline: p, for_each: {{n: "{text}"}}, params: {{x: "{{{{ item.n }}}}"}}'
@@ -813,6 +821,16 @@ def test_items_may_come_from_the_result_of_a_task_that_is_needed(text: str) -> N
     assert spec.tasks[1].children is not None
     assert spec.tasks[1].children.templates == {"n": text}
     assert "tasks.f.for_each: takes the result of 'a', which may come later" in line
+
+
+def test_items_of_a_file_may_have_any_fields_and_those_of_a_result_none() -> None:
+    text = (
+        "tasks:\n  a: {type: python, script: a.py}\n"
+        "  f: {type: pipeline, pipeline: p, for_each: '{{ tasks.a.%s', needs: [a], params: {x: '{{ item.x }}'}}\n"
+    )
+
+    assert parse_definition((HEAD + text % "output }}/x.jsonl").encode(), "x", TEMPLATES)
+    assert "there is no item.x" in refusal(HEAD + text % "result.x }}")[0]
 
 
 def test_secrets_are_names_by_variable() -> None:

@@ -13,7 +13,7 @@ from nimbus import run_record
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.child_runs import child_of
-from nimbus.domain.children import DEEPEST, MOST_ITEMS
+from nimbus.domain.children import DEEPEST, MOST_ITEMS, ChildSpec
 from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, TaskName
@@ -535,6 +535,66 @@ def test_task_without_items_succeeds_when_a_result_gives_an_empty_list() -> None
     stage.end(stage.run())
 
     assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+
+
+def from_file(text: str = "{{ tasks.plan.output }}/items.jsonl", **more: Any) -> PipelineSpec:
+    """A pipeline whose first task writes a file, with an item in each line."""
+    return replace_children(planned(), starting(for_each={"": text}, **more))
+
+
+def replace_children(spec: PipelineSpec, children: ChildSpec) -> PipelineSpec:
+    plan, fan, after = spec.tasks
+    return replace(spec, tasks=(plan, replace(fan, children=children), after))
+
+
+BY_FIELD = {"region": "{{ item.region }}", "shard": "{{ item.shard }}"}
+
+
+def test_items_come_from_a_file_of_a_needed_task() -> None:
+    stage = Stage(LOAD, from_file(parameters=BY_FIELD))
+    stage.files["r.plan.1", "items.jsonl"] = b'{"region": "eu", "shard": 1}\n{"region": "us", "shard": 2}\n'
+    stage.start()
+    stage.end(stage.run())
+
+    assert [tuple(child.parameters.values()) for child in stage.children()] == [("eu", 1), ("us", 2)]
+    run = stage.run()
+    assert run_record.decode(run_record.encode_new(run), "/runs/r") == run
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "for_each: the output of task plan has no file items.jsonl"),
+        (b"1\nx\n", "for_each: items.jsonl of task plan: line 2: is not JSON"),
+        (b"1\n2\n3\n", "for_each: items.jsonl of task plan: has more than 2 items"),
+    ],
+)
+def test_task_fails_with_what_is_wrong_with_its_file(content: bytes | None, said: str) -> None:
+    stage = Stage(LOAD, from_file(max_items=2, parameters={}))
+    if content is not None:
+        stage.files["r.plan.1", "items.jsonl"] = content
+    stage.start()
+    stage.end(stage.run())
+
+    fan = stage.run().tasks[FAN]
+    assert fan.state is TaskState.FAILED
+    assert fan.settled is not None
+    assert said in fan.settled.reason
+    assert not stage.children()
+
+
+def test_rerun_of_failed_items_keeps_the_items_of_the_file() -> None:
+    stage = Stage(LOAD, from_file(parameters={"region": "{{ item }}"}))
+    stage.files["r.plan.1", "items.jsonl"] = b'"eu"\n"us"\n"asia"\n'
+    stage.start()
+    stage.end(stage.run())
+    one_failed(stage)
+    stage.ask(rerun())
+
+    again = stage.run("again")
+    assert stage.fan("again") == "sos"
+    assert [child.parameters["region"] for child in stage.children("again")] == ["us"]
+    assert run_record.decode(run_record.encode_new(again), "/runs/again") == again
 
 
 def rerun(scope: Scope = Scope.FAILED, of: str = "r", run: str = "again", **more: Any) -> StartRun:

@@ -8,10 +8,11 @@ from random import Random
 from string import ascii_letters, digits
 
 from nimbus import records, run_record
+from nimbus.adapters.store.calls import LARGEST_REQUEST
 from nimbus.definition.child_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
 from nimbus.domain.children import LARGEST_LISTS, MOST_ITEMS, ItemState
 from nimbus.domain.ids import TaskName
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run
 from tests.nimbus.children_stage import LOAD, Stage, parent, starting
 
@@ -90,3 +91,34 @@ def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:
 
     largest = max(map(len, nodes.values()))
     assert largest < LARGEST_NODE, largest
+
+
+def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
+    random = Random(1)
+    texts = ["".join(random.choices(ascii_letters + digits, k=48)) for _ in range(MOST_ITEMS)]
+    children = starting(
+        for_each={"": "{{ tasks.plan.output }}/items.jsonl"},
+        max_items=MOST_ITEMS,
+        max_parallel=2,
+        parameters={},
+    )
+    spec = parent(children, needs=(TaskName("plan"),), reads=(TaskName("plan"),))
+    plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
+    stage = Stage(LOAD, replace(spec, tasks=(plan, *spec.tasks)))
+    stage.files["r.plan.1", "items.jsonl"] = "\n".join(map(json.dumps, texts)).encode()
+    stage.start()
+    waiting = stage.run()
+
+    stage.end(waiting)
+    begun = stage.run()
+    nodes = run_record.encode_changes(begun, waiting)
+    lists = {name for name in nodes if name.startswith(run_record.LISTS)}
+
+    assert len(lists) == MOST_ITEMS / run_record.ITEMS_IN_NODE
+    assert max(map(len, nodes.values())) < LARGEST_NODE
+    assert sum(map(len, nodes.values())) < LARGEST_REQUEST
+    stage.end(stage.children()[0])
+    assert run_record.encode_changes(stage.run(), begun).keys() == {""}
+    whole = run_record.encode_new(stage.run())
+    assert lists < {*run_record.children_of(whole[""], "/runs/r")} | {""}
+    assert run_record.decode(whole, "/runs/r") == stage.run()

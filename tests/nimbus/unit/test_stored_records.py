@@ -13,7 +13,7 @@ from nimbus import records, run_record
 from nimbus.domain.run import RunHeader
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RecordCodec
-from tests.nimbus.stored_records import FILE, PINS, codecs, samples
+from tests.nimbus.stored_records import COMPRESSED, FILE, codecs, samples
 
 STORED: dict[str, list[str]] = json.loads(FILE.read_text())
 CODECS = dict(codecs())
@@ -32,8 +32,8 @@ def test_stored_record_is_read_and_written_as_it_is_stored(name: str, codec: Rec
 
 
 def test_stored_run_is_read_and_written_as_it_is_stored() -> None:
-    in_history, live, pins = (text.encode() for text in STORED["run"])
-    nodes = {"": live, PINS: b64decode(pins)}
+    in_history, live, *below = (text.encode() for text in STORED["run"])
+    nodes = {"": live} | dict(zip(COMPRESSED, map(b64decode, below), strict=True))
     run = records.RUN.decode(in_history, "run")
 
     assert json.loads(in_history).keys() == {"schema", "tasks", *(field.name for field in fields(RunHeader))}
