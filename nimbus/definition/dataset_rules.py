@@ -10,7 +10,7 @@ from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, PublicationModel, ReadModel, TaskModel
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.spelling import closest
-from nimbus.templates.names import tasks_read
+from nimbus.templates.names import names_in, tasks_read
 
 _LATER = "takes the result of a task, which is not known when the run starts"
 
@@ -31,6 +31,10 @@ def dataset_faults(model: DefinitionModel) -> Iterator[Fault]:
             other = publishers.setdefault(name, task_name)
             if other != task_name and model.datasets[name].partition is not Partitioning.KEY:
                 yield Fault(path, f"task {other!r} publishes {name} already; only one task can")
+            elif said.key and "task" not in names_in(said.key):
+                other = publishers.setdefault(f"{name} with key {said.key}", task_name)
+                if other != task_name:
+                    yield Fault((*path, "key"), f"task {other!r} publishes it already; only one task can")
             yield from (fault._replace(path=path + fault.path) for fault in _faults(task, said, model, name))
     yield from _read_faults(model)
     for name in sorted(model.datasets.keys() - publishers.keys()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
@@ -50,9 +50,14 @@ class Templates(ABC):
         for spec in specs:
             if spec.reads and run.data_interval is None and any(map(needs_interval, texts_of(spec).values())):
                 raise TemplateError(f"task {spec.name} needs a data interval: {NO_INTERVAL}")
-        rendered = iter(self._rendered(run, [spec for spec in specs if not spec.reads]))
+        known = [replace(spec, args=(), spark_conf={}, when="") if spec.reads else spec for spec in specs]
+        rendered = [
+            replace(spec, publishes=new.publishes) if spec.reads else new
+            for spec, new in zip(specs, self._rendered(run, known), strict=True)
+        ]
+        _check_keys_differ(rendered)
         tasks = Tasks(
-            task if task.spec.reads else replace(task, spec=next(rendered)) for task in run.tasks.values()
+            replace(task, spec=spec) for task, spec in zip(run.tasks.values(), rendered, strict=True)
         )
         return replace(run, tasks=tasks, reads=self._rendered_reads(run))
 
@@ -257,6 +262,18 @@ def _with_key(spec: TaskSpec, publication: Publication, texts: Mapping[str, str]
     key = texts[f"{_KEY}{publication.dataset}"]
     _check_key(f"task {spec.name}, publishes {publication.dataset}", publication.key, key)
     return replace(publication, key=key)
+
+
+def _check_keys_differ(specs: Iterable[TaskSpec]) -> None:
+    """Refuse two tasks that publish one key: which of the two versions is newer would be an accident."""
+    publishers: dict[tuple[str, str], TaskName] = {}
+    for spec in specs:
+        for one in spec.publishes:
+            other = publishers.setdefault((one.dataset, one.key), spec.name)
+            if other != spec.name:
+                raise TemplateError(
+                    f"task {spec.name}, publishes {one.dataset}: task {other} publishes key {one.key} already"
+                )
 
 
 def _check_key(where: str, text: str, key: str) -> None:

@@ -205,3 +205,41 @@ def test_task_reads_what_child_runs_published_only_after_them() -> None:
     assert parsed(FAN_IN).reads == (Read(name="parts", dataset=DatasetName("part"), of=TaskName("fan")),)
     with pytest.raises(InvalidDefinitionError, match="'fan' published, which is not in the task's needs"):
         parsed(FAN_IN.replace("needs: [fan], ", ""))
+
+
+KEYS = """
+schema: 1
+name: p
+parameters: {region: {type: string, default: eu}}
+datasets: {regions: {partition: key}}
+tasks:
+  first: {type: python, script: a.py, publishes: {regions: {key: "{{ params.region }}"}}}
+  second:
+    type: python
+    script: b.py
+    needs: [first]
+    args: ["{{ tasks.first.result.x }}"]
+    publishes: {regions: {key: us}}
+"""
+
+
+def test_two_tasks_that_publish_the_same_key_are_refused() -> None:
+    with pytest.raises(
+        InvalidDefinitionError, match=r"second\.publishes\.regions\.key: task 'first' publishes it"
+    ):
+        parsed(KEYS.replace("key: us", 'key: "{{ params.region }}"'))
+
+    run = InProcessTemplates().render(new_run(parsed(KEYS), DRAFT))
+    assert [task.spec.publishes[0].key for task in run.tasks.values()] == ["eu", "us"]
+    with pytest.raises(
+        TemplateError, match="task second, publishes regions: task first publishes key us already"
+    ):
+        InProcessTemplates().render(new_run(parsed(KEYS), replace(DRAFT, parameters={"region": "us"})))
+
+
+def test_two_tasks_whose_keys_name_the_task_differ() -> None:
+    text = KEYS.replace("{{ params.region }}", "{{ task.name }}").replace("key: us", 'key: "{{ task.name }}"')
+
+    run = InProcessTemplates().render(new_run(parsed(text), DRAFT))
+
+    assert [task.spec.publishes[0].key for task in run.tasks.values()] == ["first", "second"]
