@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal, TypedDict, Union
 
 Duration = Union[str, timedelta]
@@ -74,6 +75,19 @@ class Read(TypedDict, total=False):
     key: str
     optional: bool
     of: str
+
+
+class GivenVersion(TypedDict, total=False):
+    """A version of a dataset, for `Pipeline.test`."""
+
+    path: Path
+    """Folder with its files."""
+    partition: str
+    """Interval or key; empty by default: the whole dataset."""
+    item: Any
+    """Of a read with `of`: the item of the child run."""
+    value: Mapping[str, Any]
+    """Of a read with `of`: the result of the task that published it."""
 
 
 class TaskOptions(TypedDict, total=False):

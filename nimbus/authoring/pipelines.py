@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nimbus.authoring.description import Description
-from nimbus.authoring.options import PipelineOptions
+from nimbus.authoring.options import GivenVersion, PipelineOptions
 from nimbus.authoring.tasks import Task
 from nimbus.task import CONTEXT_VARIABLE, context
 
@@ -46,6 +46,7 @@ class Pipeline(Description):
         replace: Mapping[str, TaskFunction] | None = None,
         variables: Mapping[str, str] | None = None,
         checkpoints: Mapping[str, Any] | None = None,
+        reads: Mapping[str, Sequence[GivenVersion]] | None = None,
         logical_date: datetime | None = None,
         data_interval: tuple[datetime, datetime] | None = None,
         folder: Path | None = None,
@@ -62,6 +63,7 @@ class Pipeline(Description):
                 runs, needs one; a task that waits succeeds without one.
             variables: Variables of the cluster, `vars` in templates.
             checkpoints: Checkpoints of earlier attempts, by task name.
+            reads: The versions of datasets, for each of `reads` that is not optional.
             logical_date: Aware; None: now.
             data_interval: Aware start and end, for templates that name it.
             folder: Folder for outputs, which stay there; None: a new temporary one.
@@ -73,7 +75,7 @@ class Pipeline(Description):
         Raises:
             InvalidDefinitionError: the definition is wrong; it lists each fault.
             InvalidParametersError: `parameters` do not fit it.
-            ValueError: a task is a program, and `replace` has no function for it.
+            ValueError: a task is a program, and `replace` has no function for it; or `reads` lacks one.
         """
         from nimbus.authoring.trial import try_out
 
@@ -83,6 +85,7 @@ class Pipeline(Description):
             replace or {},
             variables=variables or {},
             checkpoints=checkpoints or {},
+            reads=reads or {},
             logical_date=logical_date,
             data_interval=data_interval,
             folder=folder,

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from typing import Any
 
 from nimbus import checkpoint
 from nimbus.authoring.description import Description
+from nimbus.authoring.options import GivenVersion
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.drafts import Draft, new_run
@@ -75,6 +76,7 @@ def try_out(
     *,
     variables: Mapping[str, str],
     checkpoints: Mapping[str, Any],
+    reads: Mapping[str, Sequence[GivenVersion]],
     logical_date: datetime | None,
     data_interval: tuple[datetime, datetime] | None,
     folder: Path | None,
@@ -97,8 +99,23 @@ def try_out(
     )
     with TemplateHelper() as templates:
         spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file), templates)
+        _check_reads(spec, reads)
         run = begin(templates.render(new_run(_without_retries(spec), draft)), now)
-        return _Trying(pipeline, tasks, templates, place, checkpoints, raises=raises).tried(run)
+        return _Trying(pipeline, tasks, templates, place, checkpoints, reads, raises=raises).tried(run)
+
+
+def _check_reads(spec: PipelineSpec, given: Mapping[str, Sequence[GivenVersion]]) -> None:
+    names = {read.name for read in spec.reads}
+    if unknown := sorted(given.keys() - names):
+        raise ValueError(
+            f"the pipeline does not read {', '.join(unknown)}; it has {sorted(names)} in `reads`"
+        )
+    missing = [read.name for read in spec.reads if not read.optional and read.name not in given]
+    if missing:
+        raise ValueError(
+            f"a test has no datasets, and these reads need some: {', '.join(missing)}; "
+            'give the versions of each, as reads={name: [{"path": folder}]}'
+        )
 
 
 def _interval(start: datetime, end: datetime) -> DataInterval:
@@ -139,11 +156,12 @@ class _Trying:
         templates: TemplateHelper,
         folder: Path,
         checkpoints: Mapping[str, Any],
+        reads: Mapping[str, Sequence[GivenVersion]],
         *,
         raises: bool,
     ) -> None:
         self._pipeline, self._tasks, self._templates = pipeline, tasks, templates
-        self._folder, self._raises = folder, raises
+        self._folder, self._raises, self._reads = folder, raises, reads
         self._errors: dict[str, Exception] = {}
         self._results: dict[TaskName, Mapping[str, Any]] = {}
         self._earlier, self._checkpoints = checkpoints, dict[str, Any]()
@@ -213,6 +231,13 @@ class _Trying:
         """The context document that `nimbus.task.context` reads."""
         interval = run.data_interval
         outputs = committed_outputs(run, spec.needs)
+        reads = {name: self._reads.get(name, ()) for name in spec.uses}
+        folders = {
+            f"{name}:{place}": str(one["path"])
+            for name, versions in reads.items()
+            for place, one in enumerate(versions)
+            if "path" in one
+        }
         return {
             "schema": 1,
             "pipeline": run.pipeline,
@@ -228,11 +253,23 @@ class _Trying:
             "tz": run.timezone,
             "parameters": dict(run.parameters),
             "variables": dict(run.variables),
-            "inputs": {need: str(self._folder / output) for need, output in outputs.items()},
+            "inputs": {need: str(self._folder / output) for need, output in outputs.items()} | folders,
+            "reads": {name: [_version(run, one) for one in versions] for name, versions in reads.items()},
             "output": str(self._folder / spec.name),
             "checkpoint": json.dumps(self._earlier.get(str(spec.name))),
             "release_root": str(self._pipeline.file.parent),
         }
+
+
+def _version(run: Run, given: GivenVersion) -> dict[str, Any]:
+    return {
+        "partition": given.get("partition", ""),
+        "run": run.id,
+        "number": 1,
+        "at": run.logical_date.isoformat(),
+        "item": given.get("item"),
+        "value": given.get("value"),
+    }
 
 
 @contextmanager

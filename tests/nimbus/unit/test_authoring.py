@@ -81,6 +81,8 @@ tasks:
         (options.Concurrency, models.ConcurrencyModel, set()),
         (options.Webhook, models.WebhookModel, set()),
         (options.Defaults, models.DefaultsModel, set()),
+        (options.Dataset, models.DatasetModel, set()),
+        (options.Read, models.ReadModel, set()),
     ],
 )
 def test_options_are_the_keys_of_the_definition(option: Any, model: Any, without: set[str]) -> None:
@@ -304,6 +306,36 @@ def test_task_that_is_tried_begins_with_the_checkpoint_it_is_given() -> None:
 
     assert loads.test(raises=False).checkpoints == {"load": {"row": 1}}
     assert loads.test(raises=False, checkpoints={"load": {"row": 7}}).checkpoints == {"load": {"row": 8}}
+
+
+def test_task_reads_the_versions_that_its_test_gives(tmp_path: Path) -> None:
+    def late(ctx: TaskContext) -> dict[str, Any]:
+        parts = ctx.reads["parts"]
+        assert not ctx.reads["codes"]
+        return {part.item: [part.key, (part.path / "x").read_text(), part.value["rows"]] for part in parts}
+
+    (tmp_path / "x").write_text("7")
+    reads: dict[str, options.Read] = {"parts": {"dataset": "part"}, "codes": {"optional": True}}
+    reader = made(task(name="late", reads=["parts", "codes"])(late), reads=reads)
+    parts: list[options.GivenVersion] = [
+        {"path": tmp_path, "partition": "eu", "item": "EU", "value": {"rows": 3}},
+        {"path": tmp_path, "partition": "us", "item": "US", "value": {"rows": 4}},
+    ]
+
+    run = reader.test(reads={"parts": parts})
+
+    assert run.results["late"] == {"EU": ["eu", "7", 3], "US": ["us", "7", 4]}
+
+
+def test_test_without_versions_of_what_is_read_says_what_is_missing() -> None:
+    reader = made(task(name="late", reads=["parts"])(lambda ctx: None), reads={"parts": {}})
+
+    with pytest.raises(
+        ValueError, match=r"these reads need some: parts; give the versions of each, as reads="
+    ):
+        reader.test()
+    with pytest.raises(ValueError, match="the pipeline does not read orders"):
+        reader.test(reads={"parts": [], "orders": []})
 
 
 def test_needs_may_be_names_of_tasks() -> None:
