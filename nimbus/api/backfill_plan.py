@@ -1,9 +1,11 @@
-"""Plans a backfill, and backfills of the pipelines that wait for its runs. Creates nothing."""
+"""Plans a backfill, and backfills of the pipelines that wait for its runs or data. Creates nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 
 from nimbus.api.backfill_requests import BackfillPlanBody, refuse_too_many, requested
@@ -16,8 +18,9 @@ from nimbus.definition.downstream import awaiting_dates, downstream_of
 from nimbus.domain.backfill import MOST_DATES, Backfill, BackfillRequest, Reprocess
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import BackfillId, PipelineName
+from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.publications import Partitioning
 
 MOST_PLANNED = 1000
 """Limit of listed dates."""
@@ -89,35 +92,51 @@ def _downstream(services: ApiServices, backfill: Backfill, now: datetime) -> lis
             "wait for it would begin too early: create the other backfills when this one has finished.",
         )
     active = {record.name: record for record in services.reader.pipelines() if record.release is not None}
-    waiting = downstream_of(backfill.pipeline, {name: one.profile.upstream for name, one in active.items()})
+    publishers = {dataset: name for name, one in active.items() for dataset in one.profile.datasets}
+    sources = {name: _sources(one, publishers) for name, one in active.items()}
+    waiting = downstream_of(backfill.pipeline, sources)
     if len(waiting) > MOST_DOWNSTREAM:
         raise RefusedError(
             "too_many_downstream",
-            f"{len(waiting)} pipelines wait for {backfill.pipeline}, directly or not, and at most "
+            f"{len(waiting)} pipelines follow {backfill.pipeline}, directly or not, and at most "
             f"{MOST_DOWNSTREAM} are backfilled with it: create their backfills one by one.",
         )
     span = whole_range(backfill)
     spans = {} if span is None else {backfill.pipeline: span}
-    return [_follower(services, active[name], backfill.request, spans, now) for name in waiting]
+    follow = partial(_follower, services, backfill.request, spans, publishers, now)
+    return [follow(active[name], sources[name]) for name in waiting]
+
+
+def _sources(record: PipelineRecord, publishers: Mapping[DatasetName, PipelineName]) -> list[PipelineName]:
+    """The other pipelines that a pipeline waits for, or reads data of."""
+    read = {publishers[name] for name in record.profile.reads if name in publishers} - {record.name}
+    return sorted(read.union(record.profile.upstream))
 
 
 def _follower(
     services: ApiServices,
-    record: PipelineRecord,
     origin: BackfillRequest,
     spans: dict[PipelineName, DataInterval],
+    publishers: Mapping[DatasetName, PipelineName],
     now: datetime,
+    record: PipelineRecord,
+    sources: list[PipelineName],
 ) -> DownstreamBackfillModel:
-    """The backfill of one pipeline. Its interval is added to `spans`, for pipelines that wait for it."""
-    upstream = (str(name) for name in record.profile.upstream if name in spans)
-    row = DownstreamBackfillModel(pipeline=record.name, upstream=list(upstream))
+    """The backfill of one pipeline. Its interval is added to `spans`, for pipelines that follow it."""
+    upstream = [str(name) for name in sources if name in spans]
+    row = DownstreamBackfillModel(pipeline=record.name, upstream=upstream)
     spec = services.definitions.definition(ReleaseOf(record.name, record.release or record.published))
     if spec.schedule is None:
         row.why = "it has no schedule, which would say its dates: create its backfill with `every`"
         return row
-    dates = awaiting_dates(spec, spans, now)
+    by_interval = {
+        name: publishers[name]
+        for name in record.profile.reads
+        if publishers.get(name, record.name) != record.name and _is_by_interval(services, name)
+    }
+    dates = awaiting_dates(spec, spans, now, by_interval)
     if dates is None:
-        row.why = "no past date of it waits for a part of this time"
+        row.why = "no past date of it waits for, or reads, a part of this time"
         return row
     row.first, row.last = dates
     request = replace(origin, first=row.first, last=row.last, every=None, as_one_run=False)
@@ -128,3 +147,9 @@ def _follower(
     if (span := whole_range(follower)) is not None:
         spans[record.name] = span
     return row
+
+
+def _is_by_interval(services: ApiServices, name: DatasetName) -> bool:
+    """True also for a dataset that was never published: its runs may still do so."""
+    dataset = services.reader.dataset(name)
+    return dataset is None or dataset.partition is Partitioning.INTERVAL

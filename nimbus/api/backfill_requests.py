@@ -62,7 +62,7 @@ class BackfillPlanBody(BackfillBody):
     """A backfill to plan, not to create."""
 
     downstream: StrictBool = Field(
-        False, description="Plan backfills of the pipelines that wait for its runs, too."
+        False, description="Plan backfills of the pipelines that wait for its runs or read its data, too."
     )
 
 

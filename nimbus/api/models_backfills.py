@@ -63,11 +63,11 @@ class BackfillsModel(PageModel):
 
 
 class DownstreamBackfillModel(Model):
-    """A backfill of a pipeline that waits for runs of another backfill. It needs a request of its own."""
+    """A backfill of a pipeline that waits for runs of another, or reads their data. It needs a request."""
 
     pipeline: str
     upstream: list[str]
-    """The backfilled pipelines that it waits for."""
+    """The backfilled pipelines that it waits for, or reads data of."""
     first: datetime | None = None
     """`from` of its request. Null: it gets no backfill, for the reason in `why`."""
     last: datetime | None = None
@@ -90,4 +90,4 @@ class BackfillPlanModel(Model):
     dates: list[IntervalModel]
     """The first 1,000 dates, in its order, with their current state."""
     downstream: list[DownstreamBackfillModel] = Field(default_factory=list)
-    """On request: pipelines that wait for its runs, directly or not; each after its upstream."""
+    """On request: pipelines that wait for its runs or data, directly or not; each after its upstream."""

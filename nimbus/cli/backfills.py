@@ -65,7 +65,7 @@ def backfill() -> None:
 @click.option(
     "--downstream",
     is_flag=True,
-    help="Also backfill the pipelines that wait for its runs, each for its own dates.",
+    help="Also backfill the pipelines that wait for its runs or read its data, each for its own dates.",
 )
 @click.option("--dry-run", is_flag=True, help="Show which dates would get a run; create nothing.")
 @remote
@@ -84,8 +84,9 @@ def create(
 ) -> int:
     """Create a backfill: the leader starts the run of the next date when a run ends.
 
-    With --downstream, pipelines whose tasks wait for its runs (`waits_for`) get backfills of their own, ID-2,
-    ID-3 and so on; --dry-run shows them first. Repeating it with the same --id creates the missing ones.
+    With --downstream, pipelines whose tasks wait for its runs (`waits_for`), or read what it publishes, get
+    backfills of their own, ID-2, ID-3 and so on; --dry-run shows them first. Repeating it with the same --id
+    creates the missing ones.
     """
     body = {"pipeline": pipeline, "from": first, "to": last, "parameters": parameters(pairs, None), **chosen}
     body = {key: value for key, value in body.items() if value is not None}

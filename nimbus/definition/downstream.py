@@ -1,4 +1,4 @@
-"""Finds pipelines that wait for runs of another pipeline, and their dates. Pure."""
+"""Finds pipelines that wait for runs of another one, or read what it publishes, and their dates. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice, takewhile
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import interval_of, previous_fire
 from nimbus.domain.backfill import MOST_DATES
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.upstream import wanted
 from nimbus.domain.waits import PipelineWait
 
+_NONE: Mapping[DatasetName, PipelineName] = MappingProxyType({})
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -29,7 +31,7 @@ def downstream_of(
 
     Args:
         origin: A pipeline.
-        waits: For each pipeline, those that it waits for.
+        waits: For each pipeline, those that it waits for, or reads data of.
 
     Raises:
         RefusedError: some pipelines wait for each other.
@@ -47,7 +49,10 @@ def downstream_of(
 
 
 def awaiting_dates(
-    spec: PipelineSpec, spans: Mapping[PipelineName, DataInterval], until: datetime
+    spec: PipelineSpec,
+    spans: Mapping[PipelineName, DataInterval],
+    until: datetime,
+    publishers: Mapping[DatasetName, PipelineName] = _NONE,
 ) -> tuple[datetime, datetime] | None:
     """The first and the last date of a pipeline whose run waits for a part of `spans`.
 
@@ -55,12 +60,18 @@ def awaiting_dates(
         spec: Its definition.
         spans: For each pipeline that it may wait for, the time for which runs are created.
         until: Limit of dates. No span ends later.
+        publishers: The pipelines that publish datasets by interval. A read waits as for their runs.
 
     Returns:
         Fire times, both included; None: no run waits for any span, or there is no schedule.
     """
     schedule = spec.schedule
     waits = [wait for task in spec.tasks for wait in task.waits_for if isinstance(wait, PipelineWait)]
+    waits += [
+        PipelineWait(pipeline=publishers[read.dataset], last=read.last)
+        for read in spec.reads
+        if read.dataset in publishers and not read.latest and read.of is None
+    ]
     found = [
         dates
         for wait in waits

@@ -42,7 +42,7 @@ class Profile:
     datasets: tuple[DatasetName, ...] = ()
     """Datasets that its tasks publish."""
     reads: tuple[DatasetName, ...] = ()
-    """Datasets that its tasks read."""
+    """Datasets that its tasks read, besides what its own child runs publish."""
     notify: tuple[NotifyRule, ...] | None = None
     deadline: time | None = None
     fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         children=spec.children,
         upstream=spec.upstream,
         datasets=spec.datasets,
-        reads=tuple(sorted({read.dataset for read in spec.reads})),
+        reads=tuple(sorted({read.dataset for read in spec.reads if read.of is None})),
         notify=spec.notify,
         deadline=spec.deadline,
         fresh=spec.fresh,

@@ -11,8 +11,10 @@ import pytest
 from click.testing import Result
 
 from nimbus.api import backfill_plan
-from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.publications import Partitioning, Publication, Read
 from nimbus.domain.waits import PipelineWait
 from tests.nimbus.definitions import active
 
@@ -125,4 +127,39 @@ def test_too_many_pipelines_are_refused(nimbus: Invoke, monkeypatch: pytest.Monk
     result = nimbus(*CREATE)
 
     assert result.exit_code == 4
-    assert "3 pipelines wait for sums" in result.stderr
+    assert "3 pipelines follow sums" in result.stderr
+
+
+def test_pipelines_that_read_what_it_publishes_by_interval_follow(world: Any, nimbus: Invoke) -> None:
+    """`days` reads hours, `weeks` reads days, and `codes` is not divided by interval."""
+    daily = Schedule(cron="0 6 * * *", timezone="Europe/Berlin")
+    hours, days, codes = DatasetName("hours"), DatasetName("days"), DatasetName("codes")
+    world.cluster.put(
+        active(replace(reading("sums", published=(hours, codes)), schedule=daily)),
+        active(replace(reading("days", read=(hours,), published=(days,)), schedule=daily)),
+        active(replace(reading("weeks", read=(days, hours)), schedule=daily)),
+        active(replace(reading("coded", read=(codes,)), schedule=daily)),
+        active(replace(reading("own", read=(DatasetName("mine"),), published=(DatasetName("mine"),)))),
+    )
+    world.cluster.change(
+        datasets={codes: Dataset(name=codes, pipeline=PipelineName("sums"), partition=Partitioning.WHOLE)}
+    )
+
+    answer = json.loads(nimbus(*CREATE, "--dry-run", "-o", "json").stdout)
+
+    rows = {row["pipeline"]: row for row in answer["downstream"]}
+    assert {"days", "weeks", "coded"} <= rows.keys() and "own" not in rows
+    assert (rows["days"]["upstream"], rows["days"]["total"]) == (["sums"], 3)
+    assert (rows["weeks"]["upstream"], rows["weeks"]["total"]) == (["days", "sums"], 3)
+    assert rows["coded"]["why"] == "no past date of it waits for, or reads, a part of this time"
+
+
+def reading(
+    name: str, read: tuple[DatasetName, ...] = (), published: tuple[DatasetName, ...] = ()
+) -> PipelineSpec:
+    reads = tuple(Read(name=one, dataset=one) for one in read)
+    publications = tuple(Publication(dataset=one, partition=Partitioning.INTERVAL) for one in published)
+    task = TaskSpec(
+        name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", uses=read, publishes=publications
+    )
+    return PipelineSpec(name=PipelineName(name), reads=reads, tasks=(task,))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from nimbus.definition.downstream import awaiting_dates, downstream_of
 from nimbus.definition.intervals import dates_between, interval_of
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.publications import Read
 from nimbus.domain.upstream import gaps
 from nimbus.domain.waits import SELF, PipelineWait
 
@@ -119,3 +122,22 @@ def test_all_waits_count_together() -> None:
     spans = {ODS: DataInterval(start=at(3), end=at(4)), RATES: DataInterval(start=at(8), end=at(10))}
 
     assert awaiting_dates(spec, spans, NOW) == (at(4), at(10))
+
+
+def test_read_by_interval_follows_as_a_wait_for_its_publisher() -> None:
+    hours = DatasetName("hours")
+    span, publishers = {ODS: DataInterval(start=at(3), end=at(5))}, {hours: ODS}
+
+    def found(**said: Any) -> tuple[datetime, datetime] | None:
+        read = Read(name="hours", dataset=hours, **said)
+        spec = replace(waiting("0 0 * * *"), reads=(read,))
+        return awaiting_dates(spec, span, NOW, publishers)
+
+    assert found() == (at(4), at(5))
+    assert found(last=timedelta(days=7)) == (at(4), at(11))
+    assert found(latest=True) is None
+    assert found(of=TaskName("fan")) is None
+    assert (
+        awaiting_dates(replace(waiting("0 0 * * *"), reads=(Read(name="x", dataset=hours),)), span, NOW)
+        is None
+    )
