@@ -348,8 +348,12 @@ class ClusterReader(Protocol):
         """The index of a pipeline's data intervals; None: no run with a data interval has ended."""
         ...
 
-    def datasets(self) -> tuple[Dataset, ...]:
-        """All datasets that were ever published, by name."""
+    def dataset_names(self) -> tuple[DatasetName, ...]:
+        """All datasets that were ever published. It reads no record."""
+        ...
+
+    def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
+        """Those of these datasets that exist and can be read."""
         ...
 
     def dataset(self, name: DatasetName) -> Dataset | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from heapq import nlargest, nsmallest
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -21,7 +21,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
 from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
@@ -35,6 +35,7 @@ from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 from nimbus.ports import ClusterReader, RecentRuns
 
+T = TypeVar("T")
 _log = structlog.stdlib.get_logger(__name__)
 
 MAX_RUNS = 500
@@ -279,12 +280,21 @@ def dataset_view(services: ApiServices, name: DatasetName) -> DatasetView:
 
 def publishers_of(services: ApiServices) -> dict[DatasetName, list[PipelineName]]:
     """Pipelines with an active release that publishes, by dataset."""
-    found: defaultdict[DatasetName, list[PipelineName]] = defaultdict(list)
-    for record in services.reader.pipelines():
-        if record.state is not PipelineState.INACTIVE:
-            for name in record.profile.datasets:
-                found[name].append(record.name)
-    return found
+    return by_dataset((record.name, record.profile.datasets) for record in active_pipelines(services))
+
+
+def by_dataset(found: Iterable[tuple[T, Iterable[DatasetName]]]) -> dict[DatasetName, list[T]]:
+    """Pipelines, or their records, by the datasets that each has."""
+    turned: defaultdict[DatasetName, list[T]] = defaultdict(list)
+    for pipeline, names in found:
+        for name in names:
+            turned[name].append(pipeline)
+    return turned
+
+
+def active_pipelines(services: ApiServices) -> Iterator[PipelineRecord]:
+    """Pipelines with an active release, also paused ones."""
+    return (one for one in services.reader.pipelines() if one.state is not PipelineState.INACTIVE)
 
 
 def _looks(services: ApiServices) -> Mapping[str, LookReport]:

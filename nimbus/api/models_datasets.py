@@ -45,11 +45,17 @@ class DatasetSummaryModel(Model):
     """Number of versions that were ever published."""
     newest: VersionModel | None
     """The version that was published last; null: none yet."""
+    newest_data: datetime | None
+    """The end of the last interval; of a dataset without intervals, its last publication."""
+    late_from: datetime | None
+    """When it is or becomes late without newer data; null: no pipeline says how `fresh` it must be."""
 
 
 class DatasetModel(DatasetSummaryModel):
     """One dataset in full."""
 
+    readers: list[str]
+    """Pipelines whose active releases read it."""
     spans: list[SpanModel]
     """Of a dataset by interval: the times that are published, in order."""
     spans_from: datetime | None

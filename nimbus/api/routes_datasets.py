@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from nimbus.api.finding import publishers_of
+from nimbus.api.finding import active_pipelines, by_dataset, publishers_of
 from nimbus.api.models_datasets import (
     DatasetModel,
     DatasetsModel,
@@ -14,12 +15,14 @@ from nimbus.api.models_datasets import (
     SpanModel,
     VersionsModel,
 )
-from nimbus.api.paging import Paging
+from nimbus.api.paging import PageQuery, Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import DatasetNameText
 from nimbus.api.services import ApiServices
 from nimbus.api.views import version_model
+from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.freshness import late_from, newest_data
 from nimbus.domain.ids import DatasetName, PipelineName
 
 MOST_SHOWN = 1000
@@ -32,26 +35,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("")
     def datasets(paging: Paging) -> DatasetsModel:
-        """All datasets, by name."""
-        publishers = publishers_of(services)
-        found: dict[DatasetName, Dataset | None] = dict.fromkeys(publishers)
-        found |= {dataset.name: dataset for dataset in services.reader.datasets()}
-        page = paging.page(found, lambda name: (name,))
-        return DatasetsModel(
-            datasets=[_summary(name, found[name], publishers.get(name, [])) for name in page.rows],
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
-        )
+        """Datasets by name: 100, if no limit is given."""
+        paging.limit = paging.limit or 100
+        return list_datasets(services, paging)
 
     @routes.get("/{name}")
     def dataset(name: DatasetNameText) -> DatasetModel:
-        """One dataset: who publishes it, and what is published."""
-        found, publishers = _known(services, DatasetName(name))
-        return DatasetModel(
-            **dict(_summary(DatasetName(name), found, publishers)),
-            spans=[] if found is None else [SpanModel(start=one.start, end=one.end) for one in found.spans],
-            spans_from=None if found is None else found.spans_from,
-        )
+        """One dataset: who publishes and reads it, and what is published."""
+        return shown_dataset(services, DatasetName(name))
 
     @routes.get("/{name}/versions")
     def versions(
@@ -60,35 +51,77 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 100,
     ) -> VersionsModel:
         """The versions of a dataset, or of one partition."""
-        found, _ = _known(services, DatasetName(name))
-        kept = () if found is None else found.versions
-        shown = {
-            (one.partition, one.number): one
-            for one in (*kept, *services.history.versions(DatasetName(name), limit + 1, partition))
-            if partition in (None, one.partition)
-        }
-        ordered = sorted(shown.values(), key=lambda one: (one.partition, -one.number))
-        return VersionsModel(
-            dataset=name, versions=list(map(version_model, ordered[:limit])), complete=len(ordered) <= limit
-        )
+        return list_versions(services, DatasetName(name), partition, limit)
 
     return routes
 
 
-def _known(services: ApiServices, name: DatasetName) -> tuple[Dataset | None, list[PipelineName]]:
-    found, publishers = services.reader.dataset(name), publishers_of(services).get(name, [])
+def list_datasets(services: ApiServices, query: PageQuery) -> DatasetsModel:
+    """A page of datasets. Only their records are read."""
+    records = list(active_pipelines(services))
+    publishers = by_dataset((one.name, one.profile.datasets) for one in records)
+    watchers = by_dataset((one, one.profile.fresh) for one in records)
+    page = query.page({*publishers, *services.reader.dataset_names()}, lambda name: (name,))
+    found = services.reader.datasets(page.rows)
+    return DatasetsModel(
+        datasets=[
+            _summary(name, found.get(name), publishers.get(name, []), watchers.get(name, []))
+            for name in page.rows
+        ],
+        next_cursor=page.next_cursor,
+        at_least=page.at_least,
+    )
+
+
+def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
+    """One dataset. Raises NotFoundError: nobody publishes it, or ever did."""
+    found, records = services.reader.dataset(name), list(active_pipelines(services))
+    publishers = [one.name for one in records if name in one.profile.datasets]
     if found is None and not publishers:
         raise NotFoundError(
             "unknown_dataset", f"there is no dataset {name}: `nimbus dataset list` shows all of them."
         )
-    return found, publishers
+    return DatasetModel(
+        **dict(_summary(name, found, publishers, records)),
+        readers=[one.name for one in records if name in one.profile.reads],
+        spans=[] if found is None else [SpanModel(start=one.start, end=one.end) for one in found.spans],
+        spans_from=None if found is None else found.spans_from,
+    )
 
 
-def _summary(name: DatasetName, found: Dataset | None, publishers: list[PipelineName]) -> DatasetSummaryModel:
+def list_versions(
+    services: ApiServices, name: DatasetName, partition: str | None, limit: int
+) -> VersionsModel:
+    """Versions of a dataset, or of one partition. Raises NotFoundError: see `shown_dataset`."""
+    found = services.reader.dataset(name)
+    if found is None and name not in publishers_of(services):
+        shown_dataset(services, name)
+    kept = () if found is None else found.versions
+    shown = {
+        (one.partition, one.number): one
+        for one in (*kept, *services.history.versions(name, limit + 1, partition))
+        if partition in (None, one.partition)
+    }
+    ordered = sorted(shown.values(), key=lambda one: (one.partition, -one.number))
+    return VersionsModel(
+        dataset=name, versions=list(map(version_model, ordered[:limit])), complete=len(ordered) <= limit
+    )
+
+
+def _summary(
+    name: DatasetName,
+    found: Dataset | None,
+    publishers: Iterable[PipelineName],
+    watchers: Iterable[PipelineRecord],
+) -> DatasetSummaryModel:
+    newest = newest_data(found)
+    late = [at for one in watchers if (at := late_from(one, name, newest)) is not None]
     return DatasetSummaryModel(
         name=name,
         partition=None if found is None else found.partition,
         publishers=list(publishers),
         published=0 if found is None else found.published,
         newest=None if found is None or found.newest is None else version_model(found.newest),
+        newest_data=newest,
+        late_from=min(late, default=None),
     )

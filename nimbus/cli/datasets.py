@@ -18,6 +18,7 @@ from nimbus.cli.words import clock
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
+MOST_LISTED = 1_000_000
 _VERSION = ("partition", "run", "published by", "at")
 
 
@@ -30,7 +31,7 @@ def dataset() -> None:
 @remote
 def list_(api: Api, out: Output) -> None:
     """List datasets: who publishes each, how often it was published, and when last."""
-    answer = api.get("/datasets")
+    answer = api.listed("/datasets", "datasets", MOST_LISTED)
     if out.as_json:
         out.data(answer)
         return

@@ -162,7 +162,7 @@ def _state_of(counts: Mapping[str, int]) -> str:
 
 _SVG = Markup(
     '<svg id="graph" class="graph" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
-    'aria-label="Graph of {count} tasks"><path class="edges" d="{edges}"/>{nodes}</svg>'
+    'aria-label="Graph of {count} {what}"><path class="edges" d="{edges}"/>{nodes}</svg>'
 )
 _TITLE = Markup("<title>{}</title>")
 _NODE = Markup(
@@ -178,6 +178,8 @@ def svg(
     href: Callable[[str], str],
     unfold: Callable[[str], str],
     why: Mapping[str, str] = MappingProxyType({}),
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Markup:
     """The graph with the states of a run.
 
@@ -187,24 +189,25 @@ def svg(
         href: Returns the URL of a task's page.
         unfold: Returns the URL of the same page with one folded node drawn task by task.
         why: Why a task is not computing, by name.
+        labels: Texts instead of names.
     """
     nodes = []
     for name, (x, y) in drawing.layout.nodes.items():
-        alike = drawing.folds.get(name)
+        alike, called = drawing.folds.get(name), labels.get(name, name)
         if alike is None:
             state = states[name]
-            label, said, target = shortened(name), _SAID.get(state, state), href(name)
-            title = f"{name}: {why.get(name, said)}"
+            label, said, target = shortened(called), _SAID.get(state, state), href(name)
+            title = f"{called}: {why.get(name, said)}"
         else:
             counts = Counter(states[one] for one in alike)
             state = _state_of(counts)
             said = f"{counts[state]} {_SAID.get(state, state)}"
             label, target = f"{len(alike)} alike", unfold(name)
             others = ", ".join(f"{count} {_SAID.get(one, one)}" for one, count in counts.most_common())
-            title = f"{len(alike)} alike, such as {name}: {others}"
+            title = f"{len(alike)} alike, such as {called}: {others}"
         place_of = {"x": x, "y": y, "w": NODE_WIDTH, "h": NODE_HEIGHT}
         # The texts give the accessible name; a title has what they leave out.
-        hint = "" if label == name and name not in why else _TITLE.format(title)
+        hint = "" if label == called and name not in why else _TITLE.format(title)
         words = {"name": name, "href": target, "label": label, "said": said, "title": hint}
         nodes.append(
             _NODE.format(**place_of, **words, state=state, icon=state if state in _ORDER else "task")
@@ -213,6 +216,7 @@ def svg(
         w=drawing.layout.width,
         h=drawing.layout.height,
         count=len(states),
+        what="pipelines and datasets" if labels else "tasks",
         edges=drawing.edges,
         nodes=Markup("").join(nodes),
     )

@@ -122,6 +122,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "decided": None if command is None else services.commands.outcome(CommandId(command)),
             "base": f"/ui/pipelines/{segment(name)}",
             "pipeline": model,
+            "profile": record.profile,
             "releases": list(_releases(record).items()),
             "backfills": _backfills(services, name),
             "revision": of_pipeline(record),

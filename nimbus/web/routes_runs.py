@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from shlex import quote
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -21,7 +23,9 @@ from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
+from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskState
@@ -31,10 +35,12 @@ from nimbus.web.pages import Pages, PipelineFilter, none_if_empty, segment
 
 MOST_EVENTS = 300
 """Limit of events on a page, unless all are requested."""
+MOST_VERSIONS = 200
+"""Limit of versions of datasets on a page."""
 _RUNS = 100
 _SHOWN_FAILURES = 5
 
-View = Literal["graph", "gantt", "events", "compare", "parameters"]
+View = Literal["graph", "gantt", "events", "compare", "parameters", "data"]
 
 StateFilter = Annotated[RunState | None, BeforeValidator(none_if_empty)]
 TaskFilter = Annotated[TaskState | None, BeforeValidator(none_if_empty)]
@@ -155,6 +161,18 @@ def _panel(
             return {"earlier": earlier, "comparison": earlier and compare(run, earlier)}
         case "parameters":
             return {}
+        case "data":
+            return {"pins": list(_pins(run)), "published": list(islice(versions_of(run), MOST_VERSIONS))}
+
+
+def _pins(run: Run) -> Iterator[tuple[Read, Sequence[Version] | None, int]]:
+    """What a run reads: the versions that are shown, None before it pins them, and how many more it has."""
+    left = MOST_VERSIONS
+    for read in run.reads:
+        found = run.pins.get(read.name)
+        shown = None if found is None else found[:left]
+        yield read, shown, len(found or ()) - len(shown or ())
+        left -= len(shown or ())
 
 
 def _start_command(run: RunModel) -> str:

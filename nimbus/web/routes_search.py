@@ -1,4 +1,4 @@
-"""The search for runs, pipelines and backfills by a part of their names."""
+"""The search for runs, pipelines, datasets and backfills by a part of their names."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         names = [record.name for record in services.reader.pipelines() if wanted in record.name.lower()]
         fitting = (run for run in listed.values() if wanted in run.id.lower())
         runs = nlargest(_MOST, fitting, key=lambda run: (run.created_at, run.id)) if wanted else []
+        datasets = sorted(name for name in services.reader.dataset_names() if wanted in name.lower())
         backfills = (one for one in services.reader.backfills() if wanted in one.id.lower())
         newest = nlargest(_MOST, backfills, key=lambda one: (one.created_at, one.id)) if wanted else []
         shown = {
@@ -35,6 +36,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "runs": runs,
             "pipelines": names[:_MOST] if wanted else [],
             "backfills": newest,
+            "datasets": datasets[:_MOST] if wanted else [],
             "most": _MOST,
         }
         return pages.answer(request, "search.html", shown)

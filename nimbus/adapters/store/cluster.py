@@ -78,9 +78,13 @@ class TreeClusterReader:
         """One index."""
         return intervals.read(self._calls, self._paths, name)
 
-    def datasets(self) -> tuple[Dataset, ...]:
-        """All datasets."""
-        return tuple(datasets.readable_datasets(self._calls, self._paths))
+    def dataset_names(self) -> tuple[DatasetName, ...]:
+        """All names."""
+        return tuple(map(DatasetName, self._calls.children(self._paths.datasets) or ()))
+
+    def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
+        """Some datasets."""
+        return {one.name: one for one in datasets.readable_datasets(self._calls, self._paths, names)}
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         """One dataset."""

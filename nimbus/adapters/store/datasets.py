@@ -55,9 +55,9 @@ def read(calls: Calls, paths: Paths, name: DatasetName) -> Dataset | None:
     return None if data is None else CODEC.decode(data, path)
 
 
-def readable_datasets(calls: Calls, paths: Paths) -> Iterator[Dataset]:
-    """All datasets, by name. An unreadable record is logged and left out."""
-    return readable(CODEC, calls.records(paths.datasets), paths.datasets)
+def readable_datasets(calls: Calls, paths: Paths, names: Iterable[str]) -> Iterator[Dataset]:
+    """Those of these datasets that exist. An unreadable record is logged and left out."""
+    return readable(CODEC, calls.read_all(paths.datasets, names), paths.datasets)
 
 
 class Datasets(MutableMapping[DatasetName, Dataset]):

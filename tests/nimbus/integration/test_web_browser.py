@@ -26,6 +26,7 @@ from tests.nimbus.integration.oidc_issuer import CLIENT, Issuer, verifier
 from tests.nimbus.integration.web_samples import (
     backfill,
     commands,
+    datasets,
     hostile,
     layered,
     part_done,
@@ -111,6 +112,27 @@ def test_what_the_policy_refuses_is_noticed_in_a_document_that_was_left(
 
     assert [fault.split()[1] for fault in faults] == ["require-trusted-types-for"]
     faults.clear()
+
+
+def test_reader_walks_from_a_run_to_the_dataset_that_it_pinned(world: Any, api_url: str, page: Any) -> None:
+    datasets(world)
+    page.goto(f"{api_url}/ui/runs/report-1")
+    scripts_run(page)
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    page.wait_for_url("**/ui/datasets")
+    scripts_run(page)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/datasets/days")
+    scripts_run(page)
+    page.focus("#n-p-shop")
+    page.keyboard.press("ArrowDown")
+    below = _focused(page)
+    page.keyboard.press("ArrowDown")
+
+    assert below in ("n-d-days", "n-d-regions")
+    assert _focused(page) == "n-p-report"
 
 
 def test_log_grows_in_the_page_and_its_lines_can_be_searched(world: Any, api_url: str, page: Any) -> None:
@@ -312,11 +334,14 @@ def test_header_of_a_narrow_screen_is_low_and_has_the_present_page_in_sight(
     assert present["x"] + present["width"] <= nav["x"] + nav["width"]
 
 
-@pytest.mark.parametrize("path", ["/election", "/commands", "/backfills", "/workers"])
+@pytest.mark.parametrize(
+    "path", ["/election", "/commands", "/backfills", "/workers", "/datasets", "/datasets/days"]
+)
 def test_table_is_not_wider_than_a_laptop(world: Any, api_url: str, page: Any, path: str) -> None:
     backfill(world, pipeline(world, "daily"), "fills")
     terms(world, 12)
     commands(world)
+    datasets(world)
     page.goto(f"{api_url}/ui{path}")
     scripts_run(page)
 
@@ -332,6 +357,7 @@ def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
     terms(world)
     commands(world)
     backfill(world, pipeline(world, "daily"), "fills")
+    datasets(world)
     release = world.releases.publish("sums", {"a.py": b""}).digest
     paths = (
         "/",
@@ -357,6 +383,11 @@ def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
         "/pipelines/sums?view=table",
         "/pipelines/sums?view=graph",
         "/pipelines/sums?view=durations",
+        "/datasets",
+        "/datasets/days",
+        "/datasets/regions?partition=eu",
+        "/lineage",
+        "/runs/report-1?view=data",
         "/pipelines/daily/releases",
         f"/pipelines/sums/releases/{release}",
         "/commands",

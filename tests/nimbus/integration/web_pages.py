@@ -17,6 +17,7 @@ from tests.nimbus.integration.web_samples import (
     backfill,
     catalog,
     commands,
+    datasets,
     fan,
     finished,
     hostile,
@@ -81,6 +82,7 @@ def sample(world: Any) -> Any:
     backfill(world, daily, "fills")
     backfill(world, daily, "held", state=BackfillState.PAUSED, reason=HOSTILE, created_by=HOSTILE)
     backfill(world, daily, "over", state=BackfillState.CANCELLED, reason="no longer wanted")
+    datasets(world)
     terms(world)
     world.failed("sums-failed")
     for number in (1, 2):

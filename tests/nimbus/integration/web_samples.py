@@ -12,8 +12,19 @@ from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.backfill import Backfill, BackfillRequest, Reprocess
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import CommandOutcome, CordonWorker, PausePipeline, StopRun
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import (
+    AttemptId,
+    BackfillId,
+    CommandId,
+    DatasetName,
+    PipelineName,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
     CatchUp,
     ParameterSpec,
@@ -23,6 +34,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -240,6 +252,67 @@ def catalog(world: Any) -> None:
     )
     world.cluster.put(active(spec, owner=HOSTILE))
     world.cluster.put(replace(world.health.me, quarantined={"hostile": HOSTILE}, last_abdication=HOSTILE))
+
+
+DAYS, REGIONS, REPORT = DatasetName("days"), DatasetName("regions"), DatasetName("report")
+
+
+def datasets(world: Any, days: int = 30) -> None:
+    """A late dataset by interval with two missing days, one by key, and a run that has pinned both."""
+    load = layered(1)[0]
+    publications = (
+        Publication(dataset=DAYS, partition=Partitioning.INTERVAL),
+        Publication(dataset=REGIONS, partition=Partitioning.KEY, key="eu"),
+    )
+    shop = PipelineSpec(
+        name=PipelineName("shop"),
+        schedule=Schedule(cron="@daily", timezone="Europe/Berlin"),
+        fresh={DAYS: timedelta(hours=26)},
+        tasks=(replace(load, publishes=publications),),
+    )
+    reads = (Read(name="orders", dataset=DAYS), Read(name="regions", dataset=REGIONS))
+    made = Publication(dataset=REPORT)
+    report = PipelineSpec(
+        name=PipelineName("report"),
+        reads=reads,
+        tasks=(replace(load, publishes=(made,), uses=("orders", "regions")),),
+    )
+    world.cluster.put(active(shop, updated_at=world.clock.now() - timedelta(days=90)))
+    world.cluster.put(active(report))
+    run = part_done(world, "report-1", list(report.tasks), share=1, reads=reads)
+    midnight = world.clock.now().replace(hour=23, minute=0) - timedelta(days=3)  # in Berlin
+    of_days = Dataset(name=DAYS, pipeline=shop.name, partition=Partitioning.INTERVAL)
+    of_regions = Dataset(name=REGIONS, pipeline=shop.name, partition=Partitioning.KEY)
+    for ago in range(days, 0, -1):
+        if ago in (3, 4) and days > 4:
+            continue
+        end = midnight - timedelta(days=ago - 1)
+        interval = DataInterval(start=end - timedelta(days=1), end=end)
+        of_days = of_days.with_version(
+            version(f"shop-{ago}", interval_text(interval), days - ago + 1, end), lambda _: True
+        )
+    for number, key in enumerate(("eu", "us")):
+        of_regions = of_regions.with_version(version("shop-1", key, number + 1, midnight), lambda _: True)
+    for found in (of_days, of_regions):
+        world.cluster.set("datasets", found.name, found)
+    for ago in range(1, days + 1):
+        finished(world, f"shop-{ago}", [load], hours_ago=24 * ago)
+    pins = {"orders": of_days.versions[-3:], "regions": of_regions.versions}
+    world.put_live(replace(run, pins=pins))
+
+
+def version(run: str, partition: str, number: int, at: datetime) -> Version:
+    """A version that the first task of a run published."""
+    task = TaskName("task-0000")
+    return Version(
+        partition=partition,
+        number=number,
+        run=RunId(run),
+        task=task,
+        source=AttemptId(RunId(run), task, 1),
+        output=f"shop/{run}/{task}/1",
+        at=at,
+    )
 
 
 def commands(world: Any) -> None:

@@ -1,0 +1,109 @@
+"""Pages about datasets: the list, one dataset, and the graph of pipelines and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Query
+from pydantic import BeforeValidator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nimbus.api.finding import active_pipelines
+from nimbus.api.models_datasets import DatasetModel
+from nimbus.api.paging import CursorText, PageQuery
+from nimbus.api.requests import DatasetNameText
+from nimbus.api.routes_datasets import list_datasets, list_versions, shown_dataset
+from nimbus.api.services import ApiServices
+from nimbus.api.views import version_model
+from nimbus.domain.ids import DatasetName
+from nimbus.domain.intervals import DataInterval
+from nimbus.web import graph
+from nimbus.web.dataset_calendar import STATES, days_of
+from nimbus.web.dataset_graph import flow, of_dataset
+from nimbus.web.pages import Pages, none_if_empty, segment
+
+_DATASETS, _VERSIONS = 100, 50
+"""Limits of one page."""
+
+_PartitionFilter = Annotated[str | None, Query(max_length=100), BeforeValidator(none_if_empty)]
+_Unfold = Annotated[Sequence[str], Query()]
+
+
+def router(services: ApiServices, pages: Pages) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter()
+    drawings = graph.Drawings()
+
+    @routes.get("/datasets")
+    def datasets(request: Request, cursor: CursorText = None) -> Response:
+        found = list_datasets(services, PageQuery(_DATASETS, cursor))
+        shown = {
+            "datasets": found.datasets,
+            "now": services.clock.now(),
+            "is_later_page": cursor is not None,
+            "later": found.next_cursor,
+        }
+        return pages.answer(request, "datasets.html", shown)
+
+    @routes.get("/datasets/{name}")
+    def dataset(
+        request: Request, name: DatasetNameText, partition: _PartitionFilter = None, unfold: _Unfold = ()
+    ) -> Response:
+        model = shown_dataset(services, DatasetName(name))
+        spans = [DataInterval(start=one.start, end=one.end) for one in model.spans]
+        shown = {
+            "dataset": model,
+            "now": services.clock.now(),
+            "zone": (zone := _zone(services, model)),
+            "days": days_of(spans, zone, model.spans_from),
+            "states": dict(zip(STATES, ("published", "in part", "missing"), strict=True)),
+            "partition": partition,
+            **_versions(services, model, partition),
+            **_drawn(services, drawings, of_dataset(DatasetName(name)), unfold),
+        }
+        return pages.answer(request, "dataset.html", shown)
+
+    @routes.get("/lineage")
+    def lineage(request: Request, unfold: _Unfold = ()) -> Response:
+        return pages.answer(request, "lineage.html", _drawn(services, drawings, None, unfold))
+
+    return routes
+
+
+def _zone(services: ApiServices, model: DatasetModel) -> ZoneInfo:
+    """The zone of the schedule of its publisher."""
+    found = (one for one in active_pipelines(services) if one.name in model.publishers)
+    zones = [one.profile.schedule.timezone for one in found if one.profile.schedule is not None]
+    return ZoneInfo(zones[0] if zones else "UTC")
+
+
+def _versions(services: ApiServices, model: DatasetModel, partition: str | None) -> dict[str, Any]:
+    """The versions of one partition, or those that were published last, which ZooKeeper has."""
+    name = DatasetName(model.name)
+    if partition is not None:
+        found = list_versions(services, name, partition, _VERSIONS)
+        return {"versions": found.versions, "is_all": found.complete}
+    known = services.reader.dataset(name)
+    kept = [] if known is None else [version_model(one) for one in known.versions[: -_VERSIONS - 1 : -1]]
+    return {"versions": kept, "is_all": model.published == len(kept)}
+
+
+def _drawn(
+    services: ApiServices, drawings: graph.Drawings, around: str | None, unfold: Sequence[str]
+) -> dict[str, Any]:
+    found = flow(active_pipelines(services), around)
+    names = {node: node[2:] for node in found.needs}
+    kinds = {node: "pipeline" if node.startswith("p-") else "dataset" for node in found.needs}
+    drawing = drawings.of(found.needs, frozenset(unfold))
+    svg = graph.svg(
+        drawing,
+        kinds,
+        lambda node: f"/ui/{kinds[node]}s/{segment(names[node])}",
+        lambda node: f"?{urlencode({'unfold': [*unfold, node]}, doseq=True)}",
+        labels=names,
+    )
+    return {"svg": svg if found.needs else None, "left_out": found.left_out}

@@ -1,0 +1,123 @@
+"""Pages of datasets, over real HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from nimbus.domain.datasets import MOST_SPANS
+from nimbus.domain.ids import DatasetName, PipelineName
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.publications import Partitioning, Publication, Read
+from tests.nimbus.definitions import active
+from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
+from tests.nimbus.integration.web_samples import datasets, layered
+
+
+def words_of(text: str, part: str) -> str:
+    """The words in the element with an id, without tags."""
+    found = re.search(rf'id="{part}".*?</(?:dl|section|tr)>', text, re.DOTALL)
+    assert found is not None, part
+    return " ".join(re.sub(r"<[^>]*>", " ", found[0].partition(">")[2]).split())
+
+
+def test_list_shows_what_is_late_and_links_to_the_newest_run(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+    text = web.get("/ui/datasets").text
+
+    assert words_of(text, "d-days").startswith("late days interval shop")
+    assert words_of(text, "d-regions").startswith("regions key shop")
+    assert words_of(text, "d-report") == "report report &ndash; 0"
+    assert 'href="/ui/runs/shop-1"' in text
+
+
+def test_dataset_page_shows_newest_versions_first_and_counts_missing_days(
+    world: Any, web: httpx.Client
+) -> None:
+    datasets(world)
+    text = web.get("/ui/datasets/days").text
+    runs = re.findall(r'href="/ui/runs/(shop-\d+)" data-row', text)
+
+    assert runs == [f"shop-{ago}" for ago in range(1, 31) if ago not in (3, 4)]
+    assert "28 published" in words_of(text, "days")
+    assert "0 in part" in words_of(text, "days")
+    assert "2 missing" in words_of(text, "days")
+    assert "Read by report" in words_of(text, "facts")
+    assert "Published by shop" in words_of(text, "facts")
+    assert "Late since" in words_of(text, "facts")
+
+
+def test_versions_of_one_partition_are_shown_alone(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+    text = web.get("/ui/datasets/regions?partition=us").text
+
+    assert re.findall(r'id="v-([^"]*)"', text) == ["us-2"]
+
+
+def test_run_page_shows_what_it_pinned(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+    facts = words_of(web.get("/ui/runs/report-1").text, "facts")
+    data = web.get("/ui/runs/report-1?view=data").text
+
+    assert "Reads days (3 versions), regions (2 versions); which versions" in facts
+    assert re.findall(r'href="/ui/runs/(shop-\d+)"', data) == [
+        "shop-5",
+        "shop-2",
+        "shop-1",
+        "shop-1",
+        "shop-1",
+    ]
+
+
+def many(world: Any, count: int) -> None:
+    """Pipelines that publish ten datasets each, all with full records, and read those of the one before."""
+    task, days = layered(1)[0], DatasetName("days")
+    datasets(world, 2 * MOST_SPANS)
+    full = world.reader.dataset(days)
+    assert len(full.versions) == 40
+    for number in range(count // 10):
+        names = [DatasetName(f"data-{10 * number + place:05d}") for place in range(10)]
+        publications = tuple(Publication(dataset=name, partition=Partitioning.INTERVAL) for name in names)
+        reads = (Read(name="before", dataset=DatasetName(f"data-{10 * number - 10:05d}")),) if number else ()
+        reading = tuple(read.name for read in reads)
+        spec = PipelineSpec(
+            name=PipelineName(f"flow-{number:04d}"),
+            reads=reads,
+            tasks=(replace(task, publishes=publications, uses=reading),),
+        )
+        world.cluster.put(active(spec))
+        for name in names:
+            world.cluster.set("datasets", name, replace(full, name=name))
+
+
+def test_pages_of_many_datasets_are_small_and_read_only_what_they_show(
+    world: Any, web: httpx.Client, monkeypatch: Any
+) -> None:
+    many(world, 1000)
+    read: Counter[str] = Counter()
+    inner = world.reader.datasets
+
+    def counted(names: Any) -> Any:
+        names = list(names)
+        read["records"] += len(names)
+        return inner(names)
+
+    monkeypatch.setattr(world.reader, "datasets", counted)
+    sizes = {}
+    for path in ("/ui/datasets", "/ui/datasets/days", "/ui/datasets/data-00500", "/ui/lineage"):
+        with web.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as packed:
+            sent = b"".join(packed.iter_raw())
+        sizes[path] = len(sent)
+        if path == "/ui/datasets":
+            following = next(
+                link for link in Parsed(gzip.decompress(sent).decode()).links if "cursor=" in link
+            )
+
+    assert max(sizes.values()) < LARGEST_PAGE, sizes
+    assert read["records"] == 100
+    assert 'id="d-data-00100"' in web.get(following).text
