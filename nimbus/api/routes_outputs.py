@@ -28,6 +28,7 @@ from nimbus.domain.outputs import Listing, OutputsNotHereError
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Attempt, TaskRun
+from nimbus.domain.workers import WorkerInfo
 
 MAX_FILES = 10_000
 """In one answer, of all outputs together."""
@@ -162,17 +163,24 @@ class _Outputs:
 
     def elsewhere(self, made: _Made, why: OutputsNotHereError) -> str:
         """Why this scheduler cannot read an output, where it is, and what to do."""
-        worker = made.attempt.worker
-        host = self._hosts.get(worker, "an unknown host, because it is not registered now")
+        me, name = self._services.health.info().id, made.attempt.worker
+        worker = self._workers.get(name)
+        host = "an unknown host, because it is not registered now" if worker is None else worker.hostname
+        beside = [
+            f"scheduler {one.id} on the same host (`--server {one.address}`)"
+            for one in self._services.reader.schedulers()
+            if worker is not None and one.host == worker.host and one.id != me
+        ]
+        ask = " or ".join(beside) or "a scheduler that has that (`--server URL`)"
         return (
-            f"scheduler {self._services.health.info().id} cannot read {made.reference}: {why}. Worker "
-            f"{worker} on {host} stored it in its worker.data: ask a scheduler that has that (`--server "
-            "URL`), or copy it there."
+            f"scheduler {me} cannot read {made.reference}: {why}. Worker {name} on {host} stored it in its "
+            f"worker.data: ask {ask}, or copy it there."
         )
 
     def model(self, made: _Made, limit: int, after: str) -> OutputModel:
         """An output with its first files after a path, or why they cannot be read."""
         uri, unreadable, found = None, "", Listing()
+        worker = self._workers.get(made.attempt.worker)
         try:
             place = self.place(made)
             found, uri = place.listed(made.reference, limit, after), place.uri(made.reference)
@@ -187,7 +195,7 @@ class _Outputs:
             reference=made.reference,
             uri=uri,
             worker=made.attempt.worker,
-            host=self._hosts.get(made.attempt.worker),
+            host=None if worker is None else worker.hostname,
             files=[OutputFileModel.model_validate(file) for file in found.files],
             truncated=found.truncated,
             total_files=found.total_files,
@@ -196,5 +204,5 @@ class _Outputs:
         )
 
     @cached_property
-    def _hosts(self) -> dict[str, str]:
-        return {worker.id: worker.hostname for worker in self._services.reader.workers()}
+    def _workers(self) -> dict[str, WorkerInfo]:
+        return {worker.id: worker for worker in self._services.reader.workers()}

@@ -17,7 +17,7 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api import routes_outputs
 from nimbus.api.services import OpenedFile
 from nimbus.cli import outputs as command
-from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.ids import HostId, PipelineName, RunId, TaskName
 from nimbus.domain.outputs import ListedFile, Listing
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
@@ -134,10 +134,14 @@ def test_scheduler_without_the_folder_says_which_host_has_it(
         in (made["unreadable"])
     )
     assert "Worker w1 on one stored it" in made["unreadable"]
-    assert "--server URL" in made["unreadable"]
+    assert "ask scheduler s2 on the same host (`--server http://s2:8700`)" in made["unreadable"]
     assert (made["uri"], made["files"]) == (None, [])
     assert (got.exit_code, got.stderr) == (4, f"error: {made['unreadable']}\n")
     assert "Worker w1 on one stored it" in nimbus("run", "outputs", "r1").stderr
+
+    world.cluster.put(replace(world.worker, host=HostId("h9")))
+    (made,) = api.get("/runs/r1/outputs").json()["outputs"]
+    assert "ask a scheduler that has that (`--server URL`)" in made["unreadable"]
 
 
 def test_reused_output_is_that_of_the_other_run_until_it_is_purged(
