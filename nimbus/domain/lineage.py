@@ -6,14 +6,17 @@ Source: https://openlineage.io/spec/2-0-2/OpenLineage.json
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from nimbus.domain.attempt_history import Dropped, attempts, first_untold
-from nimbus.domain.ids import AttemptId, ClusterId
+from nimbus.domain.datasets import published_by, versions_of
+from nimbus.domain.ids import AttemptId, ClusterId, DatasetName
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.publications import Version
 from nimbus.domain.run import Run, RunHeader, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
@@ -47,6 +50,19 @@ class Family:
     """The run at the top; the run itself, if no task started it."""
 
 
+@dataclass(frozen=True, slots=True)
+class LineageData:
+    """A version of a dataset."""
+
+    dataset: DatasetName
+    version: str
+    """Its partition, and the number of the run that published it."""
+
+
+MOST_DATA = 100
+"""Limit of the inputs, and of the outputs, of one event: the last partitions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageEvent:
     """One event."""
@@ -60,6 +76,10 @@ class LineageEvent:
     task: TaskSpec | None = None
     """None: the event is about the whole run."""
     error: str | None = None
+    inputs: tuple[LineageData, ...] = ()
+    """Versions that the task reads. Of a run: when it has ended, all that it pinned."""
+    outputs: tuple[LineageData, ...] = ()
+    """Versions that the success of the task published. Of a run: when it has ended, all of them."""
 
 
 _OF_RUN = {
@@ -111,6 +131,8 @@ def events(
             parent=family.parent,
             root=family.root,
             error=None if run.state is RunState.SUCCEEDED else run.reason or run.state.value,
+            inputs=_pinned(run, run.pins),
+            outputs=_data((publication.dataset, version) for publication, version in versions_of(run)),
         )
 
 
@@ -134,7 +156,15 @@ def _of_task(
         if attempt.number not in seen:
             start = EventType.START
             at = attempt.opened_at
-            yield LineageEvent(type=start, at=at, of=of, parent=parent, root=family.root, task=task.spec)
+            yield LineageEvent(
+                type=start,
+                at=at,
+                of=of,
+                parent=parent,
+                root=family.root,
+                task=task.spec,
+                inputs=_pinned(run, task.spec.uses),
+            )
         if attempt.outcome is not None:
             yield LineageEvent(
                 type=_OF_ATTEMPT.get(attempt.outcome, EventType.ABORT),
@@ -144,7 +174,24 @@ def _of_task(
                 root=family.root,
                 task=task.spec,
                 error=None if attempt.outcome is Outcome.SUCCEEDED else attempt.reason or attempt.outcome,
+                outputs=_published(run, task) if attempt.outcome is Outcome.SUCCEEDED else (),
             )
+
+
+def _published(run: Run, task: TaskRun) -> tuple[LineageData, ...]:
+    return _data((publication.dataset, version) for publication, version in published_by(run, task))
+
+
+def _pinned(run: Run, names: Collection[str]) -> tuple[LineageData, ...]:
+    reads = (read for read in run.reads if read.name in names)
+    return _data((read.dataset, version) for read in reads for version in run.pins.get(read.name, ()))
+
+
+def _data(versions: Iterable[tuple[DatasetName, Version]]) -> tuple[LineageData, ...]:
+    found = (
+        LineageData(name, f"{version.partition or 'whole'}~{version.number}") for name, version in versions
+    )
+    return tuple(deque(dict.fromkeys(found), MOST_DATA))
 
 
 def _end_of(attempt: Attempt) -> datetime:

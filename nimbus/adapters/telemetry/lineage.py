@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
-    from openlineage.client.facet_v2 import JobFacet, RunFacet
+    from openlineage.client.facet_v2 import DatasetFacet, JobFacet, RunFacet
     from openlineage.client.generated.parent_run import Root
     from openlineage.client.transport import Transport
 
@@ -19,7 +19,7 @@ from nimbus.adapters.telemetry.facts import RunFacts
 from nimbus.adapters.telemetry.requests_session import new_session, read_headers
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.lineage import EventType, LineageEvent, LineageRun, events
+from nimbus.domain.lineage import EventType, LineageData, LineageEvent, LineageRun, events
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
 
@@ -124,6 +124,12 @@ class LineageSink:
             job=ol.Job(
                 namespace=self._namespace, name=one.of.job, facets=dict(self._job_facets(run, one, owner))
             ),
+            inputs=[
+                ol.InputDataset(self._namespace, data.dataset, facets=_version(data)) for data in one.inputs
+            ],
+            outputs=[
+                ol.OutputDataset(self._namespace, data.dataset, facets=_version(data)) for data in one.outputs
+            ],
             producer=PRODUCER,
         )
 
@@ -198,3 +204,9 @@ class LineageSink:
             if text is not None:
                 facets["sql"] = sql_job.SQLJobFacet(query=text, dialect="spark")
         return facets
+
+
+def _version(data: LineageData) -> dict[str, DatasetFacet]:
+    from openlineage.client.facet_v2 import dataset_version_dataset
+
+    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=data.version)}

@@ -32,9 +32,19 @@ from nimbus.cli.service_checks import telemetry_of
 from nimbus.config import Settings, load_settings
 from nimbus.config.load import secret_files
 from nimbus.domain.children import ChildSpec, Parent
-from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import (
+    AttemptId,
+    ClusterId,
+    DatasetName,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.publications import Publication, Read, Version, interval_text
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -285,6 +295,59 @@ def test_lineage_says_what_its_facets_are_for(lineage: LineageSink, server: Coll
     assert "sql" not in events["sums.extract", "START"]["job"]["facets"]
     assert start["run"]["facets"]["processing_engine"]["name"] == "nimbus"
     assert all("parent" in one["run"]["facets"] for (job, _), one in events.items() if job != "sums")
+
+
+def test_lineage_names_the_versions_of_datasets_that_are_pinned_and_published(
+    lineage: LineageSink, server: Collector
+) -> None:
+    read, made = Read(name="orders", dataset=DatasetName("sales")), Publication(dataset=DatasetName("report"))
+    interval = interval_text(DataInterval(start=T0 - timedelta(days=1), end=T0))
+    source = AttemptId(RunId("r0"), TaskName("load"), 1)
+    pinned = Version(
+        partition=interval,
+        number=7,
+        run=RunId("r0"),
+        task=TaskName("load"),
+        source=source,
+        output=None,
+        at=T0,
+    )
+    reader = task("reader", TaskKind.PYTHON, attempt(1, Outcome.SUCCEEDED))
+    reader = replace(reader, spec=replace(reader.spec, uses=("orders",), publishes=(made,)))
+    other = task("other", TaskKind.PYTHON, attempt(1, Outcome.SUCCEEDED))
+    lineage.send(
+        None,
+        run(
+            "r1",
+            reader,
+            other,
+            number=9,
+            reads=(read,),
+            pins={"orders": (pinned,)},
+            state=RunState.SUCCEEDED,
+            finished_at=T0 + timedelta(minutes=9),
+        ),
+    )
+
+    orders, report = ("prod", "sales", f"{interval}~7"), ("prod", "report", "whole~9")
+    named = {
+        (event["job"]["name"], event["eventType"]): tuple(
+            [
+                (one["namespace"], one["name"], one["facets"]["version"]["datasetVersion"])
+                for one in event[key]
+            ]
+            for key in ("inputs", "outputs")
+        )
+        for event in server.events()
+    }
+    assert named == {
+        ("sums", "START"): ([], []),
+        ("sums.reader", "START"): ([orders], []),
+        ("sums.reader", "COMPLETE"): ([], [report]),
+        ("sums.other", "START"): ([], []),
+        ("sums.other", "COMPLETE"): ([], []),
+        ("sums", "COMPLETE"): ([orders], [report]),
+    }
 
 
 def test_schedulers_without_a_public_url_send_equal_lineage(
