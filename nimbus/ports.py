@@ -651,6 +651,10 @@ class History(Protocol):
         """The newest stored version of a partition; None: there is none. `store` stores those of a run."""
         ...
 
+    def store_versions(self, dataset: DatasetName, versions: Iterable[Version]) -> None:
+        """Keep versions that commands have made. Safe to repeat."""
+        ...
+
     def is_published(self, run: Run, now: datetime) -> bool:
         """True when a finished run published the newest version of a partition, and it must be kept."""
         ...

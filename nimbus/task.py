@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import unquote, urlsplit
 
 from nimbus import checkpoint
 from nimbus.domain.run_number import write_version
@@ -37,6 +38,10 @@ class NotInATaskError(RuntimeError):
             f"{CONTEXT_VARIABLE} is not set, so this code does not run as a Nimbus task. Start it with "
             f"`nimbus run start`, or point {CONTEXT_VARIABLE} at a context document to try it by hand."
         )
+
+
+class OutsideError(RuntimeError):
+    """Data from outside cannot be used in this way."""
 
 
 @runtime_checkable
@@ -139,6 +144,8 @@ class TaskContext:
                     at=datetime.fromisoformat(one["at"]),
                     item=one.get("item"),
                     given=one.get("value"),
+                    outside=one.get("outside") or "",
+                    sha256=one.get("sha256") or "",
                     input=f"{name}:{place}",
                     context=self,
                 )
@@ -238,7 +245,7 @@ class ReadVersion:
     partition: str
     """The interval, `2026-03-01T00:00:00Z_2026-03-02T00:00:00Z`; or the key; or empty: the whole dataset."""
     run: str
-    """The run that published it."""
+    """The run that published it; empty: it came from outside."""
     number: int
     """A later version of the same partition has a larger one."""
     at: datetime
@@ -247,8 +254,12 @@ class ReadVersion:
     context: TaskContext = field(repr=False)
     item: Any = None
     """Of a read with `of`: the item of `for_each` whose child run published it."""
-    given: Mapping[str, Any] | None = field(default=None, repr=False)
+    given: Any = field(default=None, repr=False)
     """See `value`."""
+    outside: str = ""
+    """The URI of data from outside; empty: a run made it."""
+    sha256: str = ""
+    """Of data from outside, hexadecimal; empty: unverified. Files on this host are verified already."""
 
     @property
     def key(self) -> str:
@@ -256,13 +267,15 @@ class ReadVersion:
         return self.partition
 
     @property
-    def value(self) -> Mapping[str, Any]:
-        """Of a read with `of`: the result of the task that published it; empty: it gave none.
+    def value(self) -> Any:
+        """Of a read with `of`: the result of the task that published it, a mapping; empty: it gave none.
+
+        Of data from outside: what came with them; None: nothing.
 
         Raises:
             LookupError: the results are not known: for another read, or because they are too large together.
         """
-        if self.given is None:
+        if self.given is None and not self.outside:
             raise LookupError(
                 f"{self.input}: no results: they are read by a read with `of` alone, if all of them together "
                 "have 64 KiB at most; write what is larger into the outputs"
@@ -271,17 +284,24 @@ class ReadVersion:
 
     @property
     def path(self) -> Path:
-        """Its folder. In a cluster, with outputs in a bucket, the first access copies it. Read-only."""
-        return self.context.input_folder(self.input)
+        """Its folder. In a cluster, with outputs in a bucket, the first access copies it. Read-only.
+
+        Of data from outside: their file or folder on this host. Raises OutsideError if they are elsewhere.
+        """
+        if not self.outside:
+            return self.context.input_folder(self.input)
+        if not self.outside.startswith("file:///"):
+            raise OutsideError(f"{self.outside} is not on this host: open it by `uri`, with your own library")
+        return Path(unquote(urlsplit(self.outside).path))
 
     @property
     def uri(self) -> str:
         """As `TaskContext.input_uri`."""
-        return self.context.input_uri(self.input)
+        return self.outside or self.context.input_uri(self.input)
 
     def files(self, path: str = "") -> list[str]:
-        """As `TaskContext.input_files`."""
-        return self.context.input_files(self.input, path)
+        """As `TaskContext.input_files`. Of data from outside: the URI alone."""
+        return [self.outside] if self.outside else self.context.input_files(self.input, path)
 
 
 def _replace(file: Path, data: bytes) -> None:

@@ -18,7 +18,7 @@ in ascending order only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -100,6 +100,12 @@ class S3History:
     def version(self, dataset: DatasetName, partition: str) -> Version | None:
         """The newest stored version of a partition."""
         return next(iter(self.versions(dataset, 1, partition)), None)
+
+    def store_versions(self, dataset: DatasetName, versions: Iterable[Version]) -> None:
+        """See `nimbus.ports.History.store_versions`."""
+        with or_unavailable(f"versions of dataset {dataset} could not be stored in history"):
+            for version in versions:
+                self._store.write(version_key(dataset, version), records.VERSION.encode(version))
 
     def is_published(self, run: Run, now: datetime) -> bool:
         """See `nimbus.ports.History.is_published`."""

@@ -55,6 +55,11 @@ async def note_key(
     _request.set((key, digest.hexdigest()))
 
 
+def note_delivery(name: str, body: bytes) -> None:
+    """Let a delivery of a webhook be the key of its request."""
+    _request.set((name, hashlib.sha256(body).hexdigest()))
+
+
 def key_of_request() -> CommandKey | None:
     """The key of the current request; None: it has none."""
     noted = _request.get()

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from nimbus.api.models import Model, PageModel
 from nimbus.domain.publications import Partitioning
 
 
+class OutsideModel(Model):
+    """Data that no task made."""
+
+    uri: str
+    digest: str | None
+    """`sha256:` and 64 hexadecimal digits; null: unverified."""
+    value: Any
+    """What its sender gave to readers."""
+
+
+class ChangeModel(Model):
+    """The command that made a version."""
+
+    command: str
+    by: str
+    reason: str
+
+
 class VersionModel(Model):
-    """One published output."""
+    """One published output, or data from outside."""
 
     partition: str
     """An interval, `2026-03-01T00:00:00Z_2026-03-02T00:00:00Z`; or a key; or empty: the whole."""
     number: int
     """Of its run: of two versions of a partition, that with the larger number is shown."""
     run: str
+    """Empty: it came from outside, so there are no task, source and output."""
     task: str
     """The task that published it."""
     source: str
@@ -23,7 +43,11 @@ class VersionModel(Model):
     output: str | None
     """Reference of the output, relative to the workers' folder of data or their bucket."""
     at: datetime
-    """When its task succeeded."""
+    """When its task succeeded, or the command was done."""
+    outside: OutsideModel | None
+    """The data, if no task made them."""
+    change: ChangeModel | None
+    """The command that made the version; null: its run did."""
 
 
 class SpanModel(Model):

@@ -28,6 +28,7 @@ _BODIES: dict[str, Any] = {
     "NewBackfillBody": {**_RANGE, "id": "flights-february", "max_parallel": 2, "reprocess": "failed"},
     "NewPurgeBody": _PURGE,
     "OwnerBody": {"owner": "data-platform"},
+    "NewVersionBody": {"uri": "s3://in/rates.csv", "key": "eu", "digest": f"sha256:{_RELEASE}"},
     "PoolBody": {"size": 8},
     "PurgeBody": _PURGE,
     "ReasonBody": {"reason": "the source is being repaired"},

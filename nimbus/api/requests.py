@@ -25,7 +25,10 @@ from pydantic_core import to_jsonable_python
 
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
 from nimbus.domain.settings import LONGEST_VARIABLE
 
 _Reason = Annotated[
@@ -72,6 +75,13 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
     except ValueError as exc:
         raise ValueError(f"cannot be stored as JSON: {exc}") from exc
     return parameters
+
+
+def _small(value: Any) -> Any:
+    """Refuse values that versions of datasets, which are kept together, have no room for."""
+    if len(json.dumps(_storable({"": value}))) > MOST_VALUE_BYTES:
+        raise ValueError(f"takes more than {MOST_VALUE_BYTES} bytes as JSON")
+    return value
 
 
 def _as_utf8(text: str) -> str:
@@ -190,6 +200,36 @@ class MarkBody(RequestBody):
 
     state: Literal["succeeded", "skipped"]
     reason: _Reason
+
+
+class NewVersionBody(RequestBody):
+    """Publish a version of a dataset whose data no task made."""
+
+    uri: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:[!-~]+$", max_length=2000)] = Field(
+        description="Where readers find the data, such as s3://bucket/key or file:///folder/file."
+    )
+    interval: DataIntervalBody | None = Field(None, description="Of a dataset by interval.")
+    key: Annotated[str, StringConstraints(pattern=f"^{KEY_PATTERN.pattern}$")] | None = Field(
+        None, description="Of a dataset by key."
+    )
+    digest: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
+        None,
+        description="SHA-256 of the one file or object at the URI. Without it, the version is unverified.",
+    )
+    value: Annotated[Any, AfterValidator(_small)] = Field(
+        None, description=f"What readers get beside the URI: JSON of at most {MOST_VALUE_BYTES} bytes."
+    )
+
+    def partition(self) -> str:
+        """The partition's name. Raises RefusedError if it is not clear."""
+        if self.interval is not None and self.key is not None:
+            raise RefusedError("bad_partition", "a version has an interval or a key, not both.")
+        if self.interval is None:
+            return self.key or ""
+        start, end = self.interval.start, self.interval.end
+        if end <= start or start.microsecond or end.microsecond:
+            raise RefusedError("bad_partition", "the interval must end after its start, in whole seconds.")
+        return interval_text(DataInterval(start=start, end=end))
 
 
 class StartRunBody(RequestBody):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from nimbus.api.finding import active_pipelines, by_dataset, publishers_of
+from nimbus.api.models import CommandModel
 from nimbus.api.models_datasets import (
     DatasetModel,
     DatasetsModel,
@@ -17,10 +18,12 @@ from nimbus.api.models_datasets import (
 )
 from nimbus.api.paging import PageQuery, Paging
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import DatasetNameText
+from nimbus.api.requests import DatasetNameText, NewVersionBody
 from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import PublishDataset
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.freshness import late_from, newest_data
 from nimbus.domain.ids import DatasetName, PipelineName
@@ -52,6 +55,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> VersionsModel:
         """The versions of a dataset, or of one partition."""
         return list_versions(services, DatasetName(name), partition, limit)
+
+    @routes.post("/{name}/versions", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def publish(
+        name: DatasetNameText, body: NewVersionBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Publish a version whose data no task made. Repeat it safely with an `Idempotency-Key`."""
+        return await submit(services, lambda: published(name, body), response, wait_s=wait)
 
     return routes
 
@@ -89,6 +99,17 @@ def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
     )
 
 
+def published(name: str, body: NewVersionBody) -> PublishDataset:
+    """The command of a body. Raises RefusedError if its partition is not clear."""
+    return PublishDataset(
+        dataset=DatasetName(name),
+        uri=body.uri,
+        partition=body.partition(),
+        sha256=(body.digest or "").removeprefix("sha256:"),
+        value=body.value,
+    )
+
+
 def list_versions(
     services: ApiServices, name: DatasetName, partition: str | None, limit: int
 ) -> VersionsModel:
@@ -96,7 +117,7 @@ def list_versions(
     found = services.reader.dataset(name)
     if found is None and name not in publishers_of(services):
         shown_dataset(services, name)
-    kept = () if found is None else found.versions
+    kept = () if found is None else (*found.versions, *found.unstored)
     shown = {
         (one.partition, one.number): one
         for one in (*kept, *services.history.versions(name, limit + 1, partition))

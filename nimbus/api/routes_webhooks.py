@@ -1,4 +1,4 @@
-"""`POST /hooks/{pipeline}`: a signed request from another system starts a run.
+"""`POST /hooks/{pipeline}`: a signed request from another system starts a run, or publishes data.
 
 A request can be authenticated only with its secret. So before that, an unknown client must not be able to
 start a program of the provider with each request, or see the provider's errors.
@@ -14,16 +14,20 @@ from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Depends, Header, Request, Response
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from nimbus.api.asking import ask_as_webhook
 from nimbus.api.entity_tags import note_if_match
 from nimbus.api.finding import refuse_used_id
+from nimbus.api.idempotency import note_delivery
 from nimbus.api.models import CommandModel
-from nimbus.api.requests import PipelineNameText
+from nimbus.api.requests import DatasetNameText, NewVersionBody, PipelineNameText
+from nimbus.api.routes_datasets import published
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
-from nimbus.domain.commands import StartRun
+from nimbus.domain.commands import PublishDataset, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
@@ -32,6 +36,7 @@ from nimbus.domain.webhooks import (
     WRONG_SIGNATURE,
     Signed,
     UnsignedRequestError,
+    Webhook,
     check_form,
     check_request,
     parameters_from,
@@ -122,12 +127,35 @@ def router(services: ApiServices) -> APIRouter:
 
         return await submit(services, made, response, wait_s=wait)
 
+    @routes.post("/{pipeline}/datasets/{dataset}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def publish(
+        pipeline: PipelineNameText,
+        dataset: DatasetNameText,
+        request: Request,
+        response: Response,
+        x_nimbus_timestamp: _Text = "",
+        x_nimbus_delivery: _Text = "",
+        x_nimbus_signature: _Text = "",
+        wait: Wait = 0,
+    ) -> CommandModel:
+        """Publish a version of a dataset that a pipeline with a `webhook` takes from outside."""
+        signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
+        check_form(signed)
+        body = await request.body()
+        ask_as_webhook(request.client.host if request.client else "")
+        await run_in_threadpool(_checked, services, secrets, pipeline, signed, body)
+        note_delivery(f"{request.url.path} {signed.delivery}", body)
+        return await submit(
+            services, lambda: _published(services, pipeline, dataset, body), response, wait_s=wait
+        )
+
     return routes
 
 
-def _start(
+def _checked(
     services: ApiServices, secrets: HookSecrets | None, name: str, signed: Signed, body: bytes
-) -> StartRun:
+) -> tuple[PipelineRecord, PipelineSpec, Webhook]:
+    """A pipeline whose webhook has signed a request. Raises UnsignedRequestError, HookSecretError."""
     if secrets is None:
         raise RefusedError("no_secrets", "this scheduler has no secrets: see `worker.secrets`.")
     record = services.reader.pipeline(PipelineName(name))
@@ -135,9 +163,26 @@ def _start(
     if record is None or spec is None or spec.webhook is None:
         raise UnsignedRequestError(WRONG_SIGNATURE)  # do not reveal which pipelines have a webhook
     check_request(secrets(spec.webhook.secret), signed, body, services.clock.now())
+    return record, spec, spec.webhook
+
+
+def _published(services: ApiServices, pipeline: str, dataset: str, body: bytes) -> PublishDataset:
+    record = services.reader.pipeline(PipelineName(pipeline))
+    if record is None or dataset not in record.profile.datasets:
+        raise RefusedError("not_from_outside", f"pipeline {pipeline} has no dataset {dataset}.")
+    try:
+        return published(dataset, NewVersionBody.model_validate(_parsed(body)))
+    except ValidationError as exc:
+        raise RefusedError("bad_body", f"the body is no version: {exc.errors()[0]['msg']}") from exc
+
+
+def _start(
+    services: ApiServices, secrets: HookSecrets | None, name: str, signed: Signed, body: bytes
+) -> StartRun:
+    record, spec, webhook = _checked(services, secrets, name, signed, body)
     if record.state is not PipelineState.ACTIVE:
         raise RefusedError("not_active", f"pipeline {name} is {record.state}: its webhook starts nothing.")
-    parameters = parameters_from(spec.webhook, _parsed(body))
+    parameters = parameters_from(webhook, _parsed(body))
     try:
         resolve_parameters(spec, parameters)
     except InvalidParametersError as exc:

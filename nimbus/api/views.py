@@ -25,7 +25,7 @@ from nimbus.api.models import (
     StatusModel,
     WorkerModel,
 )
-from nimbus.api.models_datasets import VersionModel
+from nimbus.api.models_datasets import ChangeModel, OutsideModel, VersionModel
 from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
 from nimbus.api.services import HistoryServers, LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
@@ -33,7 +33,7 @@ from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.places import in_cluster
-from nimbus.domain.publications import Version
+from nimbus.domain.publications import Outside, Version
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_report
@@ -256,10 +256,17 @@ def version_model(version: Version) -> VersionModel:
         number=version.number,
         run=version.run,
         task=version.task,
-        source=str(version.source),
+        source=str(version.source) if version.run else "",
         output=version.output,
         at=version.at,
+        outside=None if (of := version.outside) is None else _outside(of),
+        change=None if version.change is None else ChangeModel.model_validate(version.change),
     )
+
+
+def _outside(outside: Outside) -> OutsideModel:
+    digest = f"sha256:{outside.sha256}" if outside.sha256 else None
+    return OutsideModel(uri=outside.uri, digest=digest, value=outside.value)
 
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:

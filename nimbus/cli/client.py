@@ -149,6 +149,7 @@ class Api:
         *,
         repeatable: bool = True,
         decided: bool = True,
+        key: str | None = None,
     ) -> dict[str, Any]:
         """Submit a command and wait for the leader's decision.
 
@@ -157,6 +158,7 @@ class Api:
             path: Below `/api/v1`.
             body: JSON.
             decided: Wait for the decision.
+            key: The `Idempotency-Key`; None: without one.
             repeatable: It is safe to repeat, so it is sent again if the outcome is unknown.
 
         Returns:
@@ -170,7 +172,12 @@ class Api:
         until = time.monotonic() + (DECISION_PATIENCE_S if decided else 0)
         json = None if body is None else dict(body)
         answer: dict[str, Any] = self._ask(
-            method, path, repeatable=repeatable, params={"wait": _WAIT_S if decided else 0}, json=json
+            method,
+            path,
+            repeatable=repeatable,
+            params={"wait": _WAIT_S if decided else 0},
+            json=json,
+            headers={} if key is None else {"Idempotency-Key": key},
         ).json()
         while answer["status"] == "pending" and time.monotonic() < until and self.leader() is not None:
             run_id = answer.get("run_id")
@@ -198,9 +205,10 @@ class Api:
         """Try each scheduler once, until one answers."""
         tried: dict[str, str] = {}
         for server in tuple(self._servers):
+            headers = {**request.get("headers", {}), **credentials(server, self._token)}
             try:
                 response = self._http.request(
-                    method, f"{server}{PREFIX}{path}", headers=credentials(server, self._token), **request
+                    method, f"{server}{PREFIX}{path}", **{**request, "headers": headers}
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
                 tried[server] = str(exc) or type(exc).__name__

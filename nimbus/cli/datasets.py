@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
-from nimbus.cli.options import examples, remote
+from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.outputs import copy_output
 from nimbus.cli.words import clock
@@ -96,17 +98,58 @@ def get(api: Api, out: Output, name: str, folder: Path, partition: str | None) -
     if not versions:
         what = f"dataset {name}" if partition is None else f"partition {partition} of dataset {name}"
         raise CliError(f"{what} is not published.", code="not_published", exit_code=Exit.NOT_FOUND)
+    if outside := versions[0]["outside"]:
+        raise CliError(
+            f"dataset {name} has data from outside, which Nimbus does not copy: {_verified(outside)}.",
+            code="from_outside",
+            exit_code=Exit.USAGE,
+        )
     run, task, _ = versions[0]["source"].rsplit(".", 2)
     out.note(f"published at {clock(versions[0]['at'])} by run {versions[0]['run']}")
     copy_output(api, out, run, task, folder)
 
 
+@dataset.command(
+    epilog=examples(
+        "nimbus dataset publish landing --uri s3://in/2026-01-01.csv --interval 2026-01-01Z 2026-01-02Z",
+        "nimbus dataset publish rates --uri file:///data/rates.csv --digest sha256:...",
+    )
+)
+@click.argument("name")
+@click.option("--uri", required=True, metavar="URI", help="Where readers find the data.")
+@click.option("--interval", nargs=2, metavar="FROM TO", help="Of a dataset by interval, with offsets.")
+@click.option("--key", metavar="KEY", help="Of a dataset by key.")
+@click.option("--digest", metavar="sha256:HEX", help="Of the one file at URI. Without it: unverified.")
+@click.option("--value", metavar="JSON", help="What readers get beside the URI, 512 bytes at most.")
+@click.option("--idempotency-key", "repeat", metavar="TEXT", help="The same key within a day: done once.")
+@remote
+def publish(
+    api: Api, out: Output, name: str, interval: tuple[str, str] | None, repeat: str | None, **said: str | None
+) -> int:
+    """Publish data that no task made. Their pipeline must say that NAME comes from outside."""
+    body: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
+    if interval is not None:
+        body["interval"] = {"start": interval[0], "end": interval[1]}
+    if "value" in body:
+        try:
+            body["value"] = json.loads(body["value"])
+        except ValueError as exc:
+            raise click.BadParameter(f"is no JSON: {exc}", param_hint="--value") from exc
+    path = f"/datasets/{quote(name, safe='')}/versions"
+    return report_command(out, api.command("POST", path, body, key=repeat or uuid4().hex))
+
+
 def _row(version: dict[str, Any]) -> tuple[str, ...]:
     by = f"{version['run']}.{version['task']}"
     of = version["source"].rpartition(".")[0]
+    outside = version["outside"]
     return (
         version["partition"] or "(whole)",
-        version["run"],
-        version["task"] if by == of else f"{version['task']}, of {of}",
+        version["run"] or f"outside, by {version['change']['by'] or 'somebody'}",
+        _verified(outside) if outside else version["task"] if by == of else f"{version['task']}, of {of}",
         clock(version["at"]),
     )
+
+
+def _verified(outside: dict[str, Any]) -> str:
+    return f"{outside['uri']}{'' if outside['digest'] else ' (unverified)'}"

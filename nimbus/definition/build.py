@@ -42,7 +42,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.publications import Publication, Read
+from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 from nimbus.templates.names import tasks_read, variables_in
@@ -76,6 +76,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         python_path=tuple(model.python_path),
         tasks=tasks,
         reads=reads,
+        accepts=_accepted(model),
         variables=variables_of(
             (*(read.key for read in reads), *(text for task in tasks for text in _texts(task)))
         ),
@@ -257,6 +258,19 @@ def _read(name: str, model: ReadModel) -> Read:
         key=model.key or "",
         optional=model.optional,
         of=None if model.of is None else TaskName(model.of),
+    )
+
+
+def _accepted(model: DefinitionModel) -> tuple[Accepted, ...]:
+    return tuple(
+        Accepted(
+            dataset=DatasetName(name),
+            partition=said.partition,
+            keep=said.keep,
+            senders=() if said.outside is True else tuple(said.outside),
+        )
+        for name, said in model.datasets.items()
+        if said.outside
     )
 
 

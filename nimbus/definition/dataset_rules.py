@@ -38,7 +38,9 @@ def dataset_faults(model: DefinitionModel) -> Iterator[Fault]:
             yield from (fault._replace(path=path + fault.path) for fault in _faults(task, said, model, name))
     yield from _read_faults(model)
     for name in sorted(model.datasets.keys() - publishers.keys()):
-        yield Fault(("datasets", name), "no task publishes it: add it to `publishes` of one, or remove it")
+        if not model.datasets[name].outside:
+            message = "no task publishes it: add it to `publishes` of one, say `outside: true`, or remove it"
+            yield Fault(("datasets", name), message)
 
 
 def _faults(task: TaskModel, said: PublicationModel, model: DefinitionModel, name: str) -> Iterator[Fault]:

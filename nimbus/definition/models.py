@@ -432,6 +432,9 @@ class DatasetModel(Strict):
     """Age of a partition after which retention may delete its newest output, too; none: it is kept."""
     fresh: PositiveDuration | None = None
     """Age from which the newest data (the end of the last interval, or the last publication) are late."""
+    outside: Flag | Annotated[list[Address], Field(min_length=1, max_length=20)] = False
+    """True: operators publish versions of it by commands, for data that no task makes. A list: only these
+    principals and teams do, and the owner of the pipeline."""
 
 
 class PublicationModel(Strict):

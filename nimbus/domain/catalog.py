@@ -12,6 +12,7 @@ from nimbus.domain.growth import brief
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.publications import Accepted
 from nimbus.domain.skipped import Skips
 
 
@@ -40,7 +41,9 @@ class Profile:
     upstream: tuple[PipelineName, ...] = ()
     """Pipelines whose runs its tasks wait for."""
     datasets: tuple[DatasetName, ...] = ()
-    """Datasets that its tasks publish."""
+    """Datasets that its tasks publish, or that come from outside."""
+    accepts: tuple[Accepted, ...] = ()
+    """Those that come from outside."""
     reads: tuple[DatasetName, ...] = ()
     """Datasets that its tasks read, besides what its own child runs publish."""
     notify: tuple[NotifyRule, ...] | None = None
@@ -60,6 +63,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         upstream=spec.upstream,
         datasets=spec.datasets,
         reads=tuple(sorted({read.dataset for read in spec.reads if read.of is None})),
+        accepts=spec.accepts,
         notify=spec.notify,
         deadline=spec.deadline,
         fresh=spec.fresh,

@@ -9,7 +9,16 @@ from typing import Any, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
-from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import (
+    BackfillId,
+    CommandId,
+    DatasetName,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.purge_parts import Part
@@ -262,6 +271,20 @@ class PurgeRuns:
     type: Literal["purge_runs"] = "purge_runs"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishDataset:
+    """Publish a version of a dataset whose data no task made."""
+
+    dataset: DatasetName
+    uri: str
+    partition: str = ""
+    """As of `Version.partition`."""
+    sha256: str = ""
+    value: Any = None
+    type: Literal["publish_dataset"] = "publish_dataset"
+
+
+DatasetCommand = PublishDataset
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Commands that change a live run."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
@@ -317,6 +340,7 @@ Command = (
     | Abdicate
     | SettingsCommand
     | TokenCommand
+    | DatasetCommand
 )
 
 
@@ -333,6 +357,7 @@ _NAMES = {
     "worker": "worker",
     "id": "token",
     "name": "name",
+    "dataset": "dataset",
 }
 
 

@@ -125,6 +125,8 @@ class Dataset:
     """True: history has partitions that are not here."""
     longest: timedelta = timedelta(0)
     """The longest interval that was ever published."""
+    unstored: tuple[Version, ...] = ()
+    """Versions by commands that history may not have yet. The next command stores them there first."""
     spans: tuple[DataInterval, ...] = ()
     """The times for which intervals are published, joined, in order."""
     spans_from: datetime | None = None

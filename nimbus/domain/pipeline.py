@@ -14,7 +14,7 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.notify import NotifyRule
-from nimbus.domain.publications import Publication, Read
+from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.waits import PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 
@@ -399,6 +399,8 @@ class PipelineSpec:
     """Variables of the cluster that templates name. Those in SQL files are known only with the files."""
     reads: tuple[Read, ...] = ()
     """Datasets that its tasks read."""
+    accepts: tuple[Accepted, ...] = ()
+    """Its datasets that take versions from outside."""
     webhook: Webhook | None = None
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval. Known only where the files of the release are."""
@@ -411,8 +413,9 @@ class PipelineSpec:
 
     @property
     def datasets(self) -> tuple[DatasetName, ...]:
-        """Datasets that its tasks publish, by name."""
-        return tuple(sorted({one.dataset for task in self.tasks for one in task.publishes}))
+        """Datasets that its tasks publish, or that come from outside, by name."""
+        of_tasks = {one.dataset for task in self.tasks for one in task.publishes}
+        return tuple(sorted(of_tasks.union(one.dataset for one in self.accepts)))
 
     @property
     def keeps_running(self) -> bool:

@@ -9,11 +9,15 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 
 KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """For keys of partitions: they are parts of paths and addresses."""
+
+NO_SOURCE = AttemptId(RunId(""), TaskName(""), 0)
+MOST_VALUE_BYTES = 512
+"""Limit of `Outside.value` as JSON: a record keeps 40 versions and more."""
 
 
 class Partitioning(StrEnum):
@@ -61,28 +65,75 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A dataset that takes versions from outside: see `Outside`."""
+
+    dataset: DatasetName
+    partition: Partitioning
+    keep: timedelta | None = None
+    """As of `Publication.keep`."""
+    senders: tuple[str, ...] = ()
+    """Principals and teams that may publish it; empty: every operator."""
+
+    def fault_of(self, partition: str) -> str:
+        """Why a partition cannot be published; empty: it can."""
+        match self.partition:
+            case Partitioning.WHOLE:
+                return "it is not divided: name no interval and no key" if partition else ""
+            case Partitioning.INTERVAL:
+                return "" if interval_in(partition) else "it is by interval: name the interval"
+            case Partitioning.KEY:
+                return "" if KEY_PATTERN.fullmatch(partition) else "it is by key: name the key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Data that no task made: a command named them."""
+
+    uri: str
+    sha256: str = ""
+    """Of its bytes, hexadecimal; empty: nobody can verify them."""
+    value: Any = None
+    """What the command gave to readers, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A command that made a version."""
+
+    command: CommandId
+    by: str
+    """Name of the requester; empty: not known."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One published output. It never changes."""
 
     partition: str
     """Key, or interval as `interval_text` writes it; empty for a dataset that is not divided."""
     number: int
-    """`number` of the run that published it: a larger one replaces a smaller one."""
-    run: RunId
-    task: TaskName
+    """That of the run, or command, that published it: a larger one replaces a smaller one."""
+    run: RunId = NO_SOURCE.run
+    """Empty: it came from outside, so there are no task, source and output."""
+    task: TaskName = NO_SOURCE.task
     """The task that published it."""
-    source: AttemptId
+    source: AttemptId = NO_SOURCE
     """The attempt that made the output."""
-    output: str | None
+    output: str | None = None
     """Reference of the output, as of `Attempt.output`; None: it has a result alone."""
     at: datetime
-    """When its task succeeded."""
+    """When its task succeeded, or the command was done."""
     keep: timedelta | None = None
     """As of `Publication.keep`."""
     item: Any = None
     """Pinned by a read with `of`: the item of the child run that published it."""
     value: Mapping[str, Any] | None = None
     """Pinned by a read with `of`: the result of `task`; None: the values are too large together."""
+    outside: Outside | None = None
+    change: Change | None = None
+    """The command that made it; None: its run did."""
 
     def may_go(self, now: datetime) -> bool:
         """True when the partition is so old that retention may take it, although nothing has replaced it."""

@@ -12,8 +12,8 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.drafts import Draft
-from nimbus.domain.ids import CommandId, RunId, TaskName
-from nimbus.domain.publications import Read
+from nimbus.domain.ids import CommandId, DatasetName, RunId, TaskName
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.reads import Wanted
 from nimbus.domain.run import Run
@@ -105,6 +105,16 @@ class ResignLeadership:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreVersions:
+    """Store versions of a dataset that commands have made in history, before the next one is made."""
+
+    command: CommandId
+    """The command that waits for it."""
+    dataset: DatasetName
+    versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SendAlert:
     """Send an alert that this leader has claimed."""
 
@@ -123,6 +133,7 @@ Effect = (
     | ResignLeadership
     | SendAlert
     | StorePurge
+    | StoreVersions
 )
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
@@ -175,7 +186,7 @@ Answer = Decision | Nothing
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a release was not prepared, a run was not built, or a purge was not stored."""
+    """Why a release was not prepared, a run was not built, or what a command needs was not stored."""
 
     code: str
     message: str

@@ -51,6 +51,7 @@ from nimbus.engine.decision import (
     ResignLeadership,
     SendAlert,
     StorePurge,
+    StoreVersions,
 )
 from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.exports import RunExports
@@ -61,11 +62,11 @@ from nimbus.engine.news import (
     FindingFailed,
     News,
     OutcomesArchived,
-    PurgeStored,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
     RunBuilt,
+    StoredForCommand,
     TaskRendered,
     TermsArchived,
     VersionsFound,
@@ -179,7 +180,7 @@ class Effects:
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun() | ArchiveOutcomes() | ArchiveTerms() | StorePurge():
+            case ArchiveRun() | ArchiveOutcomes() | ArchiveTerms() | StorePurge() | StoreVersions():
                 self._submit_to_archive(effect)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
@@ -244,10 +245,12 @@ class Effects:
         except Exception:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("resignation_failed")
 
-    def _submit_to_archive(self, effect: ArchiveRun | ArchiveOutcomes | ArchiveTerms | StorePurge) -> None:
+    def _submit_to_archive(
+        self, effect: ArchiveRun | ArchiveOutcomes | ArchiveTerms | StorePurge | StoreVersions
+    ) -> None:
         match effect:
-            case StorePurge():
-                self._submit(self._archive, self._store_purge, effect)
+            case StorePurge() | StoreVersions():
+                self._submit(self._archive, self._store_for_command, effect)
             case ArchiveRun(run_id):
                 self._submit(self._archive, self._store, run_id)
             case ArchiveOutcomes(outcomes):
@@ -306,24 +309,28 @@ class Effects:
         else:
             self._tell(TermsArchived(tuple(term.epoch for term in terms)))
 
-    def _store_purge(self, effect: StorePurge) -> None:
-        answer: Refusal | None = None
+    def _store_for_command(self, effect: StorePurge | StoreVersions) -> None:
+        answer: Refusal | tuple[Version, ...] | None = None
         try:
-            store_order(self._history, effect.command, effect.order)
+            if isinstance(effect, StorePurge):
+                store_order(self._history, effect.command, effect.order)
+            else:
+                self._history.store_versions(effect.dataset, effect.versions)
+                answer = effect.versions
         except (RefusedError, UnreadableRecordError) as exc:
             answer = Refusal(exc.code, str(exc))
         except NimbusError as exc:
             pause_s = self._next_pause_s()
-            _log.warning("purge_delayed", command=effect.command, error=str(exc), pause_s=round(pause_s, 1))
+            _log.warning("command_delayed", command=effect.command, error=str(exc), pause_s=round(pause_s, 1))
             self._stopping.wait(pause_s)
-            self._submit(self._archive, self._store_purge, effect)
+            self._submit(self._archive, self._store_for_command, effect)
             return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            _log.exception("purge_failed", command=effect.command)
-            answer = Refusal("internal", f"the purge could not be stored: {exc!r}")
+            _log.exception("command_failed", command=effect.command)
+            answer = Refusal("internal", f"what the command needs could not be stored: {exc!r}")
         else:
             self._failures = 0
-        self._tell(PurgeStored(effect.command, answer))
+        self._tell(StoredForCommand(effect.command, answer))
 
     def _next_pause_s(self) -> float:
         """Longer after each failure of the archive."""

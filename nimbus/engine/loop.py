@@ -169,7 +169,7 @@ class Engine:
                     | n.RunArchived()
                     | n.OutcomesArchived()
                     | n.TermsArchived()
-                    | n.PurgeStored()
+                    | n.StoredForCommand()
                     | n.AlertTried()
                 ):
                     continue
@@ -325,7 +325,7 @@ class Engine:
                     | n.RunArchived()
                     | n.OutcomesArchived()
                     | n.TermsArchived()
-                    | n.PurgeStored()
+                    | n.StoredForCommand()
                     | n.AlertTried()
                 ):
                     continue

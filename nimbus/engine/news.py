@@ -11,6 +11,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.publications import Version
 from nimbus.domain.reads import Lacking
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
@@ -143,11 +144,12 @@ class TermsArchived:
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeStored:
-    """The order of a purge command was stored, or refused."""
+class StoredForCommand:
+    """What a command needs in object storage is there, or is refused."""
 
     command: CommandId
-    answer: Refusal | None
+    answer: Refusal | tuple[Version, ...] | None
+    """For a command about a dataset: versions that history has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ News = (
     | RunArchived
     | OutcomesArchived
     | TermsArchived
-    | PurgeStored
+    | StoredForCommand
     | AlertTried
     | QuarantineChanged
     | StopAsked

@@ -242,7 +242,7 @@ class Reign:
                     self._hear_of_ready(news)
                 case n.DataSeen(look, seen):
                     self.state.tasks.data_seen(look, seen, self._now())
-                case n.RunArchived() | n.OutcomesArchived() | n.TermsArchived() | n.PurgeStored():
+                case n.RunArchived() | n.OutcomesArchived() | n.TermsArchived() | n.StoredForCommand():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alerts.tried(claim, failure)
@@ -268,13 +268,13 @@ class Reign:
                     self._set_aside(subject, error)
 
     def _hear_of_history(
-        self, news: n.RunArchived | n.OutcomesArchived | n.TermsArchived | n.PurgeStored
+        self, news: n.RunArchived | n.OutcomesArchived | n.TermsArchived | n.StoredForCommand
     ) -> None:
         match news:
             case n.RunArchived(run):
                 self.state.runs.archived(run)
-            case n.PurgeStored(command, answer):
-                self.state.commands.purge_stored(command, answer)
+            case n.StoredForCommand(command, answer):
+                self.state.commands.stored_for(command, answer)
             case n.TermsArchived(epochs):
                 self._archived_terms = epochs
             case n.OutcomesArchived(commands):

@@ -122,7 +122,9 @@ def reads_document(order: Assignment) -> dict[str, Any]:
                 "number": one.number,
                 "at": one.at.isoformat(),
                 "item": one.item,
-                "value": one.value,
+                "value": one.value if one.outside is None else one.outside.value,
+                "outside": one.outside and one.outside.uri,
+                "sha256": one.outside and one.outside.sha256,
             }
             for one in versions
         ]

@@ -97,7 +97,9 @@ def variables(task: TaskContext) -> dict[str, str]:
         found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
         found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
     if task.pinned and len(task.read_inputs) <= MOST_INPUTS:
-        paths = {name: [str(one.path) for one in versions] for name, versions in task.reads.items()}
+        paths = {
+            name: [one.outside or str(one.path) for one in versions] for name, versions in task.reads.items()
+        }
         found["READS"] = json.dumps(paths)
     found |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}
     return {f"NIMBUS_{name}": value for name, value in found.items()}

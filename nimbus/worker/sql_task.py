@@ -21,7 +21,7 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.errors import NimbusError
-from nimbus.task import TaskContext, context
+from nimbus.task import ReadVersion, TaskContext, context
 from nimbus.templates.dates import date_values
 from nimbus.templates.names import secrets_in, takes_secrets, with_secrets
 from nimbus.templates.sandbox import shown
@@ -145,7 +145,7 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
             spark.conf.set(name, with_secrets(value, os.environ))
     tables = _RemoteTables if _is_remote(spark, task) else _LocalTables
     sources = {needed: [needed] for needed in task.inputs}
-    sources |= {read: [one.input for one in versions] for read, versions in task.reads.items()}
+    sources |= {read: [_input(one) for one in versions] for read, versions in task.reads.items()}
     folders = {name: _inputs_by_folder(task, inputs) for name, inputs in sources.items()}
     for name, (source, folder) in views(folders, text).items():
         inputs = folders[source][folder]
@@ -162,6 +162,12 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
             raise
         place = ""
     sys.stdout.write(f"result: {place or 'none, because the last statement is no query'}\n")
+
+
+def _input(version: ReadVersion) -> str:
+    if version.outside:
+        raise SqlTaskError(f"{version.outside} is data from outside, which has no view: use a Python task")
+    return version.input
 
 
 def _is_remote(spark: SparkSession, task: TaskContext) -> bool:

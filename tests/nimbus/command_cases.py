@@ -13,8 +13,9 @@ from nimbus.domain import writes as w
 from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.publications import Accepted, Partitioning
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection
@@ -34,6 +35,8 @@ SPEC = PipelineSpec(
         TaskSpec(name=ASKED, kind=TaskKind.APPROVAL, script="", args=("is it good?",)),
     ),
 )
+OUTSIDE = DatasetName("outside")
+SPEC = replace(SPEC, accepts=(Accepted(dataset=OUTSIDE, partition=Partitioning.WHOLE),))
 NEWER = replace(SPEC, tasks=SPEC.tasks[:1])
 START = c.StartRun(pipeline=P, run_id=RUN)
 BACKFILL = c.CreateBackfill(
@@ -81,6 +84,12 @@ def settings_put(found: Callable[[ClusterSettings], bool]) -> Effect:
     return lambda write: isinstance(write, w.PutSettings) and found(write.settings)
 
 
+def dataset_put(versions: int) -> Effect:
+    """`versions`: how many were ever published."""
+    return lambda write: isinstance(write, w.PutDataset) and write.dataset.published == versions
+
+
+PUBLISH = c.PublishDataset(dataset=OUTSIDE, uri="s3://in/1")
 PAUSED = (START, c.PauseRun(run_id=RUN))
 AGAIN = Selection(scope=Scope.FAILED, reuse=RUN, is_rerun=True)
 CASES = {
@@ -185,5 +194,7 @@ CASES = {
         c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
         lambda write: isinstance(write, w.ConsumeCommand),  # requests to storage are written there
     ),
+    "publish_dataset": Case(PUBLISH, dataset_put(1)),
+    "publish_dataset_again": Case(replace(PUBLISH, uri="s3://in/2"), dataset_put(2), (PUBLISH,)),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }

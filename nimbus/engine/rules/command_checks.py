@@ -19,6 +19,7 @@ from nimbus.domain.commands import (
     MarkTask,
     PausePipeline,
     PauseRun,
+    PublishDataset,
     PublishRelease,
     PurgeRuns,
     QueuedCommand,
@@ -109,6 +110,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | Abdicate()
             | CordonWorker()
             | UncordonWorker()
+            | PublishDataset()
             | Unreadable()
         ):
             return Target(f"record that {command.type} is about", None)

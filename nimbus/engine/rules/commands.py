@@ -16,11 +16,13 @@ from nimbus.domain.commands import (
     CordonWorker,
     CreateBackfill,
     CreateToken,
+    DatasetCommand,
     DecideApproval,
     MarkTask,
     PausePipeline,
     PauseRun,
     PipelineCommand,
+    PublishDataset,
     PublishRelease,
     PurgeRuns,
     QueuedCommand,
@@ -66,6 +68,7 @@ from nimbus.engine.rules.backfill_commands import (
 from nimbus.engine.rules.catalog import activated, published, put, rewound
 from nimbus.engine.rules.command_checks import check_access, check_unchanged
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.dataset_commands import dataset_changed
 from nimbus.engine.rules.kept import check_second, handed_over
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.new_run import built
@@ -150,15 +153,25 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
         case CreateToken() | RevokeToken() as command:
             settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
-        case PurgeRuns() as command:
-            said = purge_ordered(state, queued, command, now)
-            return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
+        case PurgeRuns() | PublishDataset() as command:
+            return _with_storage(state, queued, command, now)
         case Abdicate() as command:
             return _abdicate(state, queued, command, now)
         case Unreadable(reason=reason):
             raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
+
+
+def _with_storage(
+    state: State, queued: QueuedCommand, command: PurgeRuns | DatasetCommand, now: datetime
+) -> Answer:
+    """Answer a command that may first have to store something."""
+    if isinstance(command, PurgeRuns):
+        said = purge_ordered(state, queued, command, now)
+        return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
+    done = dataset_changed(state, queued, command, now)
+    return _consumed(state, queued, now, message=done[0], writes=done[1]) if isinstance(done, tuple) else done
 
 
 def _abdicate(state: State, queued: QueuedCommand, command: Abdicate, now: datetime) -> Decision:

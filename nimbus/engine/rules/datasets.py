@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nimbus.domain.datasets import Dataset, published_by, still_published_by
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.publications import Publication, Version
+from nimbus.domain.publications import Accepted, Publication, Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutDataset, PutRun
@@ -27,7 +27,7 @@ def noted(state: State, decision: Decision) -> Decision:
             known = changed[name].dataset if name in changed else before
             if known is not None and known.published and known.partition is not publication.partition:
                 continue  # no release may change it: see `release_checks`
-            changed[name] = PutDataset(_after(state, known, publication, version, write.run), before)
+            changed[name] = PutDataset(_after(state, known, publication, version, write.run.pipeline), before)
     return replace(decision, writes=(*decision.writes, *changed.values())) if changed else decision
 
 
@@ -38,19 +38,33 @@ def _published(run: Run, before: Run) -> Iterator[tuple[Publication, Version]]:
             yield from published_by(run, task)
 
 
+def with_version(
+    state: State, publication: Publication | Accepted, version: Version, of: PipelineName
+) -> PutDataset:
+    """The write that publishes a version of a pipeline, made by a command, in its transaction."""
+    before = state.catalog.datasets.get(publication.dataset)
+    after = _after(state, before, publication, version, of)
+    return PutDataset(replace(after, unstored=(version,)), before)
+
+
 def _after(
-    state: State, known: Dataset | None, publication: Publication, version: Version, run: Run
+    state: State,
+    known: Dataset | None,
+    publication: Publication | Accepted,
+    version: Version,
+    pipeline: PipelineName,
 ) -> Dataset:
     """The dataset after a publication. Nothing is dropped before all runs are read."""
     name = publication.dataset
-    dataset = known or Dataset(name=name, pipeline=run.pipeline, partition=publication.partition)
-    oldest = _oldest_publishers(state, name, {run.pipeline, dataset.pipeline})
+    dataset = known or Dataset(name=name, pipeline=pipeline, partition=publication.partition)
+    oldest = _oldest_publishers(state, name, {pipeline, dataset.pipeline})
 
     def may_drop(other: Version) -> bool:
         older = min(oldest.get(other.partition, other.number), oldest.get(None, other.number))
-        return state.census_taken and other.run not in state.runs and older >= other.number
+        is_stored = other.run not in state.runs and other not in dataset.unstored
+        return state.census_taken and is_stored and older >= other.number
 
-    owned = replace(dataset, pipeline=run.pipeline, partition=publication.partition)
+    owned = replace(dataset, pipeline=pipeline, partition=publication.partition)
     return owned.with_version(version, may_drop)
 
 

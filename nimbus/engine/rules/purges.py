@@ -24,9 +24,9 @@ def purge_ordered(state: State, queued: QueuedCommand, command: PurgeRuns, now: 
             "run_live",
             f"run {command.run_id} has ended lately: it can be purged runs.keep_finished after its end.",
         )
-    if queued.id in state.commands.purges.under_way:
+    if queued.id in state.commands.stored.under_way:
         return Nothing()
-    answer = state.commands.purges.results.get(queued.id)
+    answer = state.commands.stored.results.get(queued.id)
     if answer is None:
         order = PurgeOrder(what=command, at=now, by=queued.submitted_by)
         effect = StorePurge(queued.id, order)

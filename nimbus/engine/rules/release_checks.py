@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.publications import Accepted, Publication
 from nimbus.domain.schema import check_schema
 from nimbus.engine.state import State
 
@@ -91,12 +93,12 @@ def check_publisher(state: State, pipeline: PipelineName, datasets: Iterable[Dat
 
 def _check_partitions(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if a dataset is published that is divided in another way."""
-    for task in spec.tasks:
-        for one in task.publishes:
-            known = state.catalog.datasets.get(one.dataset)
-            if known is not None and known.published and known.partition is not one.partition:
-                raise RefusedError(
-                    "dataset_repartitioned",
-                    f"dataset {one.dataset} is published with `partition: {known.partition}`, and its "
-                    f"versions cannot be read as `{one.partition}`: publish a dataset of another name.",
-                )
+    of_tasks: Iterator[Publication | Accepted] = (one for task in spec.tasks for one in task.publishes)
+    for one in chain(of_tasks, spec.accepts):
+        known = state.catalog.datasets.get(one.dataset)
+        if known is not None and known.published and known.partition is not one.partition:
+            raise RefusedError(
+                "dataset_repartitioned",
+                f"dataset {one.dataset} is published with `partition: {known.partition}`, and its "
+                f"versions cannot be read as `{one.partition}`: publish a dataset of another name.",
+            )

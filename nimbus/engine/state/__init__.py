@@ -47,6 +47,7 @@ from nimbus.engine.decision import (
     ResignLeadership,
     SendAlert,
     StorePurge,
+    StoreVersions,
 )
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
@@ -169,8 +170,8 @@ class State:
                 self.commands.releases.under_way.add(release)
             case ArchiveRun(run_id):
                 self.runs.archiving(run_id)
-            case StorePurge(command):
-                self.commands.purges.under_way.add(command)
+            case StorePurge(command) | StoreVersions(command):
+                self.commands.stored.under_way.add(command)
             case BuildRun(subject, _):
                 self.builds.under_way.add(subject)
             case RenderTask(run, task):
@@ -230,6 +231,7 @@ class State:
                 self.put_intervals(pipeline, index)
             case w.PutDataset(dataset, _):
                 self.catalog.datasets[dataset.name] = dataset
+                self.runs.note_number(dataset)
                 self.tasks.look_at_readers(dataset.name)
                 self.catalog.look_at_freshness(dataset.name)
             case w.PutBackfill(backfill, _):

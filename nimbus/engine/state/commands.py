@@ -1,6 +1,6 @@
 """Updates waiting commands, and the results of their effects.
 
-Commands are answered in lines: one for each pipeline and each run.
+Commands are answered in lines: one for each pipeline, each run and each dataset.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterator
 from itertools import chain, takewhile
-from typing import Literal
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
@@ -21,6 +20,7 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.publications import Version
 from nimbus.engine.agenda import Agenda, Subject, about_command, about_finished
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state.jobs import Built, Jobs
@@ -53,7 +53,7 @@ class CommandLines:
         return firsts
 
     def is_first(self, queued: QueuedCommand) -> bool:
-        """True when no older command about the same pipeline or run is before it."""
+        """True when no older command about the same pipeline, run or dataset is before it."""
         return all(self.first(line) in (None, queued.id) for line in lines_of(queued))
 
     def ahead_of(self, queued: QueuedCommand) -> list[CommandId]:
@@ -67,7 +67,7 @@ class CommandLines:
 
 
 def lines_of(queued: QueuedCommand) -> Iterator[str]:
-    """The lines of a command: its pipeline and its run. The prefix `run` keeps equal names apart.
+    """The lines of a command: its pipeline, run, dataset. The prefix of the others keeps equal names apart.
 
     A rerun may have to wait for the end of a run, so it does not block its pipeline's line.
     """
@@ -76,6 +76,8 @@ def lines_of(queued: QueuedCommand) -> Iterator[str]:
         yield pipeline
     if run:
         yield f"run {run}"
+    if dataset := getattr(queued.command, "dataset", ""):
+        yield f"dataset {dataset}"
 
 
 class Commands:
@@ -93,8 +95,8 @@ class Commands:
         """Commands that start a rerun, by the run that they repeat and whose end they wait for."""
         self.releases = Jobs[ReleaseOf, PipelineSpec | Refusal]()
         """Releases fetched to this disk. The next command of a pipeline reads the disk again."""
-        self.purges = Jobs[CommandId, Refusal | Literal["stored"]]()
-        """Orders of purges, stored by another thread."""
+        self.stored = Jobs[CommandId, Refusal | tuple[Version, ...]]()
+        """What commands need in object storage, stored by another thread."""
 
     def waiting_reruns(self, stop: QueuedCommand) -> list[QueuedCommand]:
         """Older commands that start the run of `stop`, and still wait for the end of the repeated run."""
@@ -145,7 +147,7 @@ class Commands:
         subject = about_command(command)
         self._agenda.forget(subject)
         self._builds.forget(subject)
-        self.purges.forget(command)
+        self.stored.forget(command)
         if command in self.waiting:
             self.leave_lines(command)
             queued = self.waiting.pop(command)
@@ -171,17 +173,17 @@ class Commands:
             if first is not None:
                 self._look_at(first)
 
-    def purge_stored(self, command: CommandId, answer: Refusal | None) -> None:
-        """Record that the order of a purge command is stored, or refused."""
-        if self.purges.finish(command, answer or "stored"):
+    def stored_for(self, command: CommandId, answer: Refusal | tuple[Version, ...] | None) -> None:
+        """Record that what a command needs is stored, or refused."""
+        if self.stored.finish(command, answer or ()):
             self._agenda.add(about_command(command))
 
     def keep_from(self, before: Commands) -> None:
         """Copy what ZooKeeper does not have."""
         self.releases.keep_from(before.releases)
-        self.purges.keep_from(before.purges)
+        self.stored.keep_from(before.stored)
 
     def keep_waiting(self) -> None:
         """Drop what was kept about commands that do not wait any more."""
         self.releases.keep_only(lambda release: release.pipeline in self.lines)
-        self.purges.keep_only(self.waiting.__contains__)
+        self.stored.keep_only(self.waiting.__contains__)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.places import needed
@@ -117,6 +118,10 @@ class Runs:
         """
         if self._needs[run].unknown:
             raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
+
+    def note_number(self, dataset: Dataset) -> None:
+        """Give later runs numbers above those of versions by commands."""
+        self.newest_number = max(self.newest_number, dataset.newest.number if dataset.newest else 0)
 
     def put(self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})) -> None:
         """Add or replace a run. Of a final run, only what is needed to archive and remove it is kept.

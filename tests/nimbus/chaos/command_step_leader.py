@@ -18,8 +18,8 @@ from nimbus.adapters.store.transaction import TreeTransaction
 from nimbus.domain import writes as w
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId
-from nimbus.engine.decision import Effect, StorePurge
-from nimbus.engine.news import PurgeStored
+from nimbus.engine.decision import Effect, StorePurge, StoreVersions
+from nimbus.engine.news import StoredForCommand
 from nimbus.ports import LeaderStore
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.nimbus.chaos.forked_leaders import Notes
@@ -146,7 +146,9 @@ class CountedRole(EngineRole):
 
     def _effect(self, effect: Effect) -> None:
         if isinstance(effect, StorePurge):
-            self.engine.tell(PurgeStored(effect.command, None))
+            self.engine.tell(StoredForCommand(effect.command, None))
+        elif isinstance(effect, StoreVersions):
+            self.engine.tell(StoredForCommand(effect.command, effect.versions))
         else:
             super()._effect(effect)
 

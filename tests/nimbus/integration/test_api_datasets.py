@@ -12,10 +12,18 @@ import httpx
 import pytest
 from click.testing import Result
 
+from nimbus.domain.commands import PublishDataset
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Partitioning, Publication, Version, interval_text
+from nimbus.domain.publications import (
+    Change,
+    Outside,
+    Partitioning,
+    Publication,
+    Version,
+    interval_text,
+)
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0
 from tests.nimbus.integration.test_api_intervals import DAY
@@ -112,3 +120,71 @@ def test_copy_of_a_dataset_says_which_partition_is_meant(nimbus: Invoke, tmp_pat
     assert "dataset days has partitions: say which one, with --partition" in which.stderr
     assert "partition eu of dataset days is not published." in no_such.stderr
     assert "dataset plan is not published." in never.stderr
+
+
+def queued(world: Any) -> list[PublishDataset]:
+    """Commands that were sent, with what they publish."""
+    return [one for one in world.accepted if isinstance(one, PublishDataset)]
+
+
+def test_version_from_outside_is_sent_by_the_command_line(nimbus: Invoke, world: Any) -> None:
+    nimbus(*PUBLISH, "--interval", "2026-03-01T01:00+01:00", "2026-03-02T00:00Z", "--value", '{"rows": 3}')
+    nimbus(*PUBLISH, "--digest", f"sha256:{'a' * 64}")
+
+    first, second = queued(world)
+    assert (first.dataset, first.uri, first.sha256) == ("days", "s3://in/1", "")
+    assert (first.partition, first.value) == ("2026-03-01T00:00:00Z_2026-03-02T00:00:00Z", {"rows": 3})
+    assert (second.partition, second.sha256) == ("", "a" * 64)
+
+
+PUBLISH = ("dataset", "publish", "days", "--uri", "s3://in/1")
+
+
+def test_same_key_publishes_once(nimbus: Invoke, world: Any) -> None:
+    for _ in range(2):
+        nimbus(*PUBLISH, "--idempotency-key", "file-1")
+    nimbus(*PUBLISH)
+
+    assert len(queued(world)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--key", "eu", "--interval", "2026-03-01Z", "2026-03-02Z"), "interval"),
+        (("--interval", "2026-03-02T00:00Z", "2026-03-01T00:00Z"), "must end after its start"),
+        (("--interval", "2026-03-01T00:00Z", "2026-03-01T00:00:00.5Z"), "in whole seconds"),
+        (("--key", "a/b"), "key"),
+        (("--digest", "md5:1"), "digest"),
+        (("--value", "{"), "is no JSON"),
+        (("--value", f'"{"x" * 600}"'), "takes more than 512 bytes"),
+        (("--uri", "no uri"), "uri"),
+    ],
+)
+def test_version_that_is_not_clear_is_refused(
+    nimbus: Invoke, world: Any, words: tuple[str, ...], said: str
+) -> None:
+    refused = nimbus(*PUBLISH, *words)
+
+    assert refused.exit_code != 0
+    assert said in refused.stderr
+    assert queued(world) == []
+
+
+def test_version_from_outside_is_shown_as_unverified(nimbus: Invoke, world: Any, tmp_path: Path) -> None:
+    outside = Version(
+        partition="",
+        number=7,
+        at=T0,
+        outside=Outside(uri="s3://in/1"),
+        change=Change(command=CommandId("cmd-1"), by="erp"),
+    )
+    plan = Dataset(name=PLAN, pipeline=world.spec.name, partition=Partitioning.WHOLE)
+    world.cluster.set("datasets", PLAN, plan.with_version(outside, bool))
+
+    assert "outside, by erp" in nimbus("dataset", "show", "plan").stdout
+    assert "s3://in/1 (unverified)" in nimbus("dataset", "show", "plan").stdout
+    (row,) = json.loads(nimbus("dataset", "show", "plan", "-o", "json").stdout)["versions"]
+    assert (row["run"], row["source"], row["outside"]["digest"]) == ("", "", None)
+    copied = nimbus("dataset", "get", "plan", str(tmp_path / "x"))
+    assert "has data from outside, which Nimbus does not copy: s3://in/1 (unverified)" in copied.stderr

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.commands import StartRun
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.commands import PublishDataset, StartRun
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import ParameterSpec
+from nimbus.domain.publications import Accepted, Partitioning
 from nimbus.domain.webhooks import Signed, Webhook, run_of, signature_of
 from tests.nimbus.definitions import active
 
@@ -206,3 +208,23 @@ def test_trouble_of_the_provider_of_secrets_is_not_told_to_strangers(hooked: Any
     assert answers[0].json()["code"] == "secret_unavailable"
     assert "/etc/secrets" not in answers[0].text
     assert len(hooked.hook_secrets.asked) == 1
+
+
+def test_signed_request_publishes_a_dataset_from_outside_once(hooked: Any, api: httpx.Client) -> None:
+    hooked.deciding = False
+    landing = Accepted(dataset=DatasetName("landing"), partition=Partitioning.WHOLE)
+    webhook = Webhook(secret="orders-hook")
+    hooked.cluster.put(
+        active(replace(hooked.spec, name=PipelineName("orders"), accepts=(landing,), webhook=webhook))
+    )
+    body, other = (json.dumps({"uri": uri}).encode() for uri in ("s3://in/1", "s3://in/2"))
+    publish, place = partial(post, api, pipeline="orders/datasets/landing"), headers(hooked, body)
+
+    assert [publish(place, body).status_code for _ in range(2)] == [202, 202]
+    (queued,) = hooked.reader.commands()
+    assert queued.command == PublishDataset(dataset=landing.dataset, uri="s3://in/1")
+    assert publish(headers(hooked, other), other).json()["code"] == "idempotency_key_reused"
+    assert publish(place, other).status_code == 401
+    assert publish(headers(hooked, b"{}", delivery="d-3"), b"{}").json()["code"] == "bad_body"
+    elsewhere = post(api, headers(hooked, body, delivery="d-4"), body, "orders/datasets/others")
+    assert elsewhere.json()["code"] == "not_from_outside"

@@ -49,11 +49,11 @@ from nimbus.engine.news import (
     DataSeen,
     News,
     OutcomesArchived,
-    PurgeStored,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
     RunBuilt,
+    StoredForCommand,
     TaskRendered,
 )
 from nimbus.engine.sending import AlertSender
@@ -641,7 +641,7 @@ def test_purge_is_stored_before_its_command_is_answered_also_when_storage_is_awa
 
     bench.history.bucket.unavailable = False
 
-    eventually(lambda: bench.told == [PurgeStored(PURGE, None)])
+    eventually(lambda: bench.told == [StoredForCommand(PURGE, None)])
     assert dict(bench.history.purges.orders()) == {PURGE: order}
 
 
@@ -654,7 +654,7 @@ def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, event
 
     eventually(lambda: len(bench.told) == 3)
 
-    answers = [news.answer for news in bench.told if isinstance(news, PurgeStored)]
+    answers = [news.answer for news in bench.told if isinstance(news, StoredForCommand)]
     assert [answer.code if answer else None for answer in answers] == ["unknown_run", "run_reused", None]
 
 

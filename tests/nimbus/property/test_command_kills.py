@@ -16,8 +16,8 @@ import pytest
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.decision import PrepareRelease, StorePurge
-from nimbus.engine.news import News, PurgeStored, ReleasePrepared
+from nimbus.engine.decision import PrepareRelease, StorePurge, StoreVersions
+from nimbus.engine.news import News, ReleasePrepared, StoredForCommand
 from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
@@ -25,6 +25,7 @@ from tests.nimbus.engine_bench import NOW, WORKER, Bench
 from tests.thorough import at_most
 
 KILLS = at_most(20)
+_ANSWERED = PrepareRelease | StorePurge | StoreVersions
 """Minimum number of kills for each type of command."""
 STRIDE = 20 // KILLS
 """Leaders are killed at each step, but in `make check` at every fifth."""
@@ -111,12 +112,12 @@ def _decide(bench: Bench) -> None:
     """Decide until nothing is left; releases are fetched, and purges stored, at once."""
     bench.decide()
     spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
-    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease | StorePurge)]:
+    while asked := [effect for effect in bench.effects if isinstance(effect, _ANSWERED)]:
         bench.effects.clear()
         told: list[News] = [
-            PurgeStored(one.command, None)
-            if isinstance(one, StorePurge)
-            else ReleasePrepared(one.release, spec[one.release.digest])
+            ReleasePrepared(one.release, spec[one.release.digest])
+            if isinstance(one, PrepareRelease)
+            else StoredForCommand(one.command, None if isinstance(one, StorePurge) else one.versions)
             for one in asked
         ]
         bench.reign.hear(told)

@@ -163,6 +163,7 @@ class Ledger:
                 | c.SetOwner()
                 | c.CreateToken()
                 | c.RevokeToken()
+                | c.PublishDataset()
             ):
                 # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
                 # are ahead, see `ledger_schedules`; nobody asks for the others.

@@ -40,6 +40,7 @@ from nimbus.engine.decision import (
     ResignLeadership,
     SendAlert,
     StorePurge,
+    StoreVersions,
 )
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
@@ -237,7 +238,7 @@ class Scheduler:
                 return self._prepare(release, since_s)
             case SendAlert(alert):
                 return self._send(alert)
-            case ArchiveTerms() | StorePurge() | ResignLeadership():
+            case ArchiveTerms() | StorePurge() | StoreVersions() | ResignLeadership():
                 raise AssertionError(f"nothing here asks for this: {job}")
 
     def _find_versions(self, job: FindVersions) -> bool:

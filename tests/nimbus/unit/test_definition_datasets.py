@@ -14,7 +14,7 @@ from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, T
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Partitioning, Publication, Read
+from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.run import Run, RunCause
 from nimbus.templates.answers import TemplateError
 from tests.nimbus.in_process_templates import InProcessTemplates
@@ -243,3 +243,17 @@ def test_two_tasks_whose_keys_name_the_task_differ() -> None:
     run = InProcessTemplates().render(new_run(parsed(text), DRAFT))
 
     assert [task.spec.publishes[0].key for task in run.tasks.values()] == ["first", "second"]
+
+
+def test_dataset_from_outside_needs_no_task() -> None:
+    text = TWO.replace(
+        "datasets:\n",
+        "datasets:\n  landing: {partition: interval, keep: 9d, outside: true}\n  rates: {outside: [erp]}\n",
+    )
+    spec = parsed(text)
+
+    assert spec.accepts == (
+        Accepted(dataset=DatasetName("landing"), partition=Partitioning.INTERVAL, keep=timedelta(days=9)),
+        Accepted(dataset=DatasetName("rates"), partition=Partitioning.WHOLE, senders=("erp",)),
+    )
+    assert spec.datasets == ("landing", "latest", "orders", "rates", "regions")
