@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -200,7 +201,7 @@ class IcebergStore:
     def catalog(self) -> Any:
         from pyiceberg.catalog.sql import SqlCatalog
 
-        address = f"sqlite:///{self.folder}/catalog.sqlite"
+        address = f"sqlite:///{self.folder}/catalog.sqlite?timeout=60"
         return SqlCatalog("lake", uri=address, warehouse=f"file://{self.folder}/lake")
 
     def create(self) -> None:
@@ -214,3 +215,25 @@ class IcebergStore:
 
     def rows(self, day: str) -> list[Row]:
         return _rows_of(self.catalog.load_table("sales.orders").scan().to_arrow(), day)
+
+
+def end_threads_of_pyiceberg() -> None:
+    """It keeps a pool of them as long as the process."""
+    if (concurrent := sys.modules.get("pyiceberg.utils.concurrent")) is not None:
+        factory = concurrent.ExecutorFactory
+        if factory._instance is not None:
+            factory._instance.shutdown()
+            factory._instance = None
+
+
+def store_at(kind: str, address: str) -> Store:
+    """The table of a kind: `address` is that of a database, for `postgres`, or a folder."""
+    match kind:
+        case "postgres":
+            return postgres_store(address)
+        case "delta":
+            return DeltaStore(f"{address}/delta")
+        case "iceberg":
+            return IcebergStore(address)
+        case _:
+            return sqlite_store(Path(address))

@@ -4,7 +4,6 @@ attempt, and never that of an older one after that of a newer one."""
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -29,6 +28,7 @@ from tests.nimbus.table_stores import (
     Opening,
     SqlStore,
     Store,
+    end_threads_of_pyiceberg,
     postgres_store,
     sqlite_store,
     task_of,
@@ -52,13 +52,8 @@ def database() -> Iterator[Database | None]:
 
 @pytest.fixture
 def _ends_threads_of_pyiceberg() -> Iterator[None]:
-    """It keeps a pool of them as long as the process."""
     yield
-    if (concurrent := sys.modules.get("pyiceberg.utils.concurrent")) is not None:
-        factory = concurrent.ExecutorFactory
-        if factory._instance is not None:
-            factory._instance.shutdown()
-            factory._instance = None
+    end_threads_of_pyiceberg()
 
 
 @pytest.fixture(params=KINDS)
