@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,43 @@ def test_backfill_of_a_year_goes_through_two_layers(
     assert sum(result["days"] for result in results) == nimbus("dataset", "show", "flown")["published"] == 365
     assert sum(result["flights"] for result in results) == len(flights)
     assert sum(result["miles"] for result in results) == flights[flights.dep_delay.notna()].distance.sum()
+
+
+def test_sinks_have_each_day_once_also_after_an_old_one_is_run_again(
+    nimbus: Callable[..., Any], eventually: Callable[..., None], tmp_path: Path
+) -> None:
+    reason = "it needs the extra: pip install 'nimbus-scheduler[delta]'"
+    deltalake: Any = pytest.importorskip("deltalake", reason=reason)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    nimbus("var", "set", "lake", str(lake))
+    names = ("flown_daily", "delta_sink", "sql_sink")
+    for name in names:
+        nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
+    for number, day in enumerate(
+        ("2013-01-03", "2013-01-02", "2013-01-01", "2013-01-02")
+    ):  # the last one again
+        interval = (f"{day}T00:00-05:00", f"{day[:-1]}{int(day[-1]) + 1}T00:00-05:00")
+        for name in names:
+            run = f"{name}-{number}"
+            nimbus("run", "start", name, "--run-id", run, "--data-interval", *interval)
+            eventually(
+                lambda run=run: nimbus("run", "show", run)["state"] == "succeeded", within_s=90, what=run
+            )
+
+    flights = _table("flights.csv.zip")
+    first = flights[(flights.month == 1) & (flights.day <= 3)]
+    of_day = first.groupby("day")
+    miles = first[first.dep_delay.notna()].groupby("day").distance.sum()
+    expected = [(f"2013-01-0{day}", len(rows), int(miles[day])) for day, rows in of_day]
+    with closing(sqlite3.connect(lake / "flown.sqlite")) as connection:
+        assert connection.execute("SELECT * FROM flown ORDER BY day").fetchall() == expected
+        marks = dict(connection.execute("SELECT key, version FROM nimbus_marks").fetchall())
+    assert "2013-01-02" in max(marks, key=lambda key: marks[key])
+    table = deltalake.DeltaTable(str(lake / "flown"))
+    found = table.to_pyarrow_table().select(["day", "flights", "miles"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == expected
+    assert [one["operation"] for one in table.history()] == ["WRITE"] * 4 + ["CREATE TABLE"]
 
 
 def _await_published(
