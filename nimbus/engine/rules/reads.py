@@ -26,8 +26,8 @@ MOST_AT_ONCE = 5000
 def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
     """Pin what a ready task reads: a publication of what is missing puts the task on the agenda again.
 
-    The versions are found by an effect, because some are in history alone. They are pinned in one transaction
-    with the run's record, and never change.
+    The versions are found by an effect, because some are in history alone: by one for all tasks of a run that
+    wait for data of others. They are pinned in one transaction with the run's record, and never change.
     """
     run, subject = state.runs.live.get(run_id), about_pins(run_id, name)
     if run is None or subject in state.tasks.pins.under_way or not lifecycle.is_ready(run, run.tasks[name]):
@@ -74,7 +74,7 @@ def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
             asked.append((read, needs, dataset))
     except ReadError as exc:
         return _failed(run, name, str(exc), now)
-    if not asked:
+    if not asked or (awaits_inputs(run, name) and state.tasks.finder(run.id) not in (None, name)):
         return Nothing()
     about = {"run": run.id, "task": name}
     return Decision(name="reads_looked_up", effects=(FindVersions(run, name, tuple(asked)),), about=about)

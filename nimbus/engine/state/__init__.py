@@ -27,7 +27,6 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
-    about_pins,
     about_queued,
     about_rendering,
     about_task,
@@ -177,7 +176,7 @@ class State:
             case RenderTask(run, task):
                 self.tasks.renderings.under_way.add(about_rendering(run.id, task))
             case FindVersions(run, task, _):
-                self.tasks.pins.under_way.add(about_pins(run.id, task))
+                self.tasks.finding(run, task)
             case LookAt() | ArchiveOutcomes() | ArchiveTerms():
                 pass  # not part of a decision: see `Looks` and `Reign.tend`
             case ResignLeadership():

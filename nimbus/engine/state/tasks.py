@@ -10,7 +10,7 @@ from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import Version
-from nimbus.domain.reads import Lacking, to_pin
+from nimbus.domain.reads import Lacking, awaits_inputs, to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import upstream_of
@@ -48,6 +48,8 @@ class WaitingTasks:
         """Templates of ready tasks, rendered by another thread."""
         self.pins = Jobs[Subject, Pins | Refusal | Lacking]()
         """Versions that ready tasks read, found by another thread."""
+        self._finders: dict[RunId, TaskName] = {}
+        """The task of a run that looks up what all its tasks read of others."""
         self._reading: defaultdict[DatasetName, set[Subject]] = defaultdict(set)
         """Ready tasks that wait for a dataset."""
         self.looks = Looks()
@@ -150,6 +152,16 @@ class WaitingTasks:
         for subject in sorted(self._reading.get(dataset, ())):
             self._agenda.add(subject)
 
+    def finder(self, run: RunId) -> TaskName | None:
+        """The task that looks up what the tasks of a run read of others; None: none does yet."""
+        return self._finders.get(run)
+
+    def finding(self, run: Run, task: TaskName) -> None:
+        """Record that the versions that a task reads are looked up."""
+        self.pins.under_way.add(about_pins(run.id, task))
+        if awaits_inputs(run, task):
+            self._finders[run.id] = task
+
     def versions_found(self, run: RunId, task: TaskName, result: Pins | Refusal | Lacking) -> None:
         """Record the versions that a task reads."""
         subject = about_pins(run, task)
@@ -176,6 +188,13 @@ class WaitingTasks:
         if not task.spec.kind.uses_worker:
             self.put_wait(run, task.spec, waits=False)
 
+    def _find_by_another(self, run: Run, finder: TaskName) -> None:
+        """Put the other reading tasks of a run on the agenda if the one that looked up pinned nothing."""
+        del self._finders[run.id]
+        for read in run.reads if awaits_inputs(run, finder) else ():
+            for subject in [one for one in self._reading[read.dataset] if one.run == run.id]:
+                self._agenda.add(subject)
+
     def _forget(self, run: Run, task: TaskRun) -> None:
         run_id = run.id
         self._put_queue_timeout(run_id, task, None)
@@ -185,6 +204,8 @@ class WaitingTasks:
             self.pins.forget(subject)
             for read in run.reads:
                 self._reading[read.dataset].discard(subject)
+            if self._finders.get(run_id) == task.spec.name:
+                self._find_by_another(run, task.spec.name)
         if task.spec.reads:
             subject = about_rendering(run_id, task.spec.name)
             self._agenda.forget(subject)

@@ -10,10 +10,11 @@ from nimbus.domain.commands import PublishRelease
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.lifecycle import begin
+from nimbus.domain.lifecycle import begin, conclude_waiting
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Version
 from nimbus.domain.run import Places, Run, RunCause
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import PutDataset
 from nimbus.engine.agenda import Instant, about_pins
@@ -110,8 +111,8 @@ class Leader:
         write = PutDataset(regions(*keys), before)
         self.state.apply(Decision(name="published", writes=(write,)), Instant(NOW, 0.0))
 
-    def decide(self) -> Decision | Nothing:
-        answer = pin_reads(self.state, RunId("r"), TaskName("t"), NOW)
+    def decide(self, task: str = "t") -> Decision | Nothing:
+        answer = pin_reads(self.state, RunId("r"), TaskName(task), NOW)
         assert isinstance(answer, Decision | Nothing)
         if isinstance(answer, Decision):
             self.state.apply(answer, Instant(NOW, 0.0))
@@ -203,3 +204,44 @@ def test_task_that_reads_data_of_others_and_of_its_own_pipeline_pins_one_after_t
         leader.decide()
 
     assert leader.state.runs.live[RunId("r")].pins.keys() == {"region", "state"}
+
+
+def two_readers() -> Leader:
+    """A leader with a run of two ready tasks, which read the same."""
+    leader = Leader()
+    leader.publish("us")
+    before = leader.state.runs.live[RunId("r")]
+    (task,) = before.tasks.in_order()
+    other = replace(task, spec=replace(task.spec, name=TaskName("u")))
+    leader.state.runs.forget(before.id)
+    leader.state.runs.put(replace(before, tasks=Tasks([task, other])), Instant(NOW, 0.0))
+    return leader
+
+
+def test_tasks_of_a_run_that_read_the_same_share_a_look_up() -> None:
+    leader = two_readers()
+    under_way = leader.decide()
+    assert isinstance(under_way, Decision)
+    assert isinstance(leader.decide("u"), Nothing)
+    leader.look_up(under_way)
+    assert isinstance(leader.decide(), Nothing)  # the key is not there
+    assert isinstance(leader.decide("u"), Nothing)
+
+    leader.publish("us", "eu")
+    assert isinstance(leader.decide("u"), Nothing)
+    leader.look_up(leader.decide())
+    leader.decide()
+
+    assert leader.state.runs.live[RunId("r")].pins.keys() == {"region"}
+
+
+def test_another_task_looks_up_when_the_first_one_has_ended() -> None:
+    leader = two_readers()
+    leader.look_up(leader.decide())
+    leader.state.agenda.done(about_pins(RunId("r"), TaskName("u")))
+    run = leader.state.runs.live[RunId("r")]
+    skipped = conclude_waiting(run, TaskName("t"), TaskState.SKIPPED, NOW)
+    leader.state.runs.put(skipped, Instant(NOW, 0.0))
+
+    assert leader.is_asked
+    assert isinstance(leader.decide("u"), Decision)
