@@ -19,6 +19,7 @@ from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, QueuedCommand
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
@@ -106,8 +107,9 @@ class RegisteredPart:
     intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
     datasets: MutableMapping[DatasetName, Dataset] = field(default_factory=dict)
     """The leader takes it over, and changes it."""
+    due: Mapping[PipelineName, Due] = field(default_factory=dict)
     backfills: tuple[Backfill, ...] = ()
-    """Intervals, datasets and backfills are read before the runs: they change in the
+    """Intervals, datasets, consumers and backfills are read before the runs: they change in the
     transactions that end runs and tasks."""
     alerts: tuple[Alert, ...] = ()
     health: tuple[PipelineHealth, ...] = ()
@@ -240,6 +242,10 @@ class LeaderStore(Protocol):
         """Those of these datasets that exist and can be read."""
         ...
 
+    def read_due(self, name: PipelineName) -> Due | None:
+        """What is due for a pipeline; None: it does not start by data, or its record cannot be read."""
+        ...
+
     def read_health(self) -> tuple[PipelineHealth, ...]:
         """The health of the pipelines that have a health record."""
         ...
@@ -358,6 +364,10 @@ class ClusterReader(Protocol):
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         """One dataset; None: it was never published."""
+        ...
+
+    def due(self, name: PipelineName) -> Due | None:
+        """What is due for a pipeline; None: it does not start by data."""
         ...
 
     def run_list(self) -> Mapping[str, ListedRun]:

@@ -18,6 +18,7 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
@@ -133,6 +134,7 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 RUN = RunCodec()
 DATASET: RecordCodec[Dataset] = RecordCodec(TypeAdapter(Dataset), sparse=True)
+DUE: RecordCodec[Due] = RecordCodec(TypeAdapter(Due), sparse=True)
 VERSION: RecordCodec[Version] = RecordCodec(TypeAdapter(Version), sparse=True)
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))

@@ -161,6 +161,7 @@ class ActivateBody(RequestBody):
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = Field(
         "", description="Reason, for the list of commands; empty: that of `X-Nimbus-Reason`."
     )
+    drop_due: bool = Field(False, description="With `start: data`: what changed until now starts nothing.")
 
 
 class DataIntervalBody(RequestBody):

@@ -92,12 +92,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         name: PipelineNameText, response: Response, body: ActivateBody | None = None, wait: Wait = 0
     ) -> CommandModel:
         """Choose the active release, and let the schedule fire."""
-        asked = body or ActivateBody(digest=None, reason="")
+        asked = body or ActivateBody(digest=None, reason="", drop_due=False)
         digest = None if asked.digest is None else ReleaseDigest(asked.digest)
 
         def command() -> ActivatePipeline:
             known = known_pipeline(services, name).name
-            return ActivatePipeline(pipeline=known, digest=digest, reason=asked.reason)
+            return ActivatePipeline(
+                pipeline=known, digest=digest, reason=asked.reason, drop_due=asked.drop_due
+            )
 
         return await submit(services, command, response, wait_s=wait)
 

@@ -74,6 +74,7 @@ class Read(TypedDict, total=False):
     last: Duration
     key: str
     optional: bool
+    start: bool
     of: str
 
 
@@ -180,6 +181,13 @@ class Concurrency(TypedDict, total=False):
     when_full: Literal["queue", "skip", "replace"]
 
 
+class Start(TypedDict, total=False):
+    """`start`, if it is not just `data`."""
+
+    data: Literal["any", "all"]
+    settle: str
+
+
 class Webhook(TypedDict, total=False):
     """`webhook`. `secret` is required."""
 
@@ -221,6 +229,7 @@ class PipelineOptions(TypedDict, total=False):
 
     description: str
     schedule: Schedule
+    start: Literal["data"] | Start
     failure_strategy: Literal["end", "continue"]
     priority: Priority
     timeout: Duration

@@ -93,10 +93,12 @@ def schema() -> None:
 @click.argument("name")
 @click.option("--digest", metavar="SHA256", help="The release. Default: the newest published.")
 @click.option("--reason", default="", help="Kept with the command.")
+@click.option("--drop-due", is_flag=True, help="With `start: data`: what changed until now starts nothing.")
 @remote
-def activate(api: Api, out: Output, name: str, digest: str | None, reason: str) -> int:
+def activate(api: Api, out: Output, name: str, digest: str | None, reason: str, *, drop_due: bool) -> int:
     """Choose the release for new runs, and enable the schedule. Also resumes a paused pipeline."""
-    body = {key: said for key, said in (("digest", digest), ("reason", reason)) if said}
+    asked = {"digest": digest, "reason": reason, "drop_due": drop_due}
+    body = {key: said for key, said in asked.items() if said}
     return report_command(out, api.command("POST", f"{_path(name)}/activate", body))
 
 

@@ -18,6 +18,7 @@ from nimbus.definition.models import (
     RetriesModel,
     ScheduleModel,
     SparkModel,
+    StartModel,
     TaskModel,
     WaitForModel,
     WebhookModel,
@@ -29,6 +30,7 @@ from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
     ENVIRONMENT_KINDS,
     SPARK_KINDS,
+    DataStart,
     Limits,
     ParameterSpec,
     PipelineSpec,
@@ -53,7 +55,7 @@ _EVENT_LOG = "spark.eventLog.enabled"
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
-    reads = tuple(_read(name, read) for name, read in model.reads.items())
+    reads = tuple(_read(name, read, model.start) for name, read in model.reads.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -75,6 +77,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         jars=tuple(model.jars),
         python_path=tuple(model.python_path),
         tasks=tasks,
+        start=None if model.start is None else DataStart(when=model.start.data, settle=model.start.settle),
         reads=reads,
         accepts=_accepted(model),
         variables=variables_of(
@@ -249,7 +252,7 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     )
 
 
-def _read(name: str, model: ReadModel) -> Read:
+def _read(name: str, model: ReadModel, start: StartModel | None) -> Read:
     return Read(
         name=name,
         dataset=DatasetName(model.dataset or name),
@@ -258,6 +261,7 @@ def _read(name: str, model: ReadModel) -> Read:
         key=model.key or "",
         optional=model.optional,
         of=None if model.of is None else TaskName(model.of),
+        starts=start is not None and model.start and model.of is None,
     )
 
 

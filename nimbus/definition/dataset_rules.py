@@ -8,6 +8,7 @@ from functools import partial
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, PublicationModel, ReadModel, TaskModel
+from nimbus.domain.pipeline import StartWhen
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.spelling import closest
 from nimbus.templates.names import names_in, tasks_read
@@ -37,6 +38,7 @@ def dataset_faults(model: DefinitionModel) -> Iterator[Fault]:
                     yield Fault((*path, "key"), f"task {other!r} publishes it already; only one task can")
             yield from (fault._replace(path=path + fault.path) for fault in _faults(task, said, model, name))
     yield from _read_faults(model)
+    yield from _start_faults(model)
     for name in sorted(model.datasets.keys() - publishers.keys()):
         if not model.datasets[name].outside:
             message = "no task publishes it: add it to `publishes` of one, say `outside: true`, or remove it"
@@ -95,6 +97,23 @@ def _use_faults(path: KeyPath, name: str, task: TaskModel, reads: Mapping[str, R
     elif (of := reads[name].of) is not None and of not in task.needs:
         message = f"{name!r} has what {of!r} published, which is not in the task's needs; add it"
         yield Fault(path, message, partial(closest, of, task.needs))
+
+
+def _start_faults(model: DefinitionModel) -> Iterator[Fault]:
+    start = model.start
+    for name, read in model.reads.items():
+        path = ("reads", name, "start")
+        if start is None and not read.start:
+            yield Fault(path, "has no effect without `start: data` of the pipeline; remove it")
+        elif start is not None and read.start and (read.dataset or name) in model.datasets:
+            yield Fault(path, "each run would start the next one: this pipeline publishes it; say `false`")
+    if start is None:
+        return
+    if not any(read.start and read.of is None for read in model.reads.values()):
+        yield Fault(("start",), "no read starts runs: add a dataset to `reads`, or start them by a schedule")
+    if model.schedule is not None and start.data is StartWhen.ALL:
+        message = "does not go together with a schedule: each interval starts when all of its data are there"
+        yield Fault(("start", "data"), message)
 
 
 def key_texts(model: DefinitionModel) -> dict[KeyPath, str]:

@@ -31,6 +31,7 @@ from nimbus.domain.pipeline import (
     SparkDeploy,
     SparkMode,
     SparkReuse,
+    StartWhen,
     TaskKind,
 )
 from nimbus.domain.publications import Partitioning
@@ -460,6 +461,8 @@ class ReadModel(Strict):
     """Of a dataset by key: the key; may hold templates. None: all keys."""
     optional: Flag = False
     """True: the run does not wait for it, and reads what is there."""
+    start: Flag = True
+    """False: in a pipeline with `start: data`, changes of it start no run."""
     of: Name | None = None
     """Task of type `pipeline`: only what its child runs published, item by item."""
 
@@ -598,6 +601,19 @@ class WebhookModel(Strict):
     """Parameters of the run, each a place in the JSON body such as `{{ body.region }}`."""
 
 
+class StartModel(Strict):
+    """How changes of the datasets that a pipeline reads start its runs."""
+
+    data: Annotated[StartWhen, one_of(StartWhen)] = StartWhen.ANY
+    """Without a schedule: start when `any` or `all` of them have changed since the last start."""
+    settle: PositiveDuration | None = None
+    """How long nothing must have changed before a run starts; none: it starts at once."""
+
+
+def _start(value: object) -> object:
+    return {} if value == "data" else value
+
+
 class DefinitionModel(Strict):
     """A whole definition."""
 
@@ -609,6 +625,11 @@ class DefinitionModel(Strict):
     """Description for people."""
     schedule: ScheduleModel | None = None
     """When the leader starts runs; none: runs start on request only."""
+    start: Annotated[
+        StartModel | None, BeforeValidator(_start, json_schema_input_type=StartModel | Literal["data"] | None)
+    ] = None
+    """`data`: changes of what it reads start runs, and fire times of `schedule` are only the ends of data
+    intervals; none: the schedule starts runs."""
     failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
     """After a failure: only clean-up still starts (`end`), or every task that does not need the failed one
     goes on (`continue`)."""

@@ -97,11 +97,11 @@ def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
     if schedule is not None and schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
         yield Fault(("schedule", "catchup_window"), "has no effect with catchup: none; remove one of them")
     needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
-    if model.schedule is not None and needed:
+    if (model.schedule is not None or model.start is not None) and needed:
+        run = "scheduled run" if model.start is None else "run that data start"
         yield Fault(
-            ("schedule",),
-            "a scheduled run gets no values of parameters, and "
-            f"{', '.join(needed)} has no default; give it one",
+            ("start" if model.schedule is None else "schedule",),
+            f"a {run} gets no values of parameters, and {', '.join(needed)} has no default; give it one",
         )
 
 

@@ -33,6 +33,8 @@ class Profile:
     description: str = ""
     """Cut to REASON_BYTES. The definition has the full text."""
     schedule: Schedule | None = None
+    starts_by_data: bool = False
+    """True: changes of data start its runs, and not its schedule."""
     tasks: int = 0
     """Number of tasks."""
     concurrency: Concurrency | None = None
@@ -57,6 +59,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
     return Profile(
         description=brief(spec.description),
         schedule=spec.schedule,
+        starts_by_data=spec.start is not None,
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
         children=spec.children,
@@ -101,7 +104,8 @@ class PipelineRecord:
     @property
     def is_scheduled(self) -> bool:
         """True when its schedule fires."""
-        return self.state is PipelineState.ACTIVE and self.profile.schedule is not None
+        is_active, profile = self.state is PipelineState.ACTIVE, self.profile
+        return is_active and profile.schedule is not None and not profile.starts_by_data
 
     def fires_after(self, now: datetime) -> datetime:
         """The moment after which the schedule fires next: its position, if a clock was ahead, else `now`."""

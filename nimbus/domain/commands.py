@@ -53,6 +53,8 @@ class ActivatePipeline:
     pipeline: PipelineName
     digest: ReleaseDigest | None = None
     reason: str = ""
+    drop_due: bool = False
+    """True: what changed before starts nothing."""
     type: Literal["activate_pipeline"] = "activate_pipeline"
 
 

@@ -17,7 +17,7 @@ from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority, TaskSpec
 from nimbus.domain.publications import Partitioning
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.run import DataCause, Run, RunCause
 from nimbus.domain.selection import Selection
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
@@ -45,6 +45,7 @@ class Draft:
     submitted_by: str = ""
     selection: Selection | None = None
     """Which tasks are run; None: all."""
+    causes: tuple[DataCause, ...] = ()
     may_exist: bool = False
     """True: history must be asked whether there was a run of this id."""
 
@@ -81,6 +82,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         cause=draft.cause,
         submitted_by=brief(draft.submitted_by),
         backfill=draft.backfill,
+        causes=draft.causes,
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,

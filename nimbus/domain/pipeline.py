@@ -172,6 +172,24 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
+class StartWhen(StrEnum):
+    """Which changes start a run of a pipeline without a schedule."""
+
+    ANY = "any"
+    """One of its datasets has changed since the last start."""
+    ALL = "all"
+    """Each of them has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataStart:
+    """Changes of the datasets that a pipeline reads start its runs: see `nimbus.domain.due`."""
+
+    when: StartWhen = StartWhen.ANY
+    settle: timedelta | None = None
+    """How long nothing must have changed before a run starts."""
+
+
 MOST_MEMORY_SCALE = 8.0
 """An attempt never gets more than this many times the memory of the first one."""
 
@@ -367,6 +385,8 @@ class PipelineSpec:
     name: PipelineName
     description: str = ""
     schedule: Schedule | None = None
+    start: DataStart | None = None
+    """Set: changes of data start its runs, and fire times of a schedule are only the ends of intervals."""
     failure_strategy: FailureStrategy = FailureStrategy.END
     priority: Priority = Priority.MEDIUM
     timeout: timedelta | None = None

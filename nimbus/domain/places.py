@@ -96,5 +96,6 @@ def _only_awaits(run: Run, task: TaskRun) -> bool:
 
 
 def run_rank(run: Ranked) -> RunRank:
-    """Rank by priority; scheduled and child runs before others; then by age. The smallest starts first."""
-    return run.priority, run.cause not in (RunCause.SCHEDULE, RunCause.PARENT), run.created_at, run.id
+    """Rank by priority; what people asked for comes last; then by age. The smallest starts first."""
+    by_itself = run.cause in (RunCause.SCHEDULE, RunCause.DATA, RunCause.PARENT)
+    return run.priority, not by_itself, run.created_at, run.id

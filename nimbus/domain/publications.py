@@ -62,6 +62,8 @@ class Read:
     """True: it reads what is there when the others are, perhaps nothing."""
     of: TaskName | None = None
     """Only what the child runs of this task have published: see `nimbus.domain.fan_in`."""
+    starts: bool = False
+    """True: its changes start runs, because its pipeline starts by data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-from nimbus.domain.datasets import Dataset, datasets_of, end_of
+from nimbus.domain.datasets import Dataset, end_of
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown
 from nimbus.domain.local_dates import earlier
 from nimbus.domain.publications import Partitioning, Read, Version, interval_in
 from nimbus.domain.run import Run
+from nimbus.domain.tasks import Tasks
 
 MOST_PINNED = 1000
 """Limit of the versions of one read."""
@@ -53,7 +55,16 @@ class Wanted:
     latest: bool = False
 
 
-def wanted(read: Read, run: Run, dataset: Dataset) -> Wanted:
+class Reader(Protocol):
+    """What decides which partitions a read needs: a run, or one that may be created."""
+
+    @property
+    def data_interval(self) -> DataInterval | None: ...  # noqa: D102
+    @property
+    def timezone(self) -> str: ...  # noqa: D102
+
+
+def wanted(read: Read, run: Reader, dataset: Dataset) -> Wanted:
     """The partitions that a read of a run needs.
 
     Raises:
@@ -77,22 +88,28 @@ def wanted(read: Read, run: Run, dataset: Dataset) -> Wanted:
     return Wanted(DataInterval(start=earlier(own.end, read.last, ZoneInfo(run.timezone)), end=own.end))
 
 
-def missing(read: Read, run: Run, dataset: Dataset | None) -> str:
+def missing(read: Read, run: Reader, dataset: Dataset | None) -> str:
     """What a read waits for; empty: nothing. Raises ReadError: see `wanted`."""
     if read.of is not None or (read.optional and dataset is None):
         return ""
     if dataset is None or not dataset.published:
         return f"dataset {read.dataset}: nothing is published"
-    asked = wanted(read, run, dataset)
-    if read.optional or asked.interval is None:
-        return ""  # what was published once stays: see `Dataset`
-    known_from = dataset.spans_from  # about earlier times, only a look-up tells
-    lacks = [gap for gap in gaps(asked.interval, dataset.spans) if known_from is None or gap.end > known_from]
+    lacks = missing_times(read, run, dataset)
     if not lacks:
         return ""
     named = [shown(gap, run.timezone) for gap in lacks[:MOST_GAPS]]
     more = [f"and {len(lacks) - MOST_GAPS} more"] if len(lacks) > MOST_GAPS else []
     return f"dataset {read.dataset}: {', '.join([*named, *more])}"
+
+
+def missing_times(read: Read, run: Reader, dataset: Dataset) -> tuple[DataInterval, ...]:
+    """The times that a read of a published dataset waits for. Raises ReadError: see `wanted`."""
+    asked = wanted(read, run, dataset)
+    if read.optional or asked.interval is None:
+        return ()  # what was published once stays: see `Dataset`
+    known_from = dataset.spans_from  # about earlier times, only a look-up tells
+    lacks = gaps(asked.interval, dataset.spans)
+    return tuple(gap for gap in lacks if known_from is None or gap.end > known_from)
 
 
 def chosen(
@@ -174,23 +191,23 @@ def pinned_apart(run: Run) -> frozenset[str]:
     """
     found = _apart.get(run.tasks.plan)
     if found is None:
-        own = datasets_of(run)
-        after = {
-            name
-            for task in run.tasks.in_order()
-            if task.spec.children is not None
-            for name in run.tasks.downstream(task.spec.name)
-        }
-        early = {
-            name for task in run.tasks.in_order() if task.spec.name not in after for name in task.spec.uses
-        }
-        found = frozenset(
-            read.name
-            for read in run.reads
-            if read.dataset in own or read.of is not None or read.name not in early
-        )
-        _apart[run.tasks.plan] = found
+        found = _apart[run.tasks.plan] = read_apart(run.tasks, run.reads)
     return found
+
+
+def read_apart(tasks: Tasks, reads: Iterable[Read]) -> frozenset[str]:
+    """As `pinned_apart`, of the tasks and reads of a pipeline."""
+    own = {one.dataset for task in tasks.in_order() for one in task.spec.publishes}
+    after = {
+        name
+        for task in tasks.in_order()
+        if task.spec.children is not None
+        for name in tasks.downstream(task.spec.name)
+    }
+    early = {name for task in tasks.in_order() if task.spec.name not in after for name in task.spec.uses}
+    return frozenset(
+        read.name for read in reads if read.dataset in own or read.of is not None or read.name not in early
+    )
 
 
 _apart: WeakKeyDictionary[object, frozenset[str]] = WeakKeyDictionary()

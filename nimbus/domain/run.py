@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from nimbus.domain.children import Parent
-from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.notify import Lateness, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority
@@ -63,8 +63,23 @@ class RunCause(StrEnum):
     PARENT = "parent"
     """A task of another run started it."""
     BACKFILL = "backfill"
+    DATA = "data"
+    """Datasets that it reads have changed."""
     ACTIVATION = "activation"
     """A release was activated that has a task which is kept running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCause:
+    """A change of a dataset: a partition points to another version."""
+
+    dataset: DatasetName
+    partition: str
+    number: int
+    """Of the version, as its run."""
+    run: RunId
+    at: datetime
+    """When the partition changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +174,8 @@ class RunHeader:
     """What it reads of datasets."""
     pins: Mapping[str, tuple[Version, ...]] = field(default_factory=dict)
     """The versions that it reads, by read. A read that is not here is not pinned yet."""
+    causes: tuple[DataCause, ...] = ()
+    """Of a run that data have started: the last changes that made it due, oldest first."""
     number: int = 0
     """Above that of every run created before, under whichever leader: see `nimbus.domain.run_number`."""
 

@@ -9,6 +9,7 @@ from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
@@ -88,6 +89,17 @@ class PutDataset:
 
     dataset: Dataset
     before: Dataset | None
+    """The stored record; None: there is none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutDue:
+    """Replace what is due for a consumer, in the transaction that publishes or starts its run."""
+
+    pipeline: PipelineName
+    due: Due | None
+    """None: remove it; the pipeline does not start by data any more, or is removed."""
+    before: Due | None
     """The stored record; None: there is none yet."""
 
 
@@ -243,6 +255,7 @@ class RemoveHealth:
 ClusterWrite = (
     PutIntervals
     | PutDataset
+    | PutDue
     | PutBackfill
     | RemoveBackfill
     | PutAbdication

@@ -194,6 +194,8 @@ class Reign:
                 state.leadership.put_terms(newest)
                 state.alerts.put_all(alerts, health)
                 state.catalog.datasets = part.datasets
+                for consumer, due in part.due.items():
+                    state.catalog.put_due(consumer, due)
                 for name, index in part.intervals.items():
                     state.put_intervals(name, index)
                 for backfill in part.backfills:
@@ -513,10 +515,8 @@ class Reign:
                 self._read_backfill(backfill.id)
             case w.CreateTerm() | w.PutTerm():
                 self.state.leadership.put_terms(self._store.read_terms())
-            case w.PutDataset(dataset, _):
-                self.state.catalog.datasets.update(self._store.read_datasets([dataset.name]))
-            case w.PutIntervals(pipeline, _, _):
-                self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
+            case w.PutDataset() | w.PutDue() | w.PutIntervals():
+                self._read_data_again(write)
             case w.ConsumeCommand(outcome):
                 self.state.commands.drop(outcome.command)
                 self._read_commands()
@@ -534,6 +534,15 @@ class Reign:
                 | w.RequestStop()
             ):
                 pass  # nobody else writes these, or they are read with the run of the subject
+
+    def _read_data_again(self, write: w.PutDataset | w.PutDue | w.PutIntervals) -> None:
+        match write:
+            case w.PutDataset(dataset, _):
+                self.state.catalog.datasets.update(self._store.read_datasets([dataset.name]))
+            case w.PutDue(pipeline, _, _):
+                self.state.catalog.put_due(pipeline, self._store.read_due(pipeline))
+            case w.PutIntervals(pipeline, _, _):
+                self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
 
     def _read_run(self, run_id: RunId) -> None:
         run = self._store.read_run(run_id)

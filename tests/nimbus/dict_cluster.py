@@ -16,7 +16,7 @@ from leader import EpochRecord, FencingToken
 from leader.protocol.terms import decode_epoch, encode_epoch
 from nimbus import records, run_record
 from nimbus.adapters.sqlite.changes import SqliteChanges
-from nimbus.adapters.store import board, catalog, datasets, intervals, orders, runs
+from nimbus.adapters.store import board, catalog, datasets, due, intervals, orders, runs
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.leader_store import TreeLeaderStore, queued_commands
 from nimbus.adapters.store.paths import BEAT, STOP, Paths
@@ -27,6 +27,7 @@ from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
@@ -53,6 +54,7 @@ class World:
     pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
     intervals: dict[PipelineName, IntervalIndex] = field(default_factory=dict)
     datasets: dict[DatasetName, Dataset] = field(default_factory=dict)
+    due: dict[PipelineName, Due] = field(default_factory=dict)
     backfills: dict[BackfillId, Backfill] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
@@ -269,7 +271,9 @@ class DictCluster:
                     yield from self._writer._operations(w.RemoveRun(key))
                 for part, data in ({} if after is None else run_record.encode_new(after)).items():
                     yield Operation("create", PATHS.run_part(key, part), data)
-            case "pipelines" | "intervals" | "datasets" | "backfills" | "alerts" | "health" | "orders":
+            case (
+                "pipelines" | "intervals" | "datasets" | "due" | "backfills" | "alerts" | "health" | "orders"
+            ):
                 yield from self._writer._operations(_write(name, key, before, after))
             case _:
                 path, encode = _PLAIN[name]
@@ -334,6 +338,8 @@ def _write(name: str, key: Any, before: Any, after: Any) -> w.Write:
             return w.PutIntervals(key, after, before)
         case "datasets":
             return w.PutDataset(after, before)
+        case "due":
+            return w.PutDue(key, after, before)
         case "backfills":
             return w.RemoveBackfill(before) if after is None else w.PutBackfill(after, before)
         case "alerts":
@@ -440,6 +446,11 @@ _READ: dict[str, tuple[str, Callable[[str], Any], Callable[[DictCluster, str], A
         "datasets",
         DatasetName,
         lambda cluster, name: datasets.read(cluster._calls, PATHS, DatasetName(name)),
+    ),
+    "due": (
+        "due",
+        PipelineName,
+        lambda cluster, name: due.read(cluster._calls, PATHS, PipelineName(name)),
     ),
     "backfills": ("backfills", BackfillId, _plain(records.BACKFILL, PATHS.backfills)),
     "runs": ("runs", RunId, lambda cluster, name: runs.read_run(cluster._calls, PATHS, RunId(name))),

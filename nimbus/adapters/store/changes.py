@@ -41,6 +41,7 @@ class Topics:
             paths.schedules: _of_listed_pipeline,
             paths.intervals: _of_pipeline,
             paths.health: _of_pipeline,
+            paths.due: _of_pipeline,
             paths.runs: _of_run,
             paths.attempts: _of_attempt,
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 from kazoo.exceptions import NodeExistsError
 
 from nimbus import records
-from nimbus.adapters.store import datasets, intervals
+from nimbus.adapters.store import datasets, due, intervals
 from nimbus.adapters.store.alerts import read_alerts
 from nimbus.adapters.store.board import read_slots
 from nimbus.adapters.store.calls import Calls, readable
@@ -30,6 +30,7 @@ from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandKey, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
@@ -89,6 +90,10 @@ class TreeClusterReader:
     def dataset(self, name: DatasetName) -> Dataset | None:
         """One dataset."""
         return datasets.read(self._calls, self._paths, name)
+
+    def due(self, name: PipelineName) -> Due | None:
+        """One consumer."""
+        return due.read(self._calls, self._paths, name)
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs."""

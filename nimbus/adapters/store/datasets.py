@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, MutableMapping
 from datetime import UTC, datetime
 
 from nimbus import records
 from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.compressed import Compressed
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.datasets import Dataset
@@ -18,28 +18,9 @@ from nimbus.domain.writes import PutDataset
 
 MOST_DECODED = 500
 """How many datasets a leader keeps decoded."""
-_LARGEST = 8 << 20
-"""Limit of a record after decompression, in bytes."""
 
-
-class _Compressed:
-    """Encodes datasets compressed: 40 versions take about 3 kB."""
-
-    def encode(self, dataset: Dataset) -> bytes:
-        """The record."""
-        return zlib.compress(records.DATASET.encode(dataset))
-
-    def decode(self, data: bytes, place: str) -> Dataset:
-        """Read a record. Raises UnreadableRecordError."""
-        unfolding = zlib.decompressobj()
-        try:
-            plain = unfolding.decompress(data, _LARGEST)
-        except zlib.error as exc:
-            raise records.UnreadableRecordError(place, str(exc)) from exc
-        return records.DATASET.decode(plain, place)
-
-
-CODEC = _Compressed()
+CODEC = Compressed(records.DATASET)
+"""40 versions take about 3 kB."""
 
 
 def change(paths: Paths, write: PutDataset) -> Operation:

@@ -18,7 +18,7 @@ from leader import (
     schema_raised,
 )
 from nimbus import records
-from nimbus.adapters.store import alerts, catalog, datasets, intervals, orders, terms
+from nimbus.adapters.store import alerts, catalog, datasets, due, intervals, orders, terms
 from nimbus.adapters.store.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.store.calls import Calls, Transaction, batched, check_size, readable
 from nimbus.adapters.store.catalog import readable_pipelines
@@ -31,6 +31,7 @@ from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
@@ -111,6 +112,7 @@ class TreeLeaderStore:
             settings=read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
             datasets=datasets.read_all_to_publish(self._calls, self._paths),
+            due=due.read_all(self._calls, self._paths),
             backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
             alerts=self.read_alerts(),
             health=self.read_health(),
@@ -185,6 +187,11 @@ class TreeLeaderStore:
     def read_datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
         """Some datasets."""
         return datasets.read_to_publish(self._calls, self._paths, names)
+
+    def read_due(self, name: PipelineName) -> Due | None:
+        """One consumer."""
+        data = self._calls.get(self._paths.due_of(name))
+        return None if data is None else next(readable(due.CODEC, [(name, data)], self._paths.due), None)
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Examine the oldest outcomes, at most MOST_PRUNED at once; unreadable ones stay."""
@@ -277,7 +284,7 @@ class TreeLeaderStore:
                 yield from catalog.change(paths, record, before)
             case w.RemovePipelineRecord(record):
                 yield from catalog.removal(paths, record)
-            case w.PutIntervals() | w.PutDataset() | w.PutBackfill() | w.RemoveBackfill():
+            case w.PutIntervals() | w.PutDataset() | w.PutDue() | w.PutBackfill() | w.RemoveBackfill():
                 yield from self._of_dates(write)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
@@ -293,13 +300,15 @@ class TreeLeaderStore:
                 yield from self._attempt_operations(write)
 
     def _of_dates(
-        self, write: w.PutIntervals | w.PutDataset | w.PutBackfill | w.RemoveBackfill
+        self, write: w.PutIntervals | w.PutDataset | w.PutDue | w.PutBackfill | w.RemoveBackfill
     ) -> Iterator[Operation]:
         match write:
             case w.PutIntervals():
                 yield from intervals.change(self._paths, write)
             case w.PutDataset():
                 yield datasets.change(self._paths, write)
+            case w.PutDue():
+                yield due.change(self._paths, write)
             case w.PutBackfill(backfill, before):
                 kind: Literal["create", "set"] = "create" if before is None else "set"
                 path = self._paths.backfill(backfill.id)

@@ -70,6 +70,15 @@ class Paths:
         return f"{self.datasets}/{name}"
 
     @property
+    def due(self) -> str:
+        """Parent of the consumers of datasets."""
+        return f"{self.root}/due"
+
+    def due_of(self, name: PipelineName) -> str:
+        """What is due for one consumer, compressed."""
+        return f"{self.due}/{name}"
+
+    @property
     def commands(self) -> str:
         """The command queue."""
         return f"{self.root}/commands"
@@ -173,6 +182,7 @@ class Paths:
             self.schedules,
             self.intervals,
             self.datasets,
+            self.due,
             self.backfills,
             self.commands,
             self.outcomes,

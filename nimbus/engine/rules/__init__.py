@@ -21,6 +21,7 @@ from nimbus.engine.rules import (
     commands,
     concurrency,
     datasets,
+    due,
     intervals,
     lateness,
     new_run,
@@ -78,6 +79,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
     if not isinstance(answer, Decision):
         return answer
     answer = datasets.noted(state, concurrency.with_places(state, new_run.numbered(state, answer)))
+    answer = due.noted(state, answer, now.wall)
     if ended := _ended_runs(answer.writes):
         answer = backfills.noted(state, intervals.noted(state, answer, ended, now), ended)
     return raised.with_alerts(state, answer, now.wall)

@@ -68,6 +68,7 @@ from nimbus.engine.rules.backfill_commands import (
 from nimbus.engine.rules.catalog import activated, published, put, rewound
 from nimbus.engine.rules.command_checks import check_access, check_unchanged
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.consumers import consumer_put, consumer_removed
 from nimbus.engine.rules.dataset_commands import dataset_changed
 from nimbus.engine.rules.kept import check_second, handed_over
 from nimbus.engine.rules.live_runs import changed_run
@@ -275,9 +276,11 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     if before is None and queued.asked_by is not None:
         record = replace(record, owner=queued.asked_by.owner)
     runs: tuple[Write, ...] | Answer = ()
+    consumer: tuple[Write, ...] = ()
     if command.activate:
         record = activated(record, release, spec, now)
         runs = handed_over(state, queued, release, spec, now)
+        consumer = consumer_put(state, spec)
     if not isinstance(runs, tuple):
         return runs
     said = "published and activated" if command.activate else "published"
@@ -286,7 +289,7 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
         queued,
         now,
         message=f"{said} release {command.digest[:12]} of {command.pipeline}{_said_of(runs)}",
-        writes=(put(record, before), *runs),
+        writes=(put(record, before), *consumer, *runs),
     )
 
 
@@ -305,7 +308,7 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
         queued,
         now,
         message=f"release {release.digest[:12]} of {record.name} is active{_said_of(runs)}",
-        writes=(put(active, record), *runs),
+        writes=(put(active, record), *consumer_put(state, spec, drop=command.drop_due), *runs),
     )
 
 
@@ -371,6 +374,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
         writes=(
             RemovePipelineRecord(record),
+            *consumer_removed(state, record.name),
             *backfills_of(state, record),
             *(() if index is None else (PutIntervals(record.name, None, index),)),
         ),

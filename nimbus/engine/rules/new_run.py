@@ -43,7 +43,7 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
         )
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
-    if draft.cause in (RunCause.PARENT, RunCause.BACKFILL) and found.result.keeps_running:
+    if draft.cause in (RunCause.PARENT, RunCause.BACKFILL, RunCause.DATA) and found.result.keeps_running:
         raise RefusedError(
             "kept_running", f"pipeline {draft.pipeline} has a task that is kept running: its runs do not end."
         )

@@ -12,6 +12,7 @@ from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Accepted, Publication
 from nimbus.domain.schema import check_schema
+from nimbus.engine.rules.consumers import check_consumers
 from nimbus.engine.state import State
 
 
@@ -24,6 +25,7 @@ def check_release(state: State, spec: PipelineSpec) -> None:
     _check_cycles(state, spec)
     _check_datasets(state, spec)
     _check_partitions(state, spec)
+    check_consumers(state, spec)
 
 
 def _check_pools(state: State, spec: PipelineSpec) -> None:
@@ -56,21 +58,30 @@ def _check_variables(state: State, spec: PipelineSpec) -> None:
 
 
 def _check_cycles(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if runs of a pipeline would start runs of the same pipeline, by the catalog."""
-    ways: dict[PipelineName, tuple[PipelineName, ...]] = {name: (spec.name, name) for name in spec.children}
-    edge = list(ways)
+    """Raise RefusedError if runs of a pipeline would start runs of the same pipeline, by the catalog.
+
+    A run starts those of its child pipelines, and of pipelines that start by data that it publishes.
+    """
+    started = {read.dataset for read in spec.reads if read.starts}
+    ways: dict[PipelineName, str] = {}
+    edge: list[tuple[PipelineName, str]] = [(spec.name, spec.name)]
     while edge:
-        name = edge.pop()
-        if name == spec.name:
-            raise RefusedError(
-                "pipeline_cycle",
-                f"pipelines would start runs of each other for ever: {' starts '.join(ways[name])}.",
-            )
+        name, way = edge.pop()
+        if name == spec.name and name in ways:
+            raise RefusedError("pipeline_cycle", f"pipelines would start runs of each other for ever: {way}.")
+        if name in ways:
+            continue
+        ways[name] = way
         record = state.catalog.pipelines.get(name)
-        for child in () if record is None else record.profile.children:
-            if child not in ways:
-                ways[child] = (*ways[name], child)
-                edge.append(child)
+        by = spec if name == spec.name else None if record is None else record.profile
+        if by is None:
+            continue
+        edge += [(child, f"{way} starts {child}") for child in by.children]
+        for dataset in by.datasets:
+            names = {due.pipeline for due in state.catalog.consumers_of(dataset) if due.starts_on(dataset)}
+            names.discard(spec.name)  # its active release, which this one replaces
+            names |= {spec.name} if dataset in started else set()
+            edge += [(other, f"{way} publishes {dataset}, which starts {other}") for other in sorted(names)]
 
 
 def _check_datasets(state: State, spec: PipelineSpec) -> None:

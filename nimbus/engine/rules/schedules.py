@@ -19,6 +19,7 @@ from nimbus.engine.agenda import about_pipeline
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.catalog import put
 from nimbus.engine.rules.concurrency import is_skipped, queued_if_full, replaced
+from nimbus.engine.rules.due import start_by_data
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Built, State
 
@@ -31,8 +32,10 @@ MOST_AT_ONCE = 1000
 
 
 def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
-    """Start the run of a pipeline's first fire time that is due."""
+    """Start the run of a pipeline's first fire time that is due, or what its data make due."""
     record = state.catalog.pipelines.get(name)
+    if record is not None and record.profile.starts_by_data:
+        return start_by_data(state, record, now)
     if record is None or record.schedule_position is None:
         return Nothing()
     schedule = record.profile.schedule

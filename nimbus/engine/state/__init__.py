@@ -198,7 +198,7 @@ class State:
             ):
                 pass  # their consequences are in the run's record
             case w.PutRun(run, _) | w.CreateRun(run):
-                self.runs.put(run, now)
+                self._put_run(run, now)
             case w.RemoveRun(run_id):
                 self.runs.forget(run_id)
             case w.RemoveAttempt(attempt):
@@ -212,6 +212,7 @@ class State:
             case (
                 w.PutIntervals()
                 | w.PutDataset()
+                | w.PutDue()
                 | w.PutBackfill()
                 | w.RemoveBackfill()
                 | w.PutAbdication()
@@ -226,13 +227,8 @@ class State:
 
     def _apply_of_cluster(self, write: w.ClusterWrite, now: Instant) -> None:
         match write:
-            case w.PutIntervals(pipeline, index, _):
-                self.put_intervals(pipeline, index)
-            case w.PutDataset(dataset, _):
-                self.catalog.datasets[dataset.name] = dataset
-                self.runs.note_number(dataset)
-                self.tasks.look_at_readers(dataset.name)
-                self.catalog.look_at_freshness(dataset.name)
+            case w.PutIntervals() | w.PutDataset() | w.PutDue():
+                self._apply_of_data(write)
             case w.PutBackfill(backfill, _):
                 self.catalog.put_backfill(backfill)
             case w.RemoveBackfill(backfill):
@@ -245,6 +241,24 @@ class State:
                 self.put_settings(settings, now)
             case w.RaiseSchema(schema):
                 self.leadership.schema_raised(schema)
+
+    def _apply_of_data(self, write: w.PutIntervals | w.PutDataset | w.PutDue) -> None:
+        match write:
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
+            case w.PutDataset(dataset, _):
+                self.catalog.datasets[dataset.name] = dataset
+                self.runs.note_number(dataset)
+                self.tasks.look_at_readers(dataset.name)
+                self.catalog.look_at_freshness(dataset.name)
+                self.catalog.look_at_consumers(dataset.name)
+            case w.PutDue(pipeline, due, _):
+                self.catalog.put_due(pipeline, due)
+
+    def _put_run(self, run: Run, now: Instant) -> None:
+        self.runs.put(run, now)
+        if run.state.is_final:
+            self.catalog.look_at_consumer(run.pipeline)
 
     def keep_from(self, before: State) -> None:
         """Copy from `before` what ZooKeeper does not have, before everything is read again."""

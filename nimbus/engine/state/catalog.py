@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, MutableMapping
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.engine.agenda import (
@@ -34,6 +35,9 @@ class Catalog:
         self.datasets: MutableMapping[DatasetName, Dataset] = {}
         self.fresh_by: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
         """Pipelines that say how fresh a dataset must be."""
+        self.due: dict[PipelineName, Due] = {}
+        self._consumers: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
+        """Consumers by the datasets that they read."""
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
         """Backfills that have not ended."""
 
@@ -83,6 +87,31 @@ class Catalog:
         self._builds.forget(subject)
         self._agenda.forget(subject)
         self._agenda.forget(about_deadline(name))
+
+    def consumers_of(self, dataset: DatasetName) -> tuple[Due, ...]:
+        """The consumers that read a dataset, by name."""
+        return tuple(self.due[name] for name in sorted(self._consumers.get(dataset, ())))
+
+    def put_due(self, name: PipelineName, due: Due | None) -> None:
+        """Add, replace or remove a consumer."""
+        before = self.due.pop(name, None)
+        for read in () if before is None else before.reads:
+            self._consumers[read.dataset].discard(name)
+        for read in () if due is None else due.reads:
+            self._consumers[read.dataset].add(name)
+        if due is not None:
+            self.due[name] = due
+        self.look_at_consumer(name)
+
+    def look_at_consumers(self, dataset: DatasetName) -> None:
+        """Put the consumers that read a dataset on the agenda: their inputs may be complete now."""
+        for name in self._consumers.get(dataset, ()):
+            self.look_at_consumer(name)
+
+    def look_at_consumer(self, name: PipelineName) -> None:
+        """Put a pipeline that starts by data on the agenda."""
+        if name in self.due and name in self.pipelines:
+            self._agenda.add(about_pipeline(name))
 
     def put_backfill(self, backfill: Backfill) -> None:
         """Add or replace a backfill. A run that was built for another position is dropped."""

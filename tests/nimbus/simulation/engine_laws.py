@@ -108,6 +108,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     hold(Law.KNOWS_ALL, state.catalog.pipelines == found.pipelines, "pipelines")
     hold(Law.KNOWS_ALL, state.catalog.intervals == found.intervals, "intervals")
     hold(Law.KNOWS_ALL, state.catalog.datasets == found.datasets, "datasets")
+    hold(Law.KNOWS_ALL, state.catalog.due == found.due, "due:", state.catalog.due, found.due)
     hold(Law.KNOWS_ALL, state.catalog.backfills == found.backfills, "backfills")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.waiting.keys(), "commands")

@@ -80,6 +80,7 @@ tasks:
         (options.Parameter, models.ParameterModel, set()),
         (options.Concurrency, models.ConcurrencyModel, set()),
         (options.Webhook, models.WebhookModel, set()),
+        (options.Start, models.StartModel, set()),
         (options.Defaults, models.DefaultsModel, set()),
         (options.Dataset, models.DatasetModel, set()),
         (options.Read, models.ReadModel, set()),

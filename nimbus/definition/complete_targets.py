@@ -1,0 +1,96 @@
+"""Which targets of a consumer are due, and what each of them lacks. Pure.
+
+The leader starts what is found here first and lacks nothing; `explain` shows the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from nimbus.definition.cron import next_fire
+from nimbus.definition.targets import Target, first_reader_after, grid_of, target_of
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
+from nimbus.domain.ids import DatasetName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import Schedule
+from nimbus.domain.publications import Read
+from nimbus.domain.reads import ReadError, missing, missing_times
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A target that is due."""
+
+    target: DataInterval | None = None
+    """The time from the fire time before to its own; None: the consumer has no schedule."""
+    lacks: str = ""
+    """What is missing; empty: nothing."""
+    read: Read | None = None
+    """Which read lacks it."""
+    is_live: bool = False
+    """True: a run of the target is under way, which must end first."""
+    left: Due | None = None
+    """What stays due when its run starts; None: it must not start yet, see `Due.without`."""
+
+
+def due_targets(
+    due: Due, datasets: Mapping[DatasetName, Dataset], live: Container[datetime]
+) -> Iterator[Found]:
+    """Targets that are due, oldest first. Of those that lack the same time, only the first is told.
+
+    Args:
+        due: A consumer for which something is due.
+        datasets: The datasets that it reads, at least.
+        live: Logical dates of the consumer's runs that are under way.
+    """
+    schedule = due.schedule
+    if schedule is None:
+        lacking = _lacking(due, Target(), datasets)
+        yield lacking or Found(left=due.without(None))
+        return
+    for extent in due.extents:
+        fire = next_fire(schedule, extent.start)
+        while fire is not None and (grid := grid_of(schedule, fire)) and grid.start < extent.end:
+            after = next_fire(schedule, fire)
+            lacking = _lacking(due, target_of(schedule, fire), datasets)
+            if fire in live:
+                yield Found(grid, is_live=True)
+            elif lacking is None:
+                yield Found(grid, left=due.without(grid))
+            else:
+                yield Found(grid, lacking.lacks, lacking.read)
+                complete_from = _complete_from(lacking.read, schedule, fire, datasets)
+                if complete_from is None or after is None:
+                    return
+                after = max(after, complete_from)
+            fire = after
+
+
+def _lacking(due: Due, target: Target, datasets: Mapping[DatasetName, Dataset]) -> Found | None:
+    for read in due.reads:
+        try:
+            lacks = missing(read, target, datasets.get(read.dataset))
+        except ReadError as exc:
+            lacks = str(exc)
+        if lacks:
+            return Found(lacks=lacks, read=read)
+    return None
+
+
+def _complete_from(
+    read: Read | None, schedule: Schedule, fire: datetime, datasets: Mapping[DatasetName, Dataset]
+) -> datetime | None:
+    """The next fire time that may be complete, after one whose read lacks something; None: there is none."""
+    dataset = None if read is None else datasets.get(read.dataset)
+    if read is None or dataset is None or not dataset.published:
+        return None
+    try:
+        lacks = missing_times(read, target_of(schedule, fire), dataset)
+    except ReadError:
+        return None
+    spans = (span.start for span in dataset.spans if lacks and span.start > lacks[0].start)
+    start = next(spans, None)
+    return None if start is None else first_reader_after(read, schedule, start)

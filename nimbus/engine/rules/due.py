@@ -1,0 +1,141 @@
+"""Starts by data: a publication marks what is due; a run is created when its inputs are complete.
+
+Both are one transaction each, with the publication and with the run, so no start is lost or doubled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nimbus.definition.complete_targets import Found, due_targets
+from nimbus.definition.targets import newest, overlapping, target_of
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.drafts import Draft
+from nimbus.domain.due import Due, Refused, cause_of, changes, has_room
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import DatasetName, PipelineName, RunId
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import Schedule
+from nimbus.domain.publications import KEY_PATTERN, Read, Version, interval_in
+from nimbus.domain.run import DataCause, Run, RunCause
+from nimbus.domain.writes import CreateRun, PutDataset, PutDue
+from nimbus.engine.agenda import about_pipeline
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.new_run import built
+from nimbus.engine.state import State
+
+SUBMITTED_BY = "data"
+"""The requester of a run that data have started."""
+TRY_AGAIN = timedelta(minutes=1)
+"""Pause after a run could not be created."""
+
+
+def noted(state: State, decision: Decision, now: datetime) -> Decision:
+    """The decision, with what its changes of datasets make due.
+
+    Every change of a partition's version counts, whichever rule writes it: see `changes`.
+    """
+    known: dict[PipelineName, Due] = {}
+    for write in decision.writes:
+        if not isinstance(write, PutDataset):
+            continue
+        for consumer in state.catalog.consumers_of(write.dataset.name):
+            before = due = known.get(consumer.pipeline, consumer)
+            for version in changes(write.dataset, write.before):
+                due = _marked(due, version, write.dataset.name, now)
+            if due is not before:
+                known[due.pipeline] = due
+    if not known:
+        return decision
+    puts = (PutDue(name, due, state.catalog.due[name]) for name, due in known.items())
+    return replace(decision, writes=(*decision.writes, *puts))
+
+
+def _marked(due: Due, version: Version, dataset: DatasetName, now: datetime) -> Due:
+    """A consumer after a change; the same if the change makes nothing due."""
+    cause = cause_of(dataset, version, now)
+    reads = [read for read in due.starting if read.dataset == dataset and _may_read(read, version)]
+    if due.schedule is None:
+        return due.with_change(cause, ()) if reads else due
+    targets = [found for read in reads if (found := _targets(read, due.schedule, cause)) is not None]
+    return due.with_change(cause, targets) if targets else due
+
+
+def _may_read(read: Read, version: Version) -> bool:
+    return version.partition == read.key or KEY_PATTERN.fullmatch(read.key) is None
+
+
+def _targets(read: Read, schedule: Schedule, cause: DataCause) -> DataInterval | None:
+    """The time of the targets that a change makes due. Data without interval concern the newest target."""
+    interval = interval_in(cause.partition)
+    if interval is None or read.latest:
+        return newest(schedule, cause.at)
+    return overlapping(read, schedule, interval)
+
+
+def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer:
+    """Create the run of the oldest target that is due and complete, if another run is allowed."""
+    due = state.catalog.due.get(record.name)
+    if due is None or not due.is_due or record.release is None:
+        return Nothing()
+    if record.state is not PipelineState.ACTIVE or record.name in state.catalog.quarantined:
+        return Nothing()
+    live = [state.runs.live[run] for run in state.runs.of(record.name)]
+    if about_pipeline(record.name) in state.builds.under_way or not has_room(live, record.profile):
+        return Nothing()  # the end of a run puts it on the agenda
+    if now < (after := due.may_start_at(TRY_AGAIN)):
+        return Nothing(at=after)
+    dates = {run.logical_date for run in live}
+    for found in due_targets(due, state.catalog.datasets, dates):
+        if found.left is not None:
+            return _started(state, record, due, found, now)
+    return Nothing()  # a publication of what is missing puts it on the agenda
+
+
+def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: datetime) -> Answer:
+    assert record.release is not None and found.left is not None  # noqa: S101 - see `start_by_data`
+    number = due.starts + 1
+    date = f"{found.target.end:%Y%m%dt%H%M%Sz}" if found.target else "data"
+    draft = Draft(
+        id=RunId(f"{record.name}-{date}-{number}"),
+        pipeline=record.name,
+        release=record.release,
+        parameters={},
+        logical_date=found.target.end if found.target else now,
+        data_interval=target_of(due.schedule, found.target.end).data_interval
+        if due.schedule and found.target
+        else None,
+        cause=RunCause.DATA,
+        causes=tuple(cause for cause in due.causes if _concerns(due, cause, found.target)),
+        asked_at=now,
+        submitted_by=SUBMITTED_BY,
+        may_exist=True,  # of an earlier pipeline of this name, whose starts were counted from 1, too
+    )
+    try:
+        run = built(state, about_pipeline(record.name), draft)
+    except RefusedError as exc:
+        refused = None if exc.code == "run_exists" else Refused(why=str(exc), at=now)
+        return Decision(
+            name="data_start_refused",
+            writes=(PutDue(due.pipeline, replace(due, starts=number, refused=refused), due),),
+            about={"pipeline": record.name, "run": draft.id, "error": str(exc)},
+        )
+    if not isinstance(run, Run):
+        return run
+    run = queued_if_full(state, run)
+    return Decision(
+        name="started_by_data",
+        writes=(PutDue(due.pipeline, due.started(found.left, now), due), CreateRun(run)),
+        about={"pipeline": record.name, "run": run.id, "run_state": run.state},
+    )
+
+
+def _concerns(due: Due, cause: DataCause, target: DataInterval | None) -> bool:
+    """True when a change is a reason for the run of a target."""
+    if due.schedule is None or target is None:
+        return True
+    reads = (read for read in due.starting if read.dataset == cause.dataset)
+    made_due = (_targets(read, due.schedule, cause) for read in reads)
+    return any(one is not None and one.start < target.end <= one.end for one in made_due)
