@@ -92,7 +92,11 @@ def _downstream(services: ApiServices, backfill: Backfill, now: datetime) -> lis
             "wait for it would begin too early: create the other backfills when this one has finished.",
         )
     active = {record.name: record for record in services.reader.pipelines() if record.release is not None}
-    publishers = {dataset: name for name, one in active.items() for dataset in one.profile.datasets}
+    publishers = {
+        dataset: name
+        for name, one in active.items()
+        for dataset in {*one.profile.datasets} - {accepted.dataset for accepted in one.profile.accepts}
+    }
     sources = {name: _sources(one, publishers) for name, one in active.items()}
     waiting = downstream_of(backfill.pipeline, sources)
     if len(waiting) > MOST_DOWNSTREAM:

@@ -48,6 +48,8 @@ class VersionModel(Model):
     """The data, if no task made them."""
     change: ChangeModel | None
     """The command that made the version; null: its run did."""
+    item: Any = None
+    """Of a run's read with `of`: the item of the child run that published it."""
 
 
 class SpanModel(Model):

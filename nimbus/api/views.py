@@ -261,6 +261,7 @@ def version_model(version: Version) -> VersionModel:
         at=version.at,
         outside=None if (of := version.outside) is None else _outside(of),
         change=None if version.change is None else ChangeModel.model_validate(version.change),
+        item=version.item,
     )
 
 

@@ -14,7 +14,7 @@ from nimbus.api import backfill_plan
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, Read
+from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.waits import PipelineWait
 from tests.nimbus.definitions import active
 
@@ -131,14 +131,17 @@ def test_too_many_pipelines_are_refused(nimbus: Invoke, monkeypatch: pytest.Monk
 
 
 def test_pipelines_that_read_what_it_publishes_by_interval_follow(world: Any, nimbus: Invoke) -> None:
-    """`days` reads hours, `weeks` reads days, and `codes` is not divided by interval."""
+    """`days` reads hours, `weeks` reads days, `codes` is not by interval, `landing` is from outside."""
     daily = Schedule(cron="0 6 * * *", timezone="Europe/Berlin")
     hours, days, codes = DatasetName("hours"), DatasetName("days"), DatasetName("codes")
+    landing = DatasetName("landing")
+    delivery = Accepted(dataset=landing, partition=Partitioning.INTERVAL)
     world.cluster.put(
-        active(replace(reading("sums", published=(hours, codes)), schedule=daily)),
+        active(replace(reading("sums", published=(hours, codes)), schedule=daily, accepts=(delivery,))),
         active(replace(reading("days", read=(hours,), published=(days,)), schedule=daily)),
         active(replace(reading("weeks", read=(days, hours)), schedule=daily)),
         active(replace(reading("coded", read=(codes,)), schedule=daily)),
+        active(replace(reading("delivered", read=(landing,)), schedule=daily)),
         active(replace(reading("own", read=(DatasetName("mine"),), published=(DatasetName("mine"),)))),
     )
     world.cluster.change(
@@ -148,7 +151,7 @@ def test_pipelines_that_read_what_it_publishes_by_interval_follow(world: Any, ni
     answer = json.loads(nimbus(*CREATE, "--dry-run", "-o", "json").stdout)
 
     rows = {row["pipeline"]: row for row in answer["downstream"]}
-    assert {"days", "weeks", "coded"} <= rows.keys() and "own" not in rows
+    assert {"days", "weeks", "coded"} <= rows.keys() and not {"own", "delivered"} & rows.keys()
     assert (rows["days"]["upstream"], rows["days"]["total"]) == (["sums"], 3)
     assert (rows["weeks"]["upstream"], rows["weeks"]["total"]) == (["days", "sums"], 3)
     assert rows["coded"]["why"] == "no past date of it waits for, or reads, a part of this time"

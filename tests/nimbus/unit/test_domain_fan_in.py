@@ -9,6 +9,7 @@ import pytest
 
 from nimbus import run_record
 from nimbus.adapters.store import orders
+from nimbus.api.views import version_model
 from nimbus.domain import fan_in
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
@@ -74,6 +75,8 @@ def test_task_reads_what_the_child_runs_have_published_by_item_with_their_result
         ({"region": region}, region, of[region], {"rows": len(region)}) for region in ("eu", "us", "asia")
     ]
     assert stage.run().tasks[AFTER].state is TaskState.RUNNING
+    shown = [version_model(part) for part in stage.run().pins["parts"]]
+    assert [part.item for part in shown] == [{"region": "eu"}, {"region": "us"}, {"region": "asia"}]
 
 
 def test_newer_version_of_another_run_is_not_read() -> None:
