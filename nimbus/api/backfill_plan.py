@@ -142,14 +142,17 @@ def _follower(
     if dates is None:
         row.why = "no past date of it waits for, or reads, a part of this time"
         return row
-    row.first, row.last = dates
-    request = replace(origin, first=row.first, last=row.last, every=None, as_one_run=False)
-    row.total = count_dates(spec.schedule, request, MOST_DATES)
-    refuse_too_many(record.name, row.total)
+    request = replace(origin, first=dates[0], last=dates[1], every=None, as_one_run=False)
     follower = _backfill(record, request, now)
-    _, row.runs = _dates(services, follower)
     if (span := whole_range(follower)) is not None:
         spans[record.name] = span
+    if record.profile.starts_by_data:
+        row.why = "changes of the data that it reads start its runs"
+        return row
+    row.first, row.last = dates
+    row.total = count_dates(spec.schedule, request, MOST_DATES)
+    refuse_too_many(record.name, row.total)
+    _, row.runs = _dates(services, follower)
     return row
 
 

@@ -13,7 +13,7 @@ from click.testing import Result
 from nimbus.api import backfill_plan
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
-from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.waits import PipelineWait
 from tests.nimbus.definitions import active
@@ -141,6 +141,7 @@ def test_pipelines_that_read_what_it_publishes_by_interval_follow(world: Any, ni
         active(replace(reading("days", read=(hours,), published=(days,)), schedule=daily)),
         active(replace(reading("weeks", read=(days, hours)), schedule=daily)),
         active(replace(reading("coded", read=(codes,)), schedule=daily)),
+        active(replace(reading("started", read=(days,)), schedule=daily, start=DataStart())),
         active(replace(reading("delivered", read=(landing,)), schedule=daily)),
         active(replace(reading("own", read=(DatasetName("mine"),), published=(DatasetName("mine"),)))),
     )
@@ -154,6 +155,8 @@ def test_pipelines_that_read_what_it_publishes_by_interval_follow(world: Any, ni
     assert {"days", "weeks", "coded"} <= rows.keys() and not {"own", "delivered"} & rows.keys()
     assert (rows["days"]["upstream"], rows["days"]["total"]) == (["sums"], 3)
     assert (rows["weeks"]["upstream"], rows["weeks"]["total"]) == (["days", "sums"], 3)
+    assert (rows["started"]["first"], rows["started"]["runs"]) == (None, 0)
+    assert rows["started"]["why"] == "changes of the data that it reads start its runs"
     assert rows["coded"]["why"] == "no past date of it waits for, or reads, a part of this time"
 
 
