@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
+from tests.nimbus.alert_receivers import HttpReceiver, webhook_server
 from tests.thorough import thorough
 
 pytestmark = thorough
@@ -27,6 +28,16 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "datasets"
 DAY = ("2026-03-29T00:00+01:00", "2026-03-30T00:00+02:00")
 """A day of 23 hours in Berlin."""
 LATE_MINUTES = 15
+
+
+@pytest.fixture
+def oncall(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpReceiver]:
+    """Who gets the alerts `late` of the cluster."""
+    with webhook_server() as receiver:
+        targets = {"oncall": {"kind": "webhook", "url": receiver.url}}
+        monkeypatch.setenv("NIMBUS__ALERTS__TARGETS", json.dumps(targets))
+        monkeypatch.setenv("NIMBUS__ALERTS__NOTIFY", json.dumps([{"on": ["late"], "to": "oncall"}]))
+        yield receiver
 
 
 @pytest.fixture
@@ -229,6 +240,35 @@ def test_sinks_have_each_day_once_also_after_an_old_one_is_run_again(
     found = table.to_pyarrow_table().select(["day", "flights", "miles"]).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == expected
     assert [one["operation"] for one in table.history()] == ["WRITE"] * 4 + ["CREATE TABLE"]
+
+
+def test_alert_says_that_no_newer_day_came_and_a_rerun_replaces_a_day(
+    oncall: HttpReceiver, nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    def run(name: str, first: str, last: str, *more: str) -> int:
+        days = (f"{first}T00:00-05:00", f"{last}T00:00-05:00")
+        nimbus("run", "start", "delays", "--run-id", name, "--data-interval", *days, *more)
+        eventually(lambda: nimbus("run", "show", name)["state"] == "succeeded", within_s=60, what=name)
+        late: int = nimbus("run", "show", name)["results"]["count"]["late"]
+        return late
+
+    nimbus("pipeline", "publish", str(EXAMPLES / "delays"), "--activate")
+    first = run("first", "2013-03-04", "2013-03-05")
+    eventually(lambda: len(oncall.got) == 1, within_s=30, what="the alert")
+    replaced = run("again", "2013-03-04", "2013-03-05", "--param", "minutes=60")
+    run("next", "2013-03-05", "2013-03-06")
+    eventually(lambda: len(oncall.got) == 2, within_s=30, what="the alert about the next day")
+
+    flights = _table("flights.csv.zip")
+    delays = flights[(flights.month == 3) & (flights.day == 4)].dep_delay
+    assert (first, replaced) == (int((delays >= LATE_MINUTES).sum()), int((delays >= 60).sum()))
+    assert [json.loads(body)["about"] for _, body in oncall.got] == [
+        f"dataset delays is late: its newest data are of 2013-03-0{day} 05:00 UTC, and older than 30h (fresh)"
+        for day in (5, 6)
+    ]
+    shown = nimbus("dataset", "show", "delays")
+    assert shown["published"] == 3
+    assert {one["run"] for one in shown["versions"][:1]} == {"again"}
 
 
 def _await_published(
