@@ -20,6 +20,7 @@ from nimbus.domain.commands import (
     RevokeToken,
     SetOwner,
     Unreadable,
+    WithdrawDataset,
 )
 
 _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
@@ -31,6 +32,7 @@ _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
         SetOwner: AccessRole.ADMIN,
         PublishRelease: AccessRole.AUTHOR,
         RemovePipeline: AccessRole.AUTHOR,
+        WithdrawDataset: AccessRole.AUTHOR,
     }
 )
 """Roles of commands. All others need the role operator."""

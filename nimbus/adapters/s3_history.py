@@ -57,6 +57,8 @@ MOST_OUTCOME_OBJECTS = 50
 """Most objects of each kind that one list of commands reads, with up to 500 outcomes each."""
 
 
+MOST_OF_PARTITION = 100
+"""How many of its newest versions are searched for those that repeat one."""
 TERMS = "history/terms/"
 DATASETS = "history/datasets/"
 WHOLE = "_whole"
@@ -118,7 +120,10 @@ class S3History:
     def forget_versions(self, run: Run) -> None:
         """See `nimbus.ports.History.forget_versions`."""
         with or_unavailable(f"versions of run {run.id} could not be removed"):
-            self._store.delete_many(version_key(one.dataset, version) for one, version in versions_of(run))
+            for publication, version in versions_of(run):
+                stored = self.versions(publication.dataset, MOST_OF_PARTITION, version.partition)
+                again = (one for one in stored if one.run == run.id)  # by withdrawals of later versions
+                self._store.delete_many(version_key(publication.dataset, one) for one in (version, *again))
 
     def newest_versions(
         self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta

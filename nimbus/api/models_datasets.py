@@ -25,6 +25,10 @@ class ChangeModel(Model):
     command: str
     by: str
     reason: str
+    withdrew: int
+    """Of a withdrawal: number of the version that was wrong; else 0."""
+    restored: int
+    """Of a withdrawal: number of the version whose content this is; else 0."""
 
 
 class VersionModel(Model):

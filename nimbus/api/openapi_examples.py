@@ -48,6 +48,7 @@ _BODIES: dict[str, Any] = {
         "sha256": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
         "expires_at": "2027-03-01T00:00:00Z",
     },
+    "WithdrawBody": {"partition": "eu", "reason": "the supplier sent yesterday's file"},
     "VariableBody": {"value": "s3://lake/raw"},
 }
 _TASK: dict[str, Any] = {

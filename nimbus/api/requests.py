@@ -275,6 +275,15 @@ class ReasonBody(RequestBody):
     reason: _Reason
 
 
+class WithdrawBody(ReasonBody):
+    """Publish the content before the newest version of a partition again."""
+
+    partition: str = Field("", max_length=100, description="As versions name it; empty: the whole.")
+    number: StrictInt | None = Field(
+        None, ge=1, description="Of the wrong version: nothing is done if another one is the newest."
+    )
+
+
 class CordonBody(ReasonBody):
     """The cordon of a worker."""
 

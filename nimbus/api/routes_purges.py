@@ -21,7 +21,7 @@ from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.purge import Kept, Used, losing, takes, used_runs, why_kept
+from nimbus.domain.purge import Kept, Used, is_restored, losing, takes, used_runs, why_kept
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 
@@ -95,7 +95,8 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
             run,
             used,
             set(services.history.reusers(run.id)) - going,
-            published=services.history.is_published(run, services.clock.now()),
+            published=services.history.is_published(run, services.clock.now())
+            or is_restored(run, used, services.reader.dataset),
         )
         parts = losing(what, kept)
         going |= {run.id} if Part.OUTPUTS in parts else set()  # it then no longer counts as a reuser
@@ -104,11 +105,11 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
 
 
 def _used(services: ApiServices) -> Used:
-    """Runs that the live state names. Only runs with selected tasks are read: no others reuse runs."""
+    """Runs that the live state names. Only live runs, and those with selected tasks, name others."""
     waiting = services.reader.commands()  # before runs, because commands become runs
     listed = services.reader.run_list()
-    selected = [run.id for run in listed.values() if run.selected]
-    found = used_runs(waiting, read_in_parts(services.reader, selected))
+    naming = [run.id for run in listed.values() if run.selected or not run.state.is_final]
+    found = used_runs(waiting, read_in_parts(services.reader, naming))
     return replace(found, there=frozenset(RunId(name) for name in listed))
 
 

@@ -139,14 +139,28 @@ def publish(
     return report_command(out, api.command("POST", path, body, key=repeat or uuid4().hex))
 
 
+@dataset.command(epilog=examples("nimbus dataset withdraw regions --partition eu --reason 'half a file'"))
+@click.argument("name")
+@click.option("--partition", default="", metavar="PARTITION", help="Key or interval, as `show` names it.")
+@click.option("--number", type=int, metavar="N", help="Only if this version is still the newest.")
+@click.option("--reason", required=True, help="Kept with the version that takes its place.")
+@remote
+def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
+    """Publish the content before the newest version again, as a new version."""
+    path = f"/datasets/{quote(name, safe='')}/withdraw"
+    return report_command(out, api.command("POST", path, body, key=uuid4().hex))
+
+
 def _row(version: dict[str, Any]) -> tuple[str, ...]:
     by = f"{version['run']}.{version['task']}"
     of = version["source"].rpartition(".")[0]
-    outside = version["outside"]
+    outside, change = version["outside"], version["change"] or {}
+    made = _verified(outside) if outside else version["task"] if by == of else f"{version['task']}, of {of}"
+    again = f"; again, by {change['by'] or 'somebody'}: {change['reason']}" if change.get("restored") else ""
     return (
         version["partition"] or "(whole)",
-        version["run"] or f"outside, by {version['change']['by'] or 'somebody'}",
-        _verified(outside) if outside else version["task"] if by == of else f"{version['task']}, of {of}",
+        version["run"] or f"outside, by {change['by'] or 'somebody'}",
+        f"{made}{again}",
         clock(version["at"]),
     )
 

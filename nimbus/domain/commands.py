@@ -286,7 +286,19 @@ class PublishDataset:
     type: Literal["publish_dataset"] = "publish_dataset"
 
 
-DatasetCommand = PublishDataset
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawDataset:
+    """Publish the content before the newest one of a partition again."""
+
+    dataset: DatasetName
+    partition: str
+    reason: str
+    number: int | None = None
+    """Of the version that is wrong: nothing is done if it is not the newest. None: whichever is."""
+    type: Literal["withdraw_dataset"] = "withdraw_dataset"
+
+
+DatasetCommand = PublishDataset | WithdrawDataset
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Commands that change a live run."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker

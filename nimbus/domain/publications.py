@@ -107,6 +107,10 @@ class Change:
     by: str
     """Name of the requester; empty: not known."""
     reason: str = ""
+    withdrew: int = 0
+    """Of a withdrawal: the number under which the wrong content was published."""
+    restored: int = 0
+    """Of a withdrawal: the number under which its own content was published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,14 @@ log or a run is missing, and prevents a second use of the run's id.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from nimbus.domain.commands import PurgeRuns, QueuedCommand, StartRun
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.commands import PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
+from nimbus.domain.datasets import Dataset, versions_of
+from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run
 
@@ -81,6 +82,8 @@ class Used:
     there: frozenset[RunId]
     reused: frozenset[RunId]
     """Runs that live runs or waiting commands reuse."""
+    withdrawing: frozenset[DatasetName] = frozenset()
+    """Datasets of which a waiting command may publish an earlier version again."""
 
 
 def parts_of(what: PurgeRuns) -> tuple[Part, ...]:
@@ -113,13 +116,28 @@ def pinned_runs(run: Run) -> set[RunId]:
 
 def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
     """Runs that the state in ZooKeeper names. Read `commands` before `runs`: a command becomes a run."""
+    commands = tuple(commands)
+    withdrawing = frozenset(
+        one.command.dataset for one in commands if isinstance(one.command, WithdrawDataset)
+    )
     asked = (queued.command.selection for queued in commands if isinstance(queued.command, StartRun))
     reused = {selection.reuse for selection in asked if selection is not None and selection.reuse is not None}
     there = set()
     for run in runs:
         there.add(run.id)
         reused |= reused_runs(run) | pinned_runs(run)
-    return Used(frozenset(there), frozenset(reused))
+    return Used(frozenset(there), frozenset(reused), withdrawing)
+
+
+def is_restored(run: Run, used: Used, dataset_of: Callable[[DatasetName], Dataset | None]) -> bool:
+    """True when a withdrawal has published a version of a run again, or may do so; history may lack it yet.
+
+    Call it with `used` of an earlier moment: a waiting command becomes a version.
+    """
+    names = {publication.dataset for publication, _ in versions_of(run)}
+    found = (None if name in used.withdrawing else dataset_of(name) for name in names)
+    again = (version.run for dataset in found if dataset is not None for version in dataset.unstored)
+    return not names.isdisjoint(used.withdrawing) or run.id in again
 
 
 def why_kept(run: Run, used: Used, reusers: Collection[RunId], *, published: bool) -> Kept | None:

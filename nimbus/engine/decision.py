@@ -112,6 +112,10 @@ class StoreVersions:
     """The command that waits for it."""
     dataset: DatasetName
     versions: tuple[Version, ...]
+    partition: str | None = None
+    """Of a withdrawal: the partition whose version before must be found."""
+    known: tuple[Version, ...] = ()
+    """Of a withdrawal: versions that history may not have yet, `versions` among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ from nimbus.engine.purge_orders import store_order
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.engine.versions import found_versions
+from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
@@ -315,8 +316,7 @@ class Effects:
             if isinstance(effect, StorePurge):
                 store_order(self._history, effect.command, effect.order)
             else:
-                self._history.store_versions(effect.dataset, effect.versions)
-                answer = effect.versions
+                answer = stored_and_found(effect, self._history)
         except (RefusedError, UnreadableRecordError) as exc:
             answer = Refusal(exc.code, str(exc))
         except NimbusError as exc:

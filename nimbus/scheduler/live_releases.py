@@ -14,7 +14,9 @@ from nimbus.domain.commands import (
     QueuedCommand,
     StartRun,
 )
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import DatasetName
 from nimbus.domain.run import Run
 
 
@@ -35,6 +37,10 @@ class WholeState(Protocol):
 
     def all_runs(self) -> tuple[Run, ...]:
         """Live and recently finished runs."""
+        ...
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        """A dataset; None: nothing was published."""
         ...
 
 

@@ -36,6 +36,7 @@ from nimbus.domain.purge import (
     Purged,
     PurgeOrder,
     Used,
+    is_restored,
     losing,
     parts_of,
     reused_runs,
@@ -261,6 +262,7 @@ class RunPurge:
         """`going`: newer runs whose outputs are deleted earlier in the same step."""
         reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
         published = self._history.is_published(run, self._clock.now())
+        published = published or is_restored(run, used, self._state.dataset)
         return why_kept(run, used, set(reusers).difference(going), published=published)
 
     def _used(self) -> Used:

@@ -15,12 +15,13 @@ from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, Partitioning
+from nimbus.domain.publications import Accepted, Outside, Partitioning, Version
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.task_run import TaskState
+from nimbus.engine.decision import StoreVersions
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, RUN, WORKER
 
@@ -196,5 +197,25 @@ CASES = {
     ),
     "publish_dataset": Case(PUBLISH, dataset_put(1)),
     "publish_dataset_again": Case(replace(PUBLISH, uri="s3://in/2"), dataset_put(2), (PUBLISH,)),
+    "withdraw_dataset": Case(
+        c.WithdrawDataset(dataset=OUTSIDE, partition="", reason="wrong"),
+        lambda write: (
+            isinstance(write, w.PutDataset)
+            and (now := write.dataset.newest) is not None
+            and now.change is not None
+            and now.change.reason == "wrong"
+            and write.dataset.published == 3
+        ),
+        (PUBLISH, replace(PUBLISH, uri="s3://in/2")),
+    ),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }
+
+
+def stored(effect: StoreVersions) -> tuple[Version, ...]:
+    """What history answers in which PUBLISH is the first version of all."""
+    if effect.partition is None:
+        return effect.versions
+    (current,) = effect.known[:1]
+    first = replace(current, number=1, outside=Outside(uri=PUBLISH.uri))
+    return (*effect.versions, current, first)

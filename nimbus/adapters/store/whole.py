@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nimbus.adapters.store import datasets
 from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.catalog import all_pipelines
 from nimbus.adapters.store.leader_store import queued_commands
@@ -9,6 +10,8 @@ from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import all_runs
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import DatasetName
 from nimbus.domain.run import Run
 
 
@@ -32,3 +35,7 @@ class TreeWholeState:
     def all_runs(self) -> tuple[Run, ...]:
         """Live and recently finished runs."""
         return tuple(all_runs(self._calls, self._paths))
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        """A dataset; None: nothing was published."""
+        return datasets.read(self._calls, self._paths, name)

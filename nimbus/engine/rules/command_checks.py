@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from nimbus.access.rules import as_of_now, check_owner, check_role, needed_role, needs_owner
 from nimbus.domain import revisions
+from nimbus.domain.access import Principal
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -37,8 +38,10 @@ from nimbus.domain.commands import (
     StopRun,
     UncordonWorker,
     Unreadable,
+    WithdrawDataset,
 )
 from nimbus.domain.errors import RefusedError
+from nimbus.engine.rules.dataset_commands import accepting
 from nimbus.engine.state import State
 
 
@@ -111,6 +114,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | CordonWorker()
             | UncordonWorker()
             | PublishDataset()
+            | WithdrawDataset()
             | Unreadable()
         ):
             return Target(f"record that {command.type} is about", None)
@@ -127,8 +131,30 @@ def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCo
     principal = as_of_now(queued.asked_by, state.settings.tokens, state.policy.grants, now)
     command = queued.command
     check_role(principal, needed_role(command), command.type)
+    if isinstance(command, PublishDataset | WithdrawDataset):
+        _check_dataset(state, principal, command)
     if needs_owner(command, principal):
         record = state.catalog.pipelines.get(command.pipeline)
         if record is not None:
             check_owner(principal, record.name, record.owner)
     return replace(queued, asked_by=principal)
+
+
+def _check_dataset(state: State, principal: Principal, command: PublishDataset | WithdrawDataset) -> None:
+    """Raise AccessDeniedError if a principal may not change a dataset.
+
+    The owner of its pipeline may, and admins. Others may publish it from outside if the pipeline names them.
+    """
+    dataset = state.catalog.datasets.get(command.dataset)
+    name = None if dataset is None else dataset.pipeline
+    if isinstance(command, PublishDataset):
+        try:
+            record, accepted = accepting(state, command.dataset)
+        except RefusedError:
+            return  # the command is refused for this
+        if not accepted.senders or any(principal.owns(sender) for sender in accepted.senders):
+            return
+        name = record.name
+    if name is not None:
+        of = state.catalog.pipelines.get(name)
+        check_owner(principal, name, None if of is None else of.owner)

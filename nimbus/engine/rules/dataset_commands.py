@@ -1,15 +1,19 @@
-"""Commands about datasets: versions from outside. A task's versions: `nimbus.engine.rules.datasets`."""
+"""Commands about datasets: versions from outside, and withdrawals."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import DatasetCommand, QueuedCommand
+from nimbus.domain.commands import DatasetCommand, QueuedCommand, WithdrawDataset
+from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.publications import Accepted, Change, Outside, Version
 from nimbus.domain.run_number import next_number
+from nimbus.domain.withdrawals import content_of
 from nimbus.domain.writes import Write
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVersions
 from nimbus.engine.rules.datasets import with_version
@@ -24,6 +28,8 @@ def dataset_changed(
     Raises:
         RefusedError: the command cannot be carried out.
     """
+    if isinstance(command, WithdrawDataset):
+        return _withdrawn(state, queued, command, now)
     record, accepted = accepting(state, command.dataset)
     if fault := accepted.fault_of(command.partition):
         raise RefusedError("bad_partition", f"dataset {command.dataset}: {fault}.")
@@ -35,7 +41,8 @@ def dataset_changed(
             f"{record.name} says `{accepted.partition}`: use a dataset of another name.",
         )
     unstored = () if before is None else before.unstored
-    if (stored := _stored(state, queued, command.dataset, unstored)) is not None:
+    stored = _stored(state, StoreVersions(queued.id, command.dataset, unstored)) if unstored else ()
+    if not isinstance(stored, tuple):
         return stored
     version = Version(
         partition=command.partition,
@@ -68,18 +75,67 @@ def accepting(state: State, name: DatasetName) -> tuple[PipelineRecord, Accepted
     )
 
 
-def _stored(
-    state: State, queued: QueuedCommand, name: DatasetName, unstored: tuple[Version, ...]
-) -> Answer | None:
-    """None: history has the versions that earlier commands have made. Else what must come first."""
+def _withdrawn(
+    state: State, queued: QueuedCommand, command: WithdrawDataset, now: datetime
+) -> tuple[str, tuple[Write, ...]] | Answer:
+    name, partition = command.dataset, command.partition
+    dataset = state.catalog.datasets.get(name)
+    if dataset is None or not dataset.published:
+        raise RefusedError("unknown_dataset", f"there is no version of dataset {name}.")
+    kept = dataset.version(partition)
+    known = (*filter(None, [kept]), *dataset.unstored, *_of_live_runs(state, dataset))
+    found = _stored(
+        state,
+        StoreVersions(
+            queued.id,
+            name,
+            dataset.unstored,
+            partition,
+            tuple(one for one in known if one.partition == partition),
+        ),
+    )
+    if not isinstance(found, tuple):
+        return found
+    *_, current, before = found
+    if command.number not in (None, current.number):
+        raise RefusedError(
+            "changed",
+            f"the newest version of {name} is {current.number}, not {command.number}: nothing was done.",
+        )
+    change = Change(
+        command=queued.id,
+        by=queued.submitted_by,
+        reason=command.reason,
+        withdrew=content_of(current),
+        restored=before.number,
+    )
+    number = next_number(state.epoch, state.runs.newest_number)
+    version = replace(before, number=number, at=now, change=change)
+    accepted = Accepted(dataset=name, partition=dataset.partition)
+    write = with_version(state, accepted, version, dataset.pipeline)
+    by = f"run {before.run}" if before.run else "a command"
+    return f"version {current.number} of {name} is withdrawn: that of {by} is published again", (write,)
+
+
+def _of_live_runs(state: State, dataset: Dataset) -> Iterator[Version]:
+    """Versions that history does not have before their run is over."""
+    for run_id in state.runs.of(dataset.pipeline):
+        for publication, version in versions_of(state.runs.live[run_id]):
+            if publication.dataset == dataset.name:
+                yield version
+
+
+def _stored(state: State, effect: StoreVersions) -> tuple[Version, ...] | Answer:
+    """What the effect has answered. If it has not, or versions have come since: what must come first."""
     jobs = state.commands.stored
-    if queued.id in jobs.under_way:
+    if effect.command in jobs.under_way:
         return Nothing()
-    answer = jobs.results.get(queued.id, ())
+    answer = jobs.results.get(effect.command, ())
     if isinstance(answer, Refusal):
         raise RefusedError(answer.code, answer.message)
-    if all(version in answer for version in unstored):
-        return None
-    effect = StoreVersions(queued.id, name, unstored)
-    about = {"command": queued.id, "dataset": name}
+    newest = max((one.number for one in effect.known), default=0)
+    is_of_now = effect.partition is None or (bool(answer) and answer[-2].number >= newest)
+    if is_of_now and all(version in answer for version in effect.versions):
+        return answer
+    about = {"command": effect.command, "dataset": effect.dataset}
     return Decision(name="versions_storing_started", effects=(effect,), about=about)

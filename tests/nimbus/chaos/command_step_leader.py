@@ -23,7 +23,7 @@ from nimbus.engine.news import StoredForCommand
 from nimbus.ports import LeaderStore
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.nimbus.chaos.forked_leaders import Notes
-from tests.nimbus.command_cases import CASES, NEWER, SPEC, Case
+from tests.nimbus.command_cases import CASES, NEWER, SPEC, Case, stored
 from tests.nimbus.definitions import built, digest_of
 
 _READS = ("get", "children", "read_all", "read_watched", "list_watched", "list_and_read", "await_all")
@@ -148,7 +148,7 @@ class CountedRole(EngineRole):
         if isinstance(effect, StorePurge):
             self.engine.tell(StoredForCommand(effect.command, None))
         elif isinstance(effect, StoreVersions):
-            self.engine.tell(StoredForCommand(effect.command, effect.versions))
+            self.engine.tell(StoredForCommand(effect.command, stored(effect)))
         else:
             super()._effect(effect)
 

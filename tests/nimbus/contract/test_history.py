@@ -278,6 +278,19 @@ def test_version_is_kept_until_it_is_replaced_or_too_old(bench: Bench) -> None:
     assert bench.history.versions(DatasetName("hours"), 10) == ()
 
 
+def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
+    name, wrong, run = DatasetName("hours"), publishing("b", 2, 0), publishing("a", 1, 0)
+    for one in (run, wrong):
+        bench.history.store(one)
+    first = bench.history.versions(name, 10)[1]
+    bench.history.store_versions(name, [replace(first, number=3)])
+    assert [bench.history.is_published(one, NOW) for one in (run, wrong)] == [True, False]
+
+    bench.history.forget_versions(run)
+
+    assert [one.run for one in bench.history.versions(name, 10)] == ["b"]
+
+
 def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
     results = {TaskName("a"): {"rows": 3, "parts": ["ü", None]}, TaskName("b"): {}}
     assert bench.history.results(RUN.id) == {}

@@ -16,7 +16,8 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.config.sections import Retention
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run
 from nimbus.localstack.s3 import S3Server
@@ -45,6 +46,9 @@ class Clock:
 
 
 class NothingLive:
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        return None
+
     def all_commands(self) -> tuple[()]:
         return ()
 

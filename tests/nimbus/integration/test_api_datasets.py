@@ -12,7 +12,7 @@ import httpx
 import pytest
 from click.testing import Result
 
-from nimbus.domain.commands import PublishDataset
+from nimbus.domain.commands import PublishDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -188,3 +188,18 @@ def test_version_from_outside_is_shown_as_unverified(nimbus: Invoke, world: Any,
     assert (row["run"], row["source"], row["outside"]["digest"]) == ("", "", None)
     copied = nimbus("dataset", "get", "plan", str(tmp_path / "x"))
     assert "has data from outside, which Nimbus does not copy: s3://in/1 (unverified)" in copied.stderr
+
+
+def test_withdrawal_is_sent_with_its_reason(nimbus: Invoke, world: Any) -> None:
+    nimbus("dataset", "withdraw", "days", "--partition", "eu", "--number", "7", "--reason", "half a file")
+
+    assert world.accepted == [WithdrawDataset(dataset=DAYS, partition="eu", number=7, reason="half a file")]
+
+
+def test_version_that_is_published_again_says_who_wanted_it_and_why(nimbus: Invoke, world: Any) -> None:
+    change = Change(command=CommandId("cmd-1"), by="ann", reason="half a file", withdrew=2, restored=1)
+    again = replace(version(1, 3), number=3, change=change)
+    days = world.reader.dataset(DAYS).with_version(again, bool)
+    world.cluster.set("datasets", DAYS, days)
+
+    assert "check, of r1.load; again, by ann: half a file" in nimbus("dataset", "show", "days").stdout

@@ -18,7 +18,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import PrepareRelease, StorePurge, StoreVersions
 from nimbus.engine.news import News, ReleasePrepared, StoredForCommand
-from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P
+from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P, stored
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NOW, WORKER, Bench
@@ -117,7 +117,7 @@ def _decide(bench: Bench) -> None:
         told: list[News] = [
             ReleasePrepared(one.release, spec[one.release.digest])
             if isinstance(one, PrepareRelease)
-            else StoredForCommand(one.command, None if isinstance(one, StorePurge) else one.versions)
+            else StoredForCommand(one.command, None if isinstance(one, StorePurge) else stored(one))
             for one in asked
         ]
         bench.reign.hear(told)

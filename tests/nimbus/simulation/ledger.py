@@ -164,6 +164,7 @@ class Ledger:
                 | c.CreateToken()
                 | c.RevokeToken()
                 | c.PublishDataset()
+                | c.WithdrawDataset()
             ):
                 # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
                 # are ahead, see `ledger_schedules`; nobody asks for the others.

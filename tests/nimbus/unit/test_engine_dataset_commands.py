@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from nimbus.domain.commands import PublishDataset
+from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
+from nimbus.domain.commands import Command, PublishDataset, QueuedCommand, WithdrawDataset
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
-from nimbus.domain.publications import Accepted, Change, Outside, Partitioning
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, CommandId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, Version
+from nimbus.domain.purge import Purged, Said
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.writes import ConsumeCommand, PutDataset
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
+from nimbus.engine.rules.command_checks import check_access
+from nimbus.engine.withdrawals import stored_and_found
+from nimbus.ports import History
 from tests.nimbus.children_stage import CHILD, LOAD, NOW, Stage
 
 LANDING = DatasetName("landing")
@@ -120,3 +128,138 @@ def test_dataset_that_is_published_with_another_division_is_refused() -> None:
     )
 
     assert publish(stage).about["code"] == "dataset_repartitioned"
+
+
+class Past:
+    """History, as far as withdrawals ask it. Outputs of runs in `purged` are deleted."""
+
+    def __init__(self, *versions: Version, purged: str = "") -> None:
+        self._versions, self._purged = list(versions), purged
+
+    def store_versions(self, dataset: DatasetName, versions: Iterable[Version]) -> None:
+        assert dataset == LANDING
+        self._versions += versions
+
+    def versions(self, dataset: DatasetName, limit: int, partition: str) -> tuple[Version, ...]:
+        return tuple(one for one in self._versions if one.partition == partition)
+
+    def purged(self, run: RunId) -> Purged | None:
+        said = Said(at=NOW, by="ann", why="space")
+        gone = Purged(run=run, pipeline=CHILD, created_at=NOW, parts={Part.OUTPUTS: said})
+        return gone if run == self._purged else None
+
+
+def made(run: str, number: int) -> Version:
+    source = AttemptId(RunId(run), TaskName("x"), 1)
+    return Version(
+        partition="", number=number, run=source.run, task=source.task, source=source, output=run, at=NOW
+    )
+
+
+def withdraw(stage: Stage, past: Past, **more: Any) -> Mapping[str, str]:
+    """Withdraw the newest version, with that history; return what the command was told."""
+    stage.ask(WithdrawDataset(dataset=LANDING, partition="", reason="half a file", **more))
+    while (effects := stage.done[-1].effects) and isinstance(effects[0], StoreVersions):
+        answer: tuple[Version, ...] | Refusal
+        try:
+            answer = stored_and_found(effects[0], cast(History, past))
+        except RefusedError as exc:
+            answer = Refusal(exc.code, str(exc))
+        stage.state.commands.stored_for(effects[0].command, answer)
+        stage.decide()
+    return stage.done[-1].about
+
+
+def three(stage: Stage, *versions: Version) -> None:
+    stage.state.catalog.datasets[LANDING] = Dataset(
+        name=LANDING, pipeline=CHILD, partition=Partitioning.WHOLE, published=3, versions=versions
+    )
+
+
+def test_withdrawal_publishes_the_content_before_as_a_new_version() -> None:
+    stage, newest = Stage(LOAD), made("r3", 3)
+    three(stage, newest)
+    told = withdraw(stage, Past(made("r1", 1), made("r2", 2), newest))
+
+    (again,) = kept(stage).versions
+    assert told["message"] == "version 3 of landing is withdrawn: that of run r2 is published again"
+    assert (again.run, again.output, again.number > 3, kept(stage).published) == ("r2", "r2", True, 4)
+    assert again.change is not None
+    assert (again.change.reason, again.change.withdrew, again.change.restored) == ("half a file", 3, 2)
+
+
+def test_content_that_was_withdrawn_does_not_come_back() -> None:
+    stage, newest = Stage(LOAD), made("r3", 3)
+    three(stage, newest)
+    past = Past(made("r1", 1), made("r2", 2), newest)
+    withdraw(stage, past)
+    withdraw(stage, past)
+    assert kept(stage).versions[0].run == "r1"
+
+    assert withdraw(stage, past)["code"] == "nothing_before"
+    assert kept(stage).versions[0].run == "r1"
+
+
+def test_version_whose_outputs_are_deleted_is_passed_over() -> None:
+    stage, newest = Stage(LOAD), made("r3", 3)
+    three(stage, newest)
+    withdraw(stage, Past(made("r1", 1), made("r2", 2), newest, purged="r2"))
+
+    assert kept(stage).versions[0].run == "r1"
+
+
+def test_withdrawal_of_another_version_than_the_newest_does_nothing() -> None:
+    stage, newest = Stage(LOAD), made("r3", 3)
+    three(stage, newest)
+
+    assert withdraw(stage, Past(made("r1", 1), newest), number=1)["code"] == "changed"
+    assert kept(stage).versions == (newest,)
+
+
+def test_withdrawal_looks_again_when_a_version_came_meanwhile() -> None:
+    stage = Stage(LOAD)
+    three(stage, made("r3", 3))
+    stage.ask(WithdrawDataset(dataset=LANDING, partition="", reason="half a file"))
+    (effect,) = stage.done[-1].effects
+    assert isinstance(effect, StoreVersions)
+    three(stage, made("r4", 4))
+    stage.state.commands.stored_for(effect.command, (made("r3", 3), made("r2", 2)))
+    stage.decide()
+
+    (effect,) = stage.done[-1].effects
+    assert isinstance(effect, StoreVersions)
+    assert [one.run for one in effect.known] == ["r4"]
+    assert kept(stage).versions == (made("r4", 4),)
+
+
+def test_dataset_without_a_version_is_not_withdrawn() -> None:
+    assert withdraw(Stage(LOAD), Past())["code"] == "unknown_dataset"
+
+
+@pytest.mark.parametrize(
+    ("who", "publishes", "withdraws"),
+    [("erp", "ok", "not_owner"), ("else", "not_owner", "not_owner"), ("data", "ok", "ok")],
+)
+def test_owner_and_named_senders_publish_and_only_the_owner_withdraws(
+    who: str, publishes: str, withdraws: str
+) -> None:
+    stage = accepting()
+    accepted = Accepted(dataset=LANDING, partition=Partitioning.WHOLE, senders=("erp",))
+    stage.put(replace(LOAD, accepts=(accepted,)), owner="data")
+    three(stage, made("r3", 3))
+    asks = Principal(name="ada", role=AccessRole.AUTHOR, source=PrincipalSource.FILE, teams=(who,))
+    commands: list[Command] = [
+        PublishDataset(dataset=LANDING, uri="s3://in/1"),
+        WithdrawDataset(dataset=LANDING, partition="", reason="wrong"),
+    ]
+    codes = []
+    for number, command in enumerate(commands):
+        queued = QueuedCommand(
+            id=CommandId(f"cmd-9{number}"), command=command, submitted_at=NOW, asked_by=asks
+        )
+        try:
+            check_access(stage.state, queued, NOW)
+            codes.append("ok")
+        except AccessDeniedError as exc:
+            codes.append(exc.code)
+    assert codes == [publishes, withdraws]

@@ -20,7 +20,8 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.config.sections import Retention
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.children import Parent
-from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun
+from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
+from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import (
     AttemptId,
@@ -34,7 +35,7 @@ from nimbus.domain.ids import (
 )
 from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Publication
+from nimbus.domain.publications import Change, Partitioning, Publication
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunCause, RunState
@@ -133,11 +134,15 @@ class Stage:
         self.store, self.data = MortalStore(), MortalStore()
         self.history, self.logs = S3History(self.store), S3LogArchive(self.store)
         self.live: list[Run] = []
+        self.datasets: dict[DatasetName, Dataset] = {}
         self.waiting: list[QueuedCommand] = []
         self.leads = True
         self.metrics = CollectorRegistry()
         self.garbage = GarbageMetrics(self.metrics)
         self.outputs: OutputPlace = BucketOutputs(self.data, lambda: self.leads, self.garbage)
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        return self.datasets.get(name)
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
         return tuple(self.waiting)
@@ -728,6 +733,31 @@ def test_retention_takes_a_version_that_is_older_than_its_dataset_keeps(stage: S
 
     assert not stage.has_outputs("first")
     assert stage.history.versions(DatasetName("sums"), 10) == ()
+
+
+def test_version_that_a_withdrawal_publishes_again_is_kept(stage: Stage) -> None:
+    name, (first, second) = (
+        DatasetName("sums"),
+        (published("first", 2 * OLD, 1), published("second", OLD, 2)),
+    )
+    stage.keep(first, second)
+    (_, version), *_ = versions_of(first)
+    change = Change(command=COMMAND, by="ann", withdrew=2, restored=1)
+    again = replace(version, number=3, change=change)
+    withdrawal = WithdrawDataset(dataset=name, partition="", reason="wrong")
+    stage.waiting = [QueuedCommand(id=COMMAND, command=withdrawal, submitted_at=NOW)]
+    stage.retain(outputs=MONTH)
+    assert stage.has_outputs("first"), "the command may find it"
+
+    stage.waiting = []
+    stage.datasets[name] = Dataset(name=name, pipeline=P, partition=Partitioning.WHOLE, unstored=(again,))
+    stage.retain(outputs=MONTH)
+    assert stage.has_outputs("first"), "history does not have the withdrawal yet"
+
+    stage.history.store_versions(name, [again])
+    stage.datasets = {}
+    stage.retain(outputs=MONTH)
+    assert (stage.has_outputs("first"), stage.has_outputs("second")) == (True, False)
 
 
 def test_order_to_purge_a_published_version_is_refused(stage: Stage) -> None:

@@ -1,0 +1,44 @@
+"""Finds the version that a withdrawal publishes again. Runs on the thread of effects."""
+
+from __future__ import annotations
+
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import RunId
+from nimbus.domain.publications import Version
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.withdrawals import earlier
+from nimbus.engine.decision import StoreVersions
+from nimbus.ports import History
+
+MOST_SEARCHED = 100
+"""How many of the newest versions of a partition in history a withdrawal looks at."""
+
+
+def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, ...]:
+    """The versions that are in history now. For a withdrawal, the wrong one and its substitute come last.
+
+    Raises:
+        RefusedError: there is no version before whose output still exists.
+        NimbusError: history does not answer.
+    """
+    history.store_versions(effect.dataset, effect.versions)
+    if effect.partition is None:
+        return effect.versions
+    known = (*effect.known, *history.versions(effect.dataset, MOST_SEARCHED, effect.partition))
+    current = max(known, key=lambda one: one.number, default=None)
+    if current is None:
+        what = f"partition {effect.partition} of {effect.dataset}" if effect.partition else effect.dataset
+        raise RefusedError("not_published", f"{what} has no version.")
+    for version in earlier(current, known):
+        if version.output is None or not _is_purged(version.source.run, history):
+            return (*effect.versions, current, version)
+    raise RefusedError(
+        "nothing_before",
+        f"version {current.number} of {effect.dataset} is the first one, or the outputs of all before it are "
+        "deleted: publish another one, by a rerun or by `nimbus dataset publish`.",
+    )
+
+
+def _is_purged(run: RunId, history: History) -> bool:
+    gone = history.purged(run)
+    return gone is not None and not {Part.OUTPUTS, Part.HISTORY}.isdisjoint(gone.parts)
