@@ -52,12 +52,6 @@ class Writers:
                     return one[1]
             self._hear()
 
-    def ended(self, pid: int) -> str:
-        """Wait for the end of a writer."""
-        said = self.wait(pid, "written", "refused", "failed")
-        await_gone(pid)
-        return said
-
     def kill(self, pid: int) -> None:
         """End a writer at once."""
         os.kill(pid, signal.SIGKILL)
