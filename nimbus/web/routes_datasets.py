@@ -88,7 +88,8 @@ def _versions(services: ApiServices, model: DatasetModel, partition: str | None)
         found = list_versions(services, name, partition, _VERSIONS)
         return {"versions": found.versions, "is_all": found.complete}
     known = services.reader.dataset(name)
-    kept = [] if known is None else [version_model(one) for one in known.versions[: -_VERSIONS - 1 : -1]]
+    newest = () if known is None else known.versions[::-1]
+    kept = list(map(version_model, newest[:_VERSIONS]))
     return {"versions": kept, "is_all": model.published == len(kept)}
 
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
+from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import RunModel
 from nimbus.api.paging import CursorText, decoded, encoded
 from nimbus.api.requests import CommandIdText, RunIdText
@@ -25,7 +26,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId
-from nimbus.domain.publications import Read, Version
+from nimbus.domain.publications import Read
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskState
@@ -162,15 +163,19 @@ def _panel(
         case "parameters":
             return {}
         case "data":
-            return {"pins": list(_pins(run)), "published": list(islice(versions_of(run), MOST_VERSIONS))}
+            return {
+                "causes": run.causes[::-1],
+                "pins": list(_pins(run)),
+                "published": list(islice(versions_of(run), MOST_VERSIONS)),
+            }
 
 
-def _pins(run: Run) -> Iterator[tuple[Read, Sequence[Version] | None, int]]:
+def _pins(run: Run) -> Iterator[tuple[Read, Sequence[VersionModel] | None, int]]:
     """What a run reads: the versions that are shown, None before it pins them, and how many more it has."""
     left = MOST_VERSIONS
     for read in run.reads:
         found = run.pins.get(read.name)
-        shown = None if found is None else found[:left]
+        shown = None if found is None else list(map(views.version_model, found[:left]))
         yield read, shown, len(found or ()) - len(shown or ())
         left -= len(shown or ())
 

@@ -64,14 +64,29 @@ def test_run_page_shows_what_it_pinned(world: Any, web: httpx.Client) -> None:
     facts = words_of(web.get("/ui/runs/report-1").text, "facts")
     data = web.get("/ui/runs/report-1?view=data").text
 
-    assert "Reads days (3 versions), regions (2 versions); which versions" in facts
+    assert "Reads days (3 versions), regions (3 versions); which versions" in facts
     assert re.findall(r'href="/ui/runs/(shop-\d+)"', data) == [
+        "shop-1",  # it started the run
         "shop-5",
         "shop-2",
         "shop-1",
         "shop-1",
         "shop-1",
     ]
+
+
+def test_data_from_outside_are_shown_with_who_sent_them_and_do_no_harm(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+
+    for path in (
+        "/ui/datasets/regions",
+        "/ui/datasets/regions?partition=apac",
+        "/ui/runs/report-1?view=data",
+    ):
+        text = web.get(path).text
+        assert "from outside, by <bdi>&lt;script&gt;alert(1)" in text, path
+        assert "(unverified)" in text, path
+        assert "<script>alert" not in text, path
 
 
 def many(world: Any, count: int) -> None:

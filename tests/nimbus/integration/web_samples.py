@@ -34,8 +34,16 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.publications import (
+    Change,
+    Outside,
+    Partitioning,
+    Publication,
+    Read,
+    Version,
+    interval_text,
+)
+from nimbus.domain.run import DataCause, Run, RunCause, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import Adopted, EndCause, Leader, begun, ended
@@ -293,12 +301,25 @@ def datasets(world: Any, days: int = 30) -> None:
         )
     for number, key in enumerate(("eu", "us")):
         of_regions = of_regions.with_version(version("shop-1", key, number + 1, midnight), lambda _: True)
+    of_regions = of_regions.with_version(
+        Version(
+            partition="apac",
+            number=3,
+            outside=Outside(uri=HOSTILE),
+            change=Change(command=CommandId("cmd-1"), by=HOSTILE),
+            at=midnight,
+        ),
+        lambda _: True,
+    )
     for found in (of_days, of_regions):
         world.cluster.set("datasets", found.name, found)
     for ago in range(1, days + 1):
         finished(world, f"shop-{ago}", [load], hours_ago=24 * ago)
     pins = {"orders": of_days.versions[-3:], "regions": of_regions.versions}
-    world.put_live(replace(run, pins=pins))
+    cause = DataCause(
+        dataset=DAYS, partition=of_days.versions[-1].partition, number=days, run=RunId("shop-1"), at=midnight
+    )
+    world.put_live(replace(run, pins=pins, causes=(cause,), cause=RunCause.DATA))
 
 
 def version(run: str, partition: str, number: int, at: datetime) -> Version:
