@@ -64,6 +64,7 @@ class Dataset(TypedDict, total=False):
     partition: Literal["whole", "interval", "key"]
     keep: Duration
     fresh: Duration
+    outside: bool | Sequence[str]
 
 
 class Read(TypedDict, total=False):
