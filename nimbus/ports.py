@@ -682,8 +682,17 @@ class History(Protocol):
         """
         ...
 
-    def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:
-        """Stored versions, at most `limit`: by partition, those of each newest first."""
+    def versions(
+        self,
+        dataset: DatasetName,
+        limit: int,
+        partition: str | None = None,
+        after: tuple[str, int] | None = None,
+    ) -> tuple[Version, ...]:
+        """Stored versions, at most `limit`, in the order of `version_place`.
+
+        `after`: partition and number of a version; only later ones are returned.
+        """
         ...
 
     def store_results(self, run: RunId, results: Results) -> None:

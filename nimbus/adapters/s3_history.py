@@ -68,7 +68,11 @@ _LATEST_NUMBER = (1 << 63) - 1
 
 def version_key(dataset: DatasetName, version: Version) -> str:
     """The key of a version. Of each partition, the newest comes first."""
-    return f"{DATASETS}{dataset}/{version.partition or WHOLE}~{_LATEST_NUMBER - version.number:019d}.json"
+    return _version_key(dataset, version.partition, version.number)
+
+
+def _version_key(dataset: DatasetName, partition: str, number: int) -> str:
+    return f"{DATASETS}{dataset}/{partition or WHOLE}~{_LATEST_NUMBER - number:019d}.json"
 
 
 def _term_key(epoch: int) -> str:
@@ -145,11 +149,18 @@ class S3History:
                 if (version := read_record(self._store, info.key, records.VERSION)) is not None:
                     yield version
 
-    def versions(self, dataset: DatasetName, limit: int, partition: str | None = None) -> tuple[Version, ...]:
+    def versions(
+        self,
+        dataset: DatasetName,
+        limit: int,
+        partition: str | None = None,
+        after: tuple[str, int] | None = None,
+    ) -> tuple[Version, ...]:
         """Stored versions of a dataset."""
+        begin = None if after is None else _version_key(dataset, *after)
         prefix = f"{DATASETS}{dataset}/" + ("" if partition is None else f"{partition or WHOLE}~")
         with or_unavailable(f"versions of dataset {dataset} cannot be read"):
-            keys = [info.key for info in islice(valid_objects(self._store, prefix), limit)]
+            keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit)]
             found = [self._readable(key, records.VERSION) for key in keys]
         return tuple(one for one in found if one is not None)
 

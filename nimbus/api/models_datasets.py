@@ -106,3 +106,5 @@ class VersionsModel(Model):
     """By partition; of each the newest first."""
     complete: bool
     """False: there are more than the limit."""
+    next_cursor: str | None
+    """`cursor` of the next versions; null: there are none."""

@@ -16,7 +16,7 @@ from nimbus.api.models_datasets import (
     SpanModel,
     VersionsModel,
 )
-from nimbus.api.paging import PageQuery, Paging
+from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, unknown_cursor
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import DatasetNameText, NewVersionBody, WithdrawBody
 from nimbus.api.services import ApiServices
@@ -24,7 +24,7 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.datasets import Dataset, version_place
 from nimbus.domain.freshness import late_from, newest_data
 from nimbus.domain.ids import DatasetName, PipelineName
 
@@ -52,9 +52,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         name: DatasetNameText,
         partition: Annotated[str | None, Query(max_length=100)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 100,
+        cursor: CursorText = None,
     ) -> VersionsModel:
         """The versions of a dataset, or of one partition."""
-        return list_versions(services, DatasetName(name), partition, limit)
+        return list_versions(services, DatasetName(name), partition, limit, _place(cursor))
 
     @routes.post("/{name}/versions", status_code=202, responses=ACCEPTED_RESPONSES)
     async def publish(
@@ -121,22 +122,44 @@ def published(name: str, body: NewVersionBody) -> PublishDataset:
 
 
 def list_versions(
-    services: ApiServices, name: DatasetName, partition: str | None, limit: int
+    services: ApiServices,
+    name: DatasetName,
+    partition: str | None,
+    limit: int,
+    after: tuple[str, int] | None = None,
 ) -> VersionsModel:
-    """Versions of a dataset, or of one partition. Raises NotFoundError: see `shown_dataset`."""
+    """Versions of a dataset, or of one partition. Raises NotFoundError: see `shown_dataset`.
+
+    `after`: partition and number of the last version of the page before.
+    """
     found = services.reader.dataset(name)
     if found is None and name not in publishers_of(services):
         shown_dataset(services, name)
     kept = () if found is None else (*found.versions, *found.unstored)
     shown = {
         (one.partition, one.number): one
-        for one in (*kept, *services.history.versions(name, limit + 1, partition))
+        for one in (*kept, *services.history.versions(name, limit + 1, partition, after))
         if partition in (None, one.partition)
+        and (after is None or version_place(one.partition, one.number) > version_place(*after))
     }
-    ordered = sorted(shown.values(), key=lambda one: (one.partition, -one.number))
+    ordered = sorted(shown.values(), key=lambda one: version_place(one.partition, one.number))
+    page, is_last = ordered[:limit], len(ordered) <= limit
     return VersionsModel(
-        dataset=name, versions=list(map(version_model, ordered[:limit])), complete=len(ordered) <= limit
+        dataset=name,
+        versions=list(map(version_model, page)),
+        complete=is_last,
+        next_cursor=None if is_last else encoded((page[-1].partition, page[-1].number)),
     )
+
+
+def _place(cursor: str | None) -> tuple[str, int] | None:
+    match decoded(cursor):
+        case None:
+            return None
+        case str(partition), int(number):
+            return partition, number
+        case _:
+            raise unknown_cursor()
 
 
 def _summary(

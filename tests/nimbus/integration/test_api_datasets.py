@@ -100,6 +100,19 @@ def test_versions_of_one_partition_are_asked_for_by_name(nimbus: Invoke) -> None
     assert [row["run"] for row in json.loads(found.stdout)["versions"]] == ["r2"]
 
 
+def test_versions_are_listed_page_by_page(api_url: str) -> None:
+    place = f"{api_url}/api/v1/datasets/days/versions"
+    first = httpx.get(place, params={"limit": 1}).json()
+    second = httpx.get(place, params={"limit": 1, "cursor": first["next_cursor"]}).json()
+    foreign = httpx.get(
+        place, params={"cursor": httpx.get(f"{api_url}/api/v1/datasets?limit=1").json()["next_cursor"]}
+    )
+
+    assert [one["run"] for one in (*first["versions"], *second["versions"])] == ["r1", "r2"]
+    assert (first["complete"], second["complete"], second["next_cursor"]) == (False, True, None)
+    assert (foreign.status_code, foreign.json()["code"]) == (404, "unknown_cursor")
+
+
 def test_dataset_that_is_only_planned_has_no_version(nimbus: Invoke) -> None:
     assert nimbus("dataset", "show", "plan").stdout.splitlines() == ["plan: published 0 times, by sums"]
 
