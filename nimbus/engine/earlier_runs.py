@@ -55,22 +55,26 @@ class EarlierRuns:
             raise RefusedError("run_exists", f"run {run} exists already")
 
     def check_outputs(self, earlier: Run, run: Run) -> None:
-        """Raise RefusedError if a run reuses outputs of an earlier run that are purged.
+        """Raise RefusedError if a run reuses or reads outputs of earlier runs that are purged.
 
         Called after the command of the run was read: see `nimbus.scheduler.purge`. A run that is in ZooKeeper
         is not purged, so storage, which may be unavailable, is not read for it.
         """
         reused = (task.reused.attempt for task in run.tasks.in_order() if task.reused is not None)
-        if not any(attempt is not None and attempt.output is not None for attempt in reused):
+        if any(attempt is not None and attempt.output is not None for attempt in reused):
+            self._check_kept(earlier.id, "they cannot be reused")
+        pins = (version for versions in run.pins.values() for version in versions)
+        for source in sorted({version.source.run for version in pins if version.output is not None}):
+            self._check_kept(source, f"run {earlier.id} has read them, and so would this one")
+
+    def _check_kept(self, run: RunId, use: str) -> None:
+        if self._read_run(run) is not None:
             return
-        if self._read_run(earlier.id) is not None:
-            return
-        gone = self._history.purged(earlier.id)
+        gone = self._history.purged(run)
         if gone is not None and Part.OUTPUTS in gone.parts:
             raise RefusedError(
                 "outputs_purged",
-                f"outputs of run {earlier.id} were {gone.parts[Part.OUTPUTS]}: they cannot be reused. "
-                "Run all tasks again.",
+                f"outputs of run {run} were {gone.parts[Part.OUTPUTS]}: {use}. Run all tasks again.",
             )
 
     def parts(self, run: Run, read: Read) -> tuple[Version, ...]:

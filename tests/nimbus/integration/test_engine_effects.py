@@ -19,9 +19,19 @@ from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    DatasetName,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.publications import NO_SOURCE, Outside, Version
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunCause, RunState
@@ -41,6 +51,7 @@ from nimbus.engine.decision import (
     RenderTask,
     ResignLeadership,
     StorePurge,
+    StoreVersions,
 )
 from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.effects import Effects
@@ -682,6 +693,19 @@ def test_run_exists_if_history_has_it_or_its_purge() -> None:
         runs.check_none(RunId("p-3"))
 
 
+def test_versions_of_commands_are_stored_although_storage_is_away_at_first(
+    bench: Bench, eventually: Eventually
+) -> None:
+    name, at = DatasetName("landing"), datetime(2026, 3, 1, tzinfo=UTC)
+    version = Version(partition="", number=7, at=at, outside=Outside(uri="s3://in/1"))
+    bench.history.bucket.unavailable = True
+    bench.effects.start(StoreVersions(PURGE, name, (version,)))
+    bench.history.bucket.unavailable = False
+
+    eventually(lambda: bench.told == [StoredForCommand(PURGE, (version,))])
+    assert bench.history.versions(name, 10) == (version,)
+
+
 def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     history = History()
     attempt = Attempt(
@@ -707,3 +731,20 @@ def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     history.purges.note(note.with_parts(Part, said))
     with pytest.raises(RefusedError, match="run p-1 was purged on"):
         runs.find(earlier.id, NAME)
+
+
+def test_run_does_not_keep_pins_whose_outputs_are_purged() -> None:
+    history, source = History(), AttemptId(RunId("p-1"), TaskName("a"), 1)
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    pinned = Version(
+        partition="", number=1, run=source.run, task=source.task, source=source, output="o", at=now
+    )
+    run = replace(finished("p-3"), pins={"sums": (pinned, replace(pinned, source=NO_SOURCE, output=None))})
+    runs = EarlierRuns(lambda _: None, lambda _: {}, history)
+    runs.check_outputs(finished("p-2"), run)
+    note = Purged(run=source.run, pipeline=NAME, created_at=now)
+    history.purges.note(note.with_parts([Part.OUTPUTS], an_order("p-1").said))
+
+    with pytest.raises(RefusedError, match="run p-2 has read them, and so would this one") as refused:
+        runs.check_outputs(finished("p-2"), run)
+    assert refused.value.code == "outputs_purged"
