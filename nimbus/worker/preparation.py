@@ -23,7 +23,7 @@ from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.mark import MARK, is_marked
-from nimbus.worker.data.outside import files_to_verify, verify_file
+from nimbus.worker.data.outside import OutsideRefusedError, files_to_verify, verify_file
 from nimbus.worker.data.places import folder_place
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
@@ -83,7 +83,7 @@ def is_of_pipeline(error: BaseException) -> bool:
     A missing release does not count: the worker may use the wrong bucket. A missing secret counts:
     the task's next attempt goes to another worker, and tasks without secrets need no provider.
     """
-    return isinstance(error, PipelineUnfitError | BadWheelError | SecretError)
+    return isinstance(error, PipelineUnfitError | BadWheelError | SecretError | OutsideRefusedError)
 
 
 def may_heal(error: BaseException) -> bool:

@@ -15,6 +15,10 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker.data.ports import InputRefusedError
 
 
+class OutsideRefusedError(InputRefusedError):
+    """A file from outside is not what was published. This says nothing against the worker."""
+
+
 def files_to_verify(order: Assignment) -> Iterator[Outside]:
     """The data from outside of an order that can be verified here."""
     for versions in order.pins.values():
@@ -28,15 +32,15 @@ def verify_file(of: Outside) -> None:
     """Compare every byte with the digest.
 
     Raises:
-        InputRefusedError: there is no such file, or it is another one.
+        OutsideRefusedError: there is no such file, or it is another one.
         OSError: it cannot be read now.
     """
     path = Path(unquote(urlsplit(of.uri).path))
     if not path.is_file():
-        raise InputRefusedError(f"{of.uri} is no file on this host, and was published as one with a digest")
+        raise OutsideRefusedError(f"{of.uri} is no file on this host, and was published as one with a digest")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != of.sha256:
-        raise InputRefusedError(
+        raise OutsideRefusedError(
             f"{of.uri} has sha256:{found}, and was published with sha256:{of.sha256}: publish it again"
         )

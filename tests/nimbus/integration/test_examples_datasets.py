@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -283,3 +284,37 @@ def _table(name: str) -> pd.DataFrame:
     assert spec is not None
     assert spec.submodule_search_locations is not None
     return pd.read_csv(Path(spec.submodule_search_locations[0]) / "data" / name)
+
+
+def test_run_waits_for_a_file_from_outside_and_refuses_another_one(
+    nimbus: Callable[..., Any], eventually: Callable[..., None], tmp_path: Path
+) -> None:
+    nimbus("pipeline", "publish", str(EXAMPLES / "rates"), "--activate")
+    day = ("2026-03-01T00:00Z", "2026-03-02T00:00Z")
+    nimbus("run", "start", "rates", "--run-id", "day", "--data-interval", *day)
+    eventually(lambda: "nothing is published" in json.dumps(nimbus("run", "explain", "day")), what="it waits")
+    file = tmp_path / "rates of march.csv"
+    file.write_text("currency,rate\nUSD,1.1\nGBP,0.9\n")
+    digest = f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    sent = ("dataset", "publish", "exchange_rates", "--uri", file.as_uri(), "--interval", *day)
+    for _ in range(2):
+        nimbus(*sent, "--digest", digest, "--value", '{"rows": 2}', "--idempotency-key", "march")
+
+    eventually(lambda: nimbus("run", "show", "day")["state"] == "succeeded", within_s=60, what="the run")
+    assert nimbus("run", "show", "day")["results"]["convert"] == {"USD": 1.1, "GBP": 0.9}
+    (version,) = nimbus("dataset", "show", "exchange_rates")["versions"]
+    assert (version["outside"]["digest"], version["outside"]["value"]) == (digest, {"rows": 2})
+
+    right = file.read_text()
+    file.write_text(right.replace("1.1", "9.9"))
+    nimbus("run", "start", "rates", "--run-id", "again", "--data-interval", *day)
+    said = "and was published with sha256"
+    eventually(lambda: said in json.dumps(nimbus("run", "show", "again")), within_s=60, what="the refusal")
+    file.write_text(right)
+    eventually(lambda: nimbus("run", "show", "again")["state"] == "succeeded", within_s=120, what="a retry")
+
+    wrong = nimbus(*sent)["outcome"]["message"].split()[1]
+    which = ("--partition", version["partition"], "--number", wrong)
+    nimbus("dataset", "withdraw", "exchange_rates", *which, "--reason", "not the final rates")
+    newest = nimbus("dataset", "show", "exchange_rates")["versions"][0]
+    assert (newest["outside"], newest["change"]["withdrew"]) == (version["outside"], int(wrong))

@@ -10,8 +10,7 @@ import pytest
 
 from nimbus.domain.publications import Outside
 from nimbus.task import OutsideError
-from nimbus.worker.data.outside import verify_file
-from nimbus.worker.data.ports import InputRefusedError
+from nimbus.worker.data.outside import OutsideRefusedError, verify_file
 from tests.nimbus.unit.test_task_uris import a_context
 
 
@@ -24,9 +23,9 @@ def test_file_is_compared_with_its_digest(tmp_path: Path) -> None:
     path.write_bytes(b"1")
     verify_file(outside(path, b"1"))
 
-    with pytest.raises(InputRefusedError, match="was published with sha256:d4735e3a"):
+    with pytest.raises(OutsideRefusedError, match="was published with sha256:d4735e3a"):
         verify_file(outside(path, b"2"))
-    with pytest.raises(InputRefusedError, match="is no file on this host"):
+    with pytest.raises(OutsideRefusedError, match="is no file on this host"):
         verify_file(outside(tmp_path, b"1"))
 
 
