@@ -263,8 +263,8 @@ def test_versions_come_with_their_runs_the_newest_of_each_partition_first(bench:
     assert bench.history.versions(hours, 1) == found[:1]
     assert bench.history.version(hours, found[2].partition) == found[2]
     assert bench.history.versions(hours, 10, found[2].partition) == found[2:]
-    for place, one in enumerate(found, 1):
-        assert bench.history.versions(hours, 10, after=(one.partition, one.number)) == found[place:]
+    for count, one in enumerate(found, 1):
+        assert bench.history.versions(hours, 10, after=(one.partition, one.number)) == found[count:]
     last = found[2]
     assert bench.history.versions(hours, 10, last.partition, (last.partition, last.number)) == found[3:]
     assert bench.history.versions(DatasetName("hour"), 10) == ()
