@@ -78,6 +78,8 @@ def _why_not(task: TaskSpec) -> str | None:
         return "its spark.conf has templates, which only a run can render"
     if task.needs:
         return f"it needs {', '.join(task.needs)}, whose outputs are not there before it runs"
+    if task.uses:
+        return f"it reads {', '.join(task.uses)}, and the versions are known only when it runs"
     try:
         check_packages()
         find_java()

@@ -63,6 +63,8 @@ def _by_item(run: Run, read: Read, load: Callable[[RunId], Run]) -> dict[int, Ch
         return _by_item(load(task.reused.run), read, load)
     spec, children = (None, None) if task is None else (spec_of(task), task.children)
     if task is None or spec is None or children is None:
+        if read.optional:
+            return {}
         raise ReadError(f"{read.name}: task {read.of} of run {run.id} has started no child runs")
     kept: dict[int, Child] = {}
     if run.rerun_of is not None and any(not children.tried[n] for n in children.having(ItemState.SUCCEEDED)):

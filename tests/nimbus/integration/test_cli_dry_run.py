@@ -84,6 +84,16 @@ def test_dry_run_is_left_out_where_outputs_of_other_tasks_are_needed(folder: Pat
     assert "warning: task etl is not dry-run: it needs load, whose outputs are not there" in found.stderr
 
 
+def test_dry_run_is_left_out_where_datasets_are_read(folder: Path) -> None:
+    text = DEFINITION.replace("yml}", "yml, reads: [orders]}") + "reads: {orders: {}}\n"
+    (folder / "pipeline.yaml").write_text(text)
+
+    found = _validate(folder)
+
+    assert found.exit_code == 0, found.output
+    assert "warning: task etl is not dry-run: it reads orders, and the versions" in found.stderr
+
+
 def test_dry_run_is_left_out_where_another_spark_would_check(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,8 +244,9 @@ FANNING = PipelineSpec(
             ),
         ),
         replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=PATIENT.name)),
-        _task("d", "bc", asks=Requirement.DONE),
+        replace(_task("d", "bc", asks=Requirement.DONE), uses=("parts",)),
     ),
+    reads=(Read(name="parts", dataset=DatasetName("leaves"), of=TaskName("b"), optional=True),),
 )
 STREAM = PipelineSpec(
     name=PipelineName("stream"),

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from nimbus.domain import writes as w
+from nimbus.domain.child_runs import child_of
 from nimbus.domain.datasets import partition_of
-from nimbus.domain.ids import AttemptId, DatasetName, RunId
+from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.laws import Law, hold
@@ -37,6 +38,8 @@ class DatasetLaws:
         self.published = Counter[DatasetName]()
         self.late = 0
         """How often a run published after a newer one."""
+        self.fanned_in = 0
+        """How many versions of their own child runs were pinned."""
         self.left = 0
         """How often a version was not found in ZooKeeper (any more)."""
 
@@ -65,10 +68,22 @@ class DatasetLaws:
                 there = (read.dataset, version.partition, made) in self._ever
                 hold(Law.READS, there, run.id, "pinned", version, "which nobody published")
             hold(Law.READS, read.optional or run.pins[name], run.id, "pinned nothing of", name)
+            if read.of is not None:
+                self._check_parts(run, read.of, read.dataset, {version.run for version in run.pins[name]})
         for task_name, task in run.tasks.items():
             begins = task.open_attempt is not None and before.tasks[task_name].open_attempt is None
             lacks = set(task.spec.uses) - run.pins.keys()
             hold(Law.READS, not (begins and lacks), run.id, task_name, "begins without", lacks)
+
+    def _check_parts(self, run: Run, name: TaskName, dataset: DatasetName, pinned: set[RunId]) -> None:
+        """A read with `of` has all that the last child runs of its own run published, and nothing else."""
+        children = run.tasks[name].children
+        if run.rerun_of is not None or children is None:
+            return  # some child runs may be of an earlier run
+        last = {child_of(run, name, index) for index in range(len(children.tried))}
+        made = {one.run for of, _, one in self._ever if of == dataset and one.run in last}
+        self.fanned_in += len(pinned)
+        hold(Law.READS, pinned == made, run.id, "pinned parts of", pinned, "and its child runs made", made)
 
     def _succeeded(self, run: Run, task: TaskRun) -> None:
         for publication in task.spec.publishes:

@@ -65,6 +65,19 @@ def task_begins_before_its_inputs_are_pinned() -> Iterator[None]:
 
 
 @mutant
+def parts_are_the_newest_versions() -> Iterator[None]:
+    """Another run has published the same key meanwhile, and its data are read as those of an item."""
+
+    def found_versions(asked: Any, history: Any, _parts: Any) -> Any:
+        return versions.found_versions(
+            [(replace(read, of=None), *rest) for read, *rest in asked], history, _parts
+        )
+
+    with replaced(scheduler, found_versions=found_versions):
+        yield
+
+
+@mutant
 def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
     """Dagster 26935: a missing input is ignored."""
 

@@ -50,6 +50,7 @@ class Tally:
         self.met["pins"] += sum(len(run.pins) for run in ledger.runs.all.values())
         self.met["versions that left"] += ledger.datasets.left
         self.met["late versions"] += ledger.datasets.late
+        self.met["parts of child runs"] += ledger.datasets.fanned_in
         self.met["child runs"] += len(ledger.children.created)
         self.met["refusals in history"] += len(outcome.world.storage.refusals)
         self.met["executions"] += len(ledger.executions)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +24,7 @@ from nimbus.domain.reads import ReadError
 from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
+from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
@@ -42,6 +45,7 @@ from nimbus.engine.decision import (
     StorePurge,
     StoreVersions,
 )
+from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
@@ -242,17 +246,23 @@ class Scheduler:
                 raise AssertionError(f"nothing here asks for this: {job}")
 
     def _find_versions(self, job: FindVersions) -> bool:
-        if not self.world.storage.available:
+        if not (self.world.storage.available and self.reaches_zookeeper()):
             error = StoreUnavailableError("storage is away")
             self.engine.tell(n.FindingFailed(job.run.id, job.task, error))
             return True
         history = cast(History, self.world.storage)
+        earlier = EarlierRuns(self.world.zookeeper.world.runs.get, self._slots_of, history)
         try:
-            found: Any = found_versions(job.asked, history, lambda _read: ())
+            found: Any = found_versions(job.asked, history, partial(earlier.parts, job.run))
         except ReadError as exc:
             found = Refusal(exc.code, str(exc))
         self.engine.tell(n.VersionsFound(job.run.id, job.task, found))
         return True
+
+    def _slots_of(self, attempts: Iterable[AttemptId]) -> dict[AttemptId, Slots]:
+        """Of all these attempts: their results are not compared."""
+        there = self.world.zookeeper.world.slots
+        return {one: there.get(one, Slots(end=self.world.ledger.attempts.ends.get(one))) for one in attempts}
 
     def _archive(self, run_id: RunId) -> bool:
         if not (self.reaches_zookeeper() and self.world.storage.available):

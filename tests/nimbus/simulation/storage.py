@@ -47,6 +47,10 @@ class Storage:
             if interval is None or (span and span.start < interval.end and interval.start < span.end):
                 yield found[partition]
 
+    def read(self, run: RunId) -> Run | None:
+        """As `nimbus.ports.History.read`."""
+        return self.history.get(run)
+
     def keep(self, run: Run) -> None:
         """Store a finished run. Safe to repeat."""
         hold(Law.ARCHIVED, run.state.is_final, run.id, "went to history while", run.state)

@@ -190,6 +190,7 @@ def test_task_alone_without_an_earlier_run_says_that_there_are_no_child_runs() -
     settled = stage.run().tasks[AFTER].settled
     assert settled is not None
     assert settled.reason == "parts: task fan of run r has started no child runs"
+    assert fan_in.children_of(stage.run(), replace(READ, optional=True), {}.__getitem__) == ()
 
 
 def parts_of(count: int, value: dict[str, Any]) -> tuple[Version, ...]:
