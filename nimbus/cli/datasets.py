@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -70,6 +71,13 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
     publishers = ", ".join(answer["publishers"]) or "nobody: no active release publishes it"
     by = f", by {answer['partition']}" if answer["partition"] in ("interval", "key") else ""
     out.line(f"{name}{by}: published {answer['published']} times, by {publishers}")
+    if answer["readers"]:
+        out.line(f"  read by {', '.join(answer['readers'])}")
+    if late := answer["late_from"]:
+        is_late = datetime.fromisoformat(late) <= datetime.now(UTC)
+        out.line(
+            f"  late since {clock(late)}" if is_late else f"  late from {clock(late)} without newer data"
+        )
     for span in answer["spans"]:
         out.line(f"  published from {clock(span['start'])} to {clock(span['end'])}")
     out.table(_VERSION, list(map(_row, answer["versions"])), empty="no versions")

@@ -100,6 +100,18 @@ def test_versions_of_one_partition_are_asked_for_by_name(nimbus: Invoke) -> None
     assert [row["run"] for row in json.loads(found.stdout)["versions"]] == ["r2"]
 
 
+def test_dataset_is_shown_with_its_readers_and_since_when_it_is_late(nimbus: Invoke, world: Any) -> None:
+    record = world.reader.pipeline(world.spec.name)
+    profile = replace(record.profile, fresh={DAYS: DAY}, reads=(DAYS,))
+    world.cluster.put(replace(record, profile=profile))
+    lines = nimbus("dataset", "show", "days").stdout.splitlines()
+    answer = json.loads(nimbus("dataset", "show", "days", "-o", "json").stdout)
+
+    assert lines[1:3] == ["  read by sums", "  late since 2026-03-01 06:00:00Z"]
+    assert (answer["newest_data"], answer["late_from"]) == ("2026-02-28T06:00:00Z", "2026-03-01T06:00:00Z")
+    assert answer["readers"] == ["sums"]
+
+
 def test_versions_are_listed_page_by_page(api_url: str) -> None:
     place = f"{api_url}/api/v1/datasets/days/versions"
     first = httpx.get(place, params={"limit": 1}).json()

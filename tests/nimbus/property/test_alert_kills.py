@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 
 import pytest
@@ -16,8 +16,9 @@ import pytest
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, accepted, claimed
 from nimbus.domain.commands import StartRun
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
+from nimbus.domain.publications import Publication
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Answer, Decision, Effect, Nothing, SendAlert
 from nimbus.engine.news import AlertTried
@@ -28,13 +29,19 @@ from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
 from tests.thorough import at_most
 
+ORDERS, FRESH = DatasetName("orders"), timedelta(hours=2)
+(TASK,) = SPEC.tasks
 TELLING = replace(
-    SPEC, notify=(NotifyRule(on=tuple(AlertEvent), to="one"), NotifyRule(on=(AlertEvent.FAILED,), to="two"))
+    SPEC,
+    notify=(NotifyRule(on=tuple(AlertEvent), to="one"), NotifyRule(on=(AlertEvent.FAILED,), to="two")),
+    fresh={ORDERS: FRESH},
+    tasks=(replace(TASK, publishes=(Publication(dataset=ORDERS),)),),
 )
 ENDS = (Outcome.FAILED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.FAILED, Outcome.SUCCEEDED)
 EXPECTED = {
     *("failed.r0.one", "failed.r0.two", "recovered.r1.one", "succeeded.r1.one"),
     *("failed.r2.one", "failed.r2.two", "recovered.r4.one", "succeeded.r4.one"),
+    *("late.p.orders.one", f"late.p.orders.{NOW + FRESH:%Y%m%dt%H%M%S}.one"),
 }
 
 
@@ -116,6 +123,9 @@ class MortalBench(Bench):
 
 def play(kill_at: Sequence[int]) -> MortalBench:
     bench = MortalBench(kill_at)
+    bench.live()
+    bench.clocks.pass_s(FRESH.total_seconds())
+    bench.live()
     for number, outcome in enumerate(ENDS):
         run = RunId(f"r{number}")
         bench.submit(StartRun(pipeline=NAME, run_id=run))
@@ -124,6 +134,8 @@ def play(kill_at: Sequence[int]) -> MortalBench:
         bench.claim(attempt)
         bench.end(attempt, outcome)
         bench.live()
+    bench.clocks.pass_s(FRESH.total_seconds())
+    bench.live()
     return bench
 
 
