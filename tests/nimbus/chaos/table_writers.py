@@ -89,7 +89,7 @@ def main() -> None:
     """The parent's program."""
     kind, address, folder = sys.argv[1:]
     store = store_at(kind, address)
-    for library in (store.library, store.commit[0].removesuffix(".Table"), "pyarrow.parquet"):
+    for library in (store.library, store.commit[0].removesuffix(".Table"), "pandas", "pyarrow.parquet"):
         importlib.import_module(library)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the writers
     for line in sys.stdin:

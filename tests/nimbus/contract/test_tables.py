@@ -4,6 +4,8 @@ attempt, and never that of an older one after that of a newer one."""
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -308,3 +310,10 @@ def test_iceberg_keeps_the_marks_with_the_largest_numbers(
     marks = sorted(key for key in kept if key.startswith("nimbus.mark."))
     assert marks == [f"nimbus.mark.c/p.t/day == '{day}'" for day in (DAYS[0], DAYS[2])]
     assert "commit.retry.num-retries" not in kept  # writers of others are as they were
+
+
+def test_libraries_are_imported_when_they_are_used() -> None:
+    code = "import sys; from nimbus import tables; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert not {"deltalake", "pyarrow", "pyiceberg", "psycopg"} & set(done.stdout.split())

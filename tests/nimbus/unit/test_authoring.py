@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -12,6 +14,7 @@ from typing import Any, get_type_hints
 import pytest
 import yaml
 
+from nimbus import tables
 from nimbus.authoring import Pipeline, options, pipeline, task
 from nimbus.cli.exits import CliError
 from nimbus.cli.sources import read_sources
@@ -307,6 +310,26 @@ def test_task_that_is_tried_begins_with_the_checkpoint_it_is_given() -> None:
 
     assert loads.test(raises=False).checkpoints == {"load": {"row": 1}}
     assert loads.test(raises=False, checkpoints={"load": {"row": 7}}).checkpoints == {"load": {"row": 8}}
+
+
+def test_task_that_is_tried_twice_replaces_its_rows_in_a_table(tmp_path: Path) -> None:
+    def load(ctx: TaskContext) -> None:
+        with (
+            closing(sqlite3.connect(tmp_path / "tables.sqlite")) as connection,
+            tables.sql.replace(connection, "orders") as cursor,
+        ):
+            cursor.execute("INSERT INTO orders VALUES (?)", (ctx.write_version,))
+
+    with closing(sqlite3.connect(tmp_path / "tables.sqlite")) as connection:
+        connection.execute(tables.sql.CREATE_MARKS)
+        connection.execute("CREATE TABLE orders (version integer)")
+        found = []
+        for _ in range(2):
+            made(task(name="load")(load)).test()
+            found += connection.execute("SELECT version FROM orders").fetchall()
+
+    assert len(found) == 2
+    assert found == sorted(found)
 
 
 def test_task_reads_the_versions_that_its_test_gives(tmp_path: Path) -> None:
