@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,8 @@ from nimbus.adapters.store.transaction import TreeTransaction
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read
 from nimbus.engine.decision import FindVersions
 from nimbus.engine.news import VersionsFound
@@ -40,15 +41,18 @@ SOURCE = PipelineSpec(
 )
 SINK = PipelineSpec(
     name=PipelineName("sink"),
-    reads=(Read(name="numbers", dataset=NUMBERS),),
+    schedule=Schedule(cron="0 0 * * *", timezone="UTC"),
+    start=DataStart(),
+    reads=(Read(name="numbers", dataset=NUMBERS, starts=True),),
     tasks=(TaskSpec(name=TaskName("use-f0"), kind=TaskKind.PYTHON, script="use.py", uses=("numbers",)),),
 )
 RELEASES = {
     ReleaseOf(SOURCE.name, ReleaseDigest("1" * 64)): SOURCE,
     ReleaseOf(SINK.name, ReleaseDigest("2" * 64)): SINK,
 }
+_FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 LOOK_UP = "during the look-up of versions"
-_COMMITS = ("version", "pin", "order of the reader")
+_COMMITS = ("version", "start", "pin", "order of the reader")
 POINTS = (*(f"{when} the {what} is committed" for what in _COMMITS for when in ("before", "after")), LOOK_UP)
 """Points at which a leader dies."""
 
@@ -56,8 +60,8 @@ POINTS = (*(f"{when} the {what} is committed" for what in _COMMITS for when in (
 class Doom:
     """Kills the process at one point, when it concerns one round."""
 
-    def __init__(self, number: str, at: str, notes: Notes) -> None:
-        self._runs, self._at, self._notes = {f"{SOURCE.name}-{number}", f"{SINK.name}-{number}"}, at, notes
+    def __init__(self, number: int, at: str, notes: Notes) -> None:
+        self._runs, self._at, self._notes = {source_of(number), sink_of(number)}, at, notes
         self._leader = leader_of(number)
 
     def pass_by(self, point: str, run: RunId) -> None:
@@ -93,6 +97,8 @@ def _steps(writes: Sequence[w.Write]) -> Iterator[tuple[str, RunId]]:
             case w.PutDataset(dataset):
                 assert dataset.newest is not None
                 yield "version", dataset.newest.run
+            case w.CreateRun(run) if run.pipeline == SINK.name:
+                yield "start", run.id
             case w.PutRun(run, before) if run.pins and not before.pins:
                 yield "pin", run.id
             case w.CreateAttempt(attempt) if attempt.run.startswith(SINK.name):
@@ -137,12 +143,28 @@ class DoomedRole(EngineRole):
             super()._effect(effect)
 
 
-def leader_of(number: str) -> str:
+def leader_of(number: int) -> str:
     """The name of the leader that dies in a round."""
     return f"leader-of-{number}"
 
 
-def lead(*, hosts: str, root: str, number: str, at: str, notes: str) -> None:
+def day(number: int) -> DataInterval:
+    """The data interval of a round."""
+    start = _FIRST + timedelta(days=number)
+    return DataInterval(start=start, end=start + timedelta(days=1))
+
+
+def source_of(number: int) -> RunId:
+    """The run of a round that publishes."""
+    return RunId(f"{SOURCE.name}-{number}")
+
+
+def sink_of(number: int) -> RunId:
+    """The run that this starts: each day has one, and the consumer counts them all."""
+    return RunId(f"{SINK.name}-{day(number).end:%Y%m%dt%H%M%Sz}-{number + 1}")
+
+
+def lead(*, hosts: str, root: str, number: int, at: str, notes: str) -> None:
     """Queue for the lead; die at the point `at` of a round."""
     role = DoomedRole(hosts, root, leader_of(number), Doom(number, at, Notes(Path(notes))))
     CrashSentinel(role.session).start()

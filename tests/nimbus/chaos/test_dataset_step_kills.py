@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,12 +24,21 @@ from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import RunId
-from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import interval_text
 from nimbus.domain.run import RunState
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.engine.simulated_workers import SimulatedWorkers
-from tests.nimbus.chaos.dataset_step_leader import NUMBERS, POINTS, RELEASES, SINK, SOURCE, leader_of
+from tests.nimbus.chaos.dataset_step_leader import (
+    NUMBERS,
+    POINTS,
+    RELEASES,
+    SINK,
+    SOURCE,
+    day,
+    leader_of,
+    sink_of,
+    source_of,
+)
 from tests.nimbus.chaos.forked_leaders import ForkedLeaders, Notes, wait
 from tests.nimbus.chaos.txnlog import read_log
 from tests.nimbus.outcomes import await_outcome
@@ -38,7 +47,7 @@ from tests.thorough import thorough
 
 KILLS = number_from("NIMBUS_DATASET_KILLS", 20)
 LONG = timedelta(seconds=60)
-_FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+_RUN_DEPTH = Paths("/kills").run(RunId("run")).count("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +85,11 @@ def test_version_is_published_and_read_once_when_its_leader_is_killed_at_each_st
     log = read_log(own_zookeeper.data_dir / "data" / "version-2")
     operations = [part for transaction in log if transaction.is_committed for part in transaction.operations]
     written = Counter(part.path for part in operations if part.kind in ("create", "setData"))
-    assert written[Paths("/kills").dataset(NUMBERS)] == len(found) == len(POINTS) * kills
+    paths = Paths("/kills")
+    assert written[paths.dataset(NUMBERS)] == len(found) == len(POINTS) * kills
+    runs = [part.path for part in operations if part.kind == "create" and part.path.count("/") == _RUN_DEPTH]
+    started = [path for path in runs if path.startswith(paths.run(RunId(SINK.name)))]
+    assert len(started) == len(found)
 
 
 class Stage:
@@ -92,23 +105,21 @@ class Stage:
     def start(self, number: int, at: str) -> None:
         """Start the leader that dies in a round."""
         self._leaders.start(
-            hosts=self._hosts, root=self._root, number=str(number), at=at, notes=str(self._notes.file)
+            hosts=self._hosts, root=self._root, number=number, at=at, notes=str(self._notes.file)
         )
 
     def kill(self, number: int, at: str) -> None:
-        """Start the runs of a round, and wait until its leader is dead."""
+        """Start the run of a round that publishes, and wait until the leader is dead."""
         if self._reader.pipeline(SINK.name) is None:
             for release in RELEASES:
                 self._ask(PublishRelease(pipeline=release.pipeline, digest=release.digest, activate=True))
-        for pipeline in (SINK.name, SOURCE.name):
-            run = RunId(f"{pipeline}-{number}")
-            self._ask(StartRun(pipeline=pipeline, run_id=run, data_interval=day(number)))
-        death = {"leader": leader_of(str(number)), "killed": at}
+        self._ask(StartRun(pipeline=SOURCE.name, run_id=source_of(number), data_interval=day(number)))
+        death = {"leader": leader_of(number), "killed": at}
         self._notes.wait_for(str(death), lambda lines: death in lines)
 
     def result(self, number: int, at: str) -> Kill:
         """Wait until the runs of a round have succeeded."""
-        source, sink = (RunId(f"{spec.name}-{number}") for spec in (SOURCE, SINK))
+        source, sink = source_of(number), sink_of(number)
         wait(lambda: self._succeeded(source) and self._succeeded(sink), f"{source} and {sink} succeed")
         run = self._reader.run(sink)
         assert run is not None
@@ -124,11 +135,6 @@ class Stage:
         outcome = await_outcome(self._queue, self._queue.submit(command, submitted_by="test"), LONG)
         if outcome is not None:  # the leader may die before it has written the next one
             assert outcome.accepted, outcome.message
-
-
-def day(number: int) -> DataInterval:
-    """The interval of a round."""
-    return DataInterval(start=_FIRST + timedelta(days=number), end=_FIRST + timedelta(days=number + 1))
 
 
 @contextmanager
