@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,9 +39,15 @@ def days_of(spans: Sequence[DataInterval], zone: tzinfo, known_from: datetime | 
     ends = [_midnight(spans[-1].end - timedelta.resolution, zone, 1)]
     while len(ends) <= MOST_DAYS and ends[-1] > start:
         ends.append(_midnight(ends[-1], zone, -1))
-    days = [DataInterval(start=first, end=end) for end, first in pairwise(ends)]
-    shown = [ShownDate(date=day.start, interval=day, state=_state(day, spans)) for day in days]
+    days = [_in_utc(DataInterval(start=first, end=end)) for end, first in pairwise(ends)]
+    known = [_in_utc(span) for span in spans]
+    shown = [ShownDate(date=day.start, interval=day, state=_state(day, known)) for day in days]
     return Days(calendar(shown, zone), Counter(one.state for one in shown))
+
+
+def _in_utc(interval: DataInterval) -> DataInterval:
+    """The same interval; times of one zone are compared fast."""
+    return DataInterval(start=interval.start.astimezone(UTC), end=interval.end.astimezone(UTC))
 
 
 def _midnight(moment: datetime, zone: tzinfo, days: int) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -19,6 +19,7 @@ from nimbus.api.requests import DatasetNameText
 from nimbus.api.routes_datasets import list_datasets, list_versions, shown_dataset
 from nimbus.api.services import ApiServices
 from nimbus.api.views import version_model
+from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.intervals import DataInterval
 from nimbus.web import graph
@@ -54,29 +55,31 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         request: Request, name: DatasetNameText, partition: _PartitionFilter = None, unfold: _Unfold = ()
     ) -> Response:
         model = shown_dataset(services, DatasetName(name))
+        records = list(active_pipelines(services))
         spans = [DataInterval(start=one.start, end=one.end) for one in model.spans]
         shown = {
             "dataset": model,
             "now": services.clock.now(),
-            "zone": (zone := _zone(services, model)),
+            "zone": (zone := _zone(records, model)),
             "days": days_of(spans, zone, model.spans_from),
             "states": dict(zip(STATES, ("published", "in part", "missing"), strict=True)),
             "partition": partition,
             **_versions(services, model, partition),
-            **_drawn(services, drawings, of_dataset(DatasetName(name)), unfold),
+            **_drawn(records, drawings, of_dataset(DatasetName(name)), unfold),
         }
         return pages.answer(request, "dataset.html", shown)
 
     @routes.get("/lineage")
     def lineage(request: Request, unfold: _Unfold = ()) -> Response:
-        return pages.answer(request, "lineage.html", _drawn(services, drawings, None, unfold))
+        shown = _drawn(active_pipelines(services), drawings, None, unfold)
+        return pages.answer(request, "lineage.html", shown)
 
     return routes
 
 
-def _zone(services: ApiServices, model: DatasetModel) -> ZoneInfo:
+def _zone(records: Iterable[PipelineRecord], model: DatasetModel) -> ZoneInfo:
     """The zone of the schedule of its publisher."""
-    found = (one for one in active_pipelines(services) if one.name in model.publishers)
+    found = (one for one in records if one.name in model.publishers)
     zones = [one.profile.schedule.timezone for one in found if one.profile.schedule is not None]
     return ZoneInfo(zones[0] if zones else "UTC")
 
@@ -94,9 +97,9 @@ def _versions(services: ApiServices, model: DatasetModel, partition: str | None)
 
 
 def _drawn(
-    services: ApiServices, drawings: graph.Drawings, around: str | None, unfold: Sequence[str]
+    records: Iterable[PipelineRecord], drawings: graph.Drawings, around: str | None, unfold: Sequence[str]
 ) -> dict[str, Any]:
-    found = flow(active_pipelines(services), around)
+    found = flow(records, around)
     names = {node: node[2:] for node in found.needs}
     kinds = {node: "pipeline" if node.startswith("p-") else "dataset" for node in found.needs}
     drawing = drawings.of(found.needs, frozenset(unfold))
