@@ -118,8 +118,8 @@ def children_of(header: bytes, place: str) -> tuple[str, ...]:
     found = _unfolded_header(header, place)
     plans, pages, pins = found.get("plan_pieces", 0), found.get("pages", 0), found.get(_PINNED, [])
     lists = found.get(_LISTS, {})
-    is_whole = isinstance(plans, int) and isinstance(pages, int)
-    if not (is_whole and isinstance(pins, list) and isinstance(lists, dict)):
+    counts = [plans, pages, *(lists.values() if isinstance(lists, dict) else [None])]
+    if not (isinstance(pins, list) and all(isinstance(count, int) for count in counts)):
         raise UnreadableRecordError(place, "the number of its pages is no number")
     return (
         *(f"plan-{n}" for n in range(plans)),
@@ -249,7 +249,7 @@ def _with_lists(tasks: Tasks, before: Tasks | None) -> Iterator[tuple[TaskRun, L
 
 
 def _nodes_of(lists: Lists) -> int:
-    return -(-max(map(len, lists.values())) // ITEMS_IN_NODE)
+    return max(1, -(-max(map(len, lists.values())) // ITEMS_IN_NODE))
 
 
 def _encode_lists(run: Run, before: Tasks | None) -> dict[str, bytes]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from random import Random
 from string import ascii_letters, digits
 
+import pytest
+
 from nimbus import records, run_record
 from nimbus.adapters.store.calls import LARGEST_REQUEST
 from nimbus.definition.child_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
@@ -93,9 +95,28 @@ def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:
     assert largest < LARGEST_NODE, largest
 
 
-def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
-    random = Random(1)
-    texts = ["".join(random.choices(ascii_letters + digits, k=48)) for _ in range(MOST_ITEMS)]
+def test_lists_without_items_read_back_when_they_are_written() -> None:
+    stage = Stage(LOAD, from_file())
+    stage.files["r.plan.1", "items.jsonl"] = b""
+    stage.start()
+    stage.end(stage.run())
+
+    children = stage.run().tasks[FAN].children
+    assert children is not None
+    assert children.lists == {"": ()}
+    assert run_record.decode(run_record.encode_new(stage.run()), "/runs/r") == stage.run()
+
+
+@pytest.mark.parametrize("lists", ["x", 7, [1], {"fan": "x"}, {"fan": None}])
+def test_header_whose_lists_are_broken_is_unreadable(lists: object) -> None:
+    header = json.loads(run_record.encode_new(begun(1))[""]) | {"lists": lists}
+
+    with pytest.raises(records.UnreadableRecordError):
+        run_record.children_of(json.dumps(header).encode(), "/runs/r")
+
+
+def from_file() -> PipelineSpec:
+    """A pipeline whose first task writes a file, with an item in each line."""
     children = starting(
         for_each={"": "{{ tasks.plan.output }}/items.jsonl"},
         max_items=MOST_ITEMS,
@@ -104,7 +125,13 @@ def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
     )
     spec = parent(children, needs=(TaskName("plan"),), reads=(TaskName("plan"),))
     plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
-    stage = Stage(LOAD, replace(spec, tasks=(plan, *spec.tasks)))
+    return replace(spec, tasks=(plan, *spec.tasks))
+
+
+def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
+    random = Random(1)
+    texts = ["".join(random.choices(ascii_letters + digits, k=48)) for _ in range(MOST_ITEMS)]
+    stage = Stage(LOAD, from_file())
     stage.files["r.plan.1", "items.jsonl"] = "\n".join(map(json.dumps, texts)).encode()
     stage.start()
     waiting = stage.run()
