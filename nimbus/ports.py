@@ -665,6 +665,10 @@ class History(Protocol):
         """Keep versions that commands have made. Safe to repeat."""
         ...
 
+    def forget_dataset(self, dataset: DatasetName) -> None:
+        """Remove all versions of a dataset. Safe to repeat."""
+        ...
+
     def is_published(self, run: Run, now: datetime) -> bool:
         """True when a finished run published the newest version of a partition, and it must be kept."""
         ...

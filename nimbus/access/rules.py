@@ -16,6 +16,7 @@ from nimbus.domain.commands import (
     CreateToken,
     PublishRelease,
     PurgeRuns,
+    RemoveDataset,
     RemovePipeline,
     RevokeToken,
     SetOwner,
@@ -33,6 +34,7 @@ _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
         PublishRelease: AccessRole.AUTHOR,
         RemovePipeline: AccessRole.AUTHOR,
         WithdrawDataset: AccessRole.AUTHOR,
+        RemoveDataset: AccessRole.AUTHOR,
     }
 )
 """Roles of commands. All others need the role operator."""

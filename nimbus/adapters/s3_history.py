@@ -113,6 +113,11 @@ class S3History:
             for version in versions:
                 self._store.write(version_key(dataset, version), records.VERSION.encode(version))
 
+    def forget_dataset(self, dataset: DatasetName) -> None:
+        """See `nimbus.ports.History.forget_dataset`."""
+        with or_unavailable(f"versions of dataset {dataset} could not be removed"):
+            self._store.delete_many(info.key for info in valid_objects(self._store, f"{DATASETS}{dataset}/"))
+
     def is_published(self, run: Run, now: datetime) -> bool:
         """See `nimbus.ports.History.is_published`."""
         for publication, version in versions_of(run):

@@ -40,6 +40,7 @@ _API: Mapping[str, AccessRole] = {
     "GET /datasets/{name}": _VIEWER,
     "GET /datasets/{name}/versions": _VIEWER,
     "POST /datasets/{name}/versions": _OPERATOR,
+    "POST /datasets/{name}/remove": _AUTHOR,
     "POST /datasets/{name}/withdraw": _AUTHOR,
     "PUT /pipelines/{name}/owner": _ADMIN,
     "POST /pipelines/{name}/pause": _OPERATOR,

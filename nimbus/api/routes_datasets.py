@@ -18,12 +18,12 @@ from nimbus.api.models_datasets import (
 )
 from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, unknown_cursor
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import DatasetNameText, NewVersionBody, WithdrawBody
+from nimbus.api.requests import DatasetNameText, NewVersionBody, ReasonBody, WithdrawBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import PublishDataset, WithdrawDataset
+from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset, version_place
 from nimbus.domain.freshness import late_from, newest_data
 from nimbus.domain.ids import DatasetName, PipelineName
@@ -63,6 +63,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> CommandModel:
         """Publish a version whose data no task made. Repeat it safely with an `Idempotency-Key`."""
         return await submit(services, lambda: published(name, body), response, wait_s=wait)
+
+    @routes.post("/{name}/remove", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def remove(
+        name: DatasetNameText, body: ReasonBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Remove a dataset with its list of versions. Refused while an active release names it."""
+        command = RemoveDataset(dataset=DatasetName(name), reason=body.reason)
+        return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.post("/{name}/withdraw", status_code=202, responses=ACCEPTED_RESPONSES)
     async def withdraw(

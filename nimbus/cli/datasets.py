@@ -159,6 +159,16 @@ def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
     return report_command(out, api.command("POST", path, body, key=uuid4().hex))
 
 
+@dataset.command(epilog=examples("nimbus dataset remove old_orders --reason 'replaced by orders'"))
+@click.argument("name")
+@click.option("--reason", required=True, help="Kept in the list of commands.")
+@remote
+def remove(api: Api, out: Output, name: str, reason: str) -> int:
+    """Remove a dataset that no active pipeline reads or publishes. Outputs stay until they are purged."""
+    path = f"/datasets/{quote(name, safe='')}/remove"
+    return report_command(out, api.command("POST", path, {"reason": reason}, key=uuid4().hex))
+
+
 def _row(version: dict[str, Any]) -> tuple[str, ...]:
     by = f"{version['run']}.{version['task']}"
     of = version["source"].rpartition(".")[0]

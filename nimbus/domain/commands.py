@@ -298,7 +298,16 @@ class WithdrawDataset:
     type: Literal["withdraw_dataset"] = "withdraw_dataset"
 
 
-DatasetCommand = PublishDataset | WithdrawDataset
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDataset:
+    """Remove a dataset with its list of versions. Their runs and outputs stay until they are purged."""
+
+    dataset: DatasetName
+    reason: str
+    type: Literal["remove_dataset"] = "remove_dataset"
+
+
+DatasetCommand = PublishDataset | WithdrawDataset | RemoveDataset
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Commands that change a live run."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker

@@ -104,6 +104,14 @@ class PutDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveDatasetRecord:
+    """Remove a dataset, after its versions were removed from history."""
+
+    dataset: Dataset
+    """The stored record."""
+
+
+@dataclass(frozen=True, slots=True)
 class PutBackfill:
     """Create or replace a backfill."""
 
@@ -252,10 +260,9 @@ class RemoveHealth:
     pipeline: PipelineName
 
 
+DataWrite = PutIntervals | PutDataset | RemoveDatasetRecord | PutDue
 ClusterWrite = (
-    PutIntervals
-    | PutDataset
-    | PutDue
+    DataWrite
     | PutBackfill
     | RemoveBackfill
     | PutAbdication

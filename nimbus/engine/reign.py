@@ -515,7 +515,7 @@ class Reign:
                 self._read_backfill(backfill.id)
             case w.CreateTerm() | w.PutTerm():
                 self.state.leadership.put_terms(self._store.read_terms())
-            case w.PutDataset() | w.PutDue() | w.PutIntervals():
+            case w.PutDataset() | w.RemoveDatasetRecord() | w.PutDue() | w.PutIntervals():
                 self._read_data_again(write)
             case w.ConsumeCommand(outcome):
                 self.state.commands.drop(outcome.command)
@@ -535,9 +535,10 @@ class Reign:
             ):
                 pass  # nobody else writes these, or they are read with the run of the subject
 
-    def _read_data_again(self, write: w.PutDataset | w.PutDue | w.PutIntervals) -> None:
+    def _read_data_again(self, write: w.DataWrite) -> None:
         match write:
-            case w.PutDataset(dataset, _):
+            case w.PutDataset(dataset, _) | w.RemoveDatasetRecord(dataset):
+                self.state.catalog.datasets.pop(dataset.name, None)
                 self.state.catalog.datasets.update(self._store.read_datasets([dataset.name]))
             case w.PutDue(pipeline, _, _):
                 self.state.catalog.put_due(pipeline, self._store.read_due(pipeline))

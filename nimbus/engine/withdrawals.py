@@ -21,6 +21,9 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
         RefusedError: there is no version before whose output still exists.
         NimbusError: history does not answer.
     """
+    if effect.removes:
+        history.forget_dataset(effect.dataset)
+        return ()
     history.store_versions(effect.dataset, effect.versions)
     if effect.partition is None:
         return effect.versions

@@ -38,7 +38,7 @@ SPEC = PipelineSpec(
 )
 OUTSIDE = DatasetName("outside")
 SPEC = replace(SPEC, accepts=(Accepted(dataset=OUTSIDE, partition=Partitioning.WHOLE),))
-NEWER = replace(SPEC, tasks=SPEC.tasks[:1])
+NEWER = replace(SPEC, tasks=SPEC.tasks[:1], accepts=())
 START = c.StartRun(pipeline=P, run_id=RUN)
 BACKFILL = c.CreateBackfill(
     pipeline=P,
@@ -207,6 +207,14 @@ CASES = {
             and write.dataset.published == 3
         ),
         (PUBLISH, replace(PUBLISH, uri="s3://in/2")),
+    ),
+    "remove_dataset": Case(
+        c.RemoveDataset(dataset=OUTSIDE, reason="replaced"),
+        lambda write: isinstance(write, w.RemoveDatasetRecord),
+        (
+            PUBLISH,
+            c.PublishRelease(pipeline=P, digest=digest_of(NEWER), activate=True),  # it names no dataset
+        ),
     ),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }

@@ -337,7 +337,7 @@ def _write(name: str, key: Any, before: Any, after: Any) -> w.Write:
         case "intervals":
             return w.PutIntervals(key, after, before)
         case "datasets":
-            return w.PutDataset(after, before)
+            return w.RemoveDatasetRecord(before) if after is None else w.PutDataset(after, before)
         case "due":
             return w.PutDue(key, after, before)
         case "backfills":

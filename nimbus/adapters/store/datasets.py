@@ -14,7 +14,7 @@ from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Partitioning
-from nimbus.domain.writes import PutDataset
+from nimbus.domain.writes import PutDataset, RemoveDatasetRecord
 
 MOST_DECODED = 500
 """How many datasets a leader keeps decoded."""
@@ -23,9 +23,11 @@ CODEC = Compressed(records.DATASET)
 """40 versions take about 3 kB."""
 
 
-def change(paths: Paths, write: PutDataset) -> Operation:
-    """The operation that stores a dataset."""
+def change(paths: Paths, write: PutDataset | RemoveDatasetRecord) -> Operation:
+    """The operation that stores or removes a dataset."""
     path = paths.dataset(write.dataset.name)
+    if isinstance(write, RemoveDatasetRecord):
+        return Operation("delete", path)
     return Operation("create" if write.before is None else "set", path, CODEC.encode(write.dataset))
 
 

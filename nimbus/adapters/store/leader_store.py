@@ -284,7 +284,14 @@ class TreeLeaderStore:
                 yield from catalog.change(paths, record, before)
             case w.RemovePipelineRecord(record):
                 yield from catalog.removal(paths, record)
-            case w.PutIntervals() | w.PutDataset() | w.PutDue() | w.PutBackfill() | w.RemoveBackfill():
+            case (
+                w.PutIntervals()
+                | w.PutDataset()
+                | w.RemoveDatasetRecord()
+                | w.PutDue()
+                | w.PutBackfill()
+                | w.RemoveBackfill()
+            ):
                 yield from self._of_dates(write)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
@@ -299,13 +306,11 @@ class TreeLeaderStore:
             case _:
                 yield from self._attempt_operations(write)
 
-    def _of_dates(
-        self, write: w.PutIntervals | w.PutDataset | w.PutDue | w.PutBackfill | w.RemoveBackfill
-    ) -> Iterator[Operation]:
+    def _of_dates(self, write: w.DataWrite | w.PutBackfill | w.RemoveBackfill) -> Iterator[Operation]:
         match write:
             case w.PutIntervals():
                 yield from intervals.change(self._paths, write)
-            case w.PutDataset():
+            case w.PutDataset() | w.RemoveDatasetRecord():
                 yield datasets.change(self._paths, write)
             case w.PutDue():
                 yield due.change(self._paths, write)

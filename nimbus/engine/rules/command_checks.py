@@ -16,6 +16,7 @@ from nimbus.domain.commands import (
     CordonWorker,
     CreateBackfill,
     CreateToken,
+    DatasetCommand,
     DecideApproval,
     MarkTask,
     PausePipeline,
@@ -24,6 +25,7 @@ from nimbus.domain.commands import (
     PublishRelease,
     PurgeRuns,
     QueuedCommand,
+    RemoveDataset,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
@@ -115,6 +117,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | UncordonWorker()
             | PublishDataset()
             | WithdrawDataset()
+            | RemoveDataset()
             | Unreadable()
         ):
             return Target(f"record that {command.type} is about", None)
@@ -131,7 +134,7 @@ def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCo
     principal = as_of_now(queued.asked_by, state.settings.tokens, state.policy.grants, now)
     command = queued.command
     check_role(principal, needed_role(command), command.type)
-    if isinstance(command, PublishDataset | WithdrawDataset):
+    if isinstance(command, DatasetCommand):
         _check_dataset(state, principal, command)
     if needs_owner(command, principal):
         record = state.catalog.pipelines.get(command.pipeline)
@@ -140,7 +143,7 @@ def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCo
     return replace(queued, asked_by=principal)
 
 
-def _check_dataset(state: State, principal: Principal, command: PublishDataset | WithdrawDataset) -> None:
+def _check_dataset(state: State, principal: Principal, command: DatasetCommand) -> None:
     """Raise AccessDeniedError if a principal may not change a dataset.
 
     The owner of its pipeline may, and admins. Others may publish it from outside if the pipeline names them.

@@ -26,6 +26,7 @@ from nimbus.domain.commands import (
     PublishRelease,
     PurgeRuns,
     QueuedCommand,
+    RemoveDataset,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
@@ -155,7 +156,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
         case CreateToken() | RevokeToken() as command:
             settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
-        case PurgeRuns() | PublishDataset() | WithdrawDataset() as command:
+        case PurgeRuns() | PublishDataset() | WithdrawDataset() | RemoveDataset() as command:
             return _with_storage(state, queued, command, now)
         case Abdicate() as command:
             return _abdicate(state, queued, command, now)

@@ -1,4 +1,4 @@
-"""Commands about datasets: versions from outside, and withdrawals."""
+"""Commands about datasets: versions from outside, withdrawals, removal."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import DatasetCommand, QueuedCommand, WithdrawDataset
-from nimbus.domain.datasets import Dataset, versions_of
+from nimbus.domain.commands import DatasetCommand, QueuedCommand, RemoveDataset, WithdrawDataset
+from nimbus.domain.datasets import Dataset, still_published_by, versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.publications import Accepted, Change, Outside, Version
 from nimbus.domain.run_number import next_number
 from nimbus.domain.withdrawals import content_of
-from nimbus.domain.writes import Write
+from nimbus.domain.writes import RemoveDatasetRecord, Write
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVersions
 from nimbus.engine.rules.datasets import with_version
 from nimbus.engine.state import State
+
+MOST_NAMED = 5
+"""How many users of a dataset a refusal names."""
 
 
 def dataset_changed(
@@ -30,6 +33,8 @@ def dataset_changed(
     """
     if isinstance(command, WithdrawDataset):
         return _withdrawn(state, queued, command, now)
+    if isinstance(command, RemoveDataset):
+        return _removed(state, queued, command)
     record, accepted = accepting(state, command.dataset)
     if fault := accepted.fault_of(command.partition):
         raise RefusedError("bad_partition", f"dataset {command.dataset}: {fault}.")
@@ -115,6 +120,47 @@ def _withdrawn(
     write = with_version(state, accepted, version, dataset.pipeline)
     by = f"run {before.run}" if before.run else "a command"
     return f"version {current.number} of {name} is withdrawn: that of {by} is published again", (write,)
+
+
+def _removed(
+    state: State, queued: QueuedCommand, command: RemoveDataset
+) -> tuple[str, tuple[Write, ...]] | Answer:
+    name = command.dataset
+    dataset = state.catalog.datasets.get(name)
+    if dataset is None:
+        raise RefusedError("unknown_dataset", f"there is no version of dataset {name}.")
+    if queued.id in state.commands.stored.under_way:
+        return Nothing()
+    answer = state.commands.stored.results.get(queued.id)
+    if isinstance(answer, Refusal):
+        raise RefusedError(answer.code, answer.message)
+    if answer is None:
+        _check_unused(state, dataset)
+        effect = StoreVersions(queued.id, name, (), removes=True)
+        about = {"command": queued.id, "dataset": name}
+        return Decision(name="dataset_removal_started", effects=(effect,), about=about)
+    message = f"dataset {name} is removed; outputs of its runs stay until they are purged"
+    return message, (RemoveDatasetRecord(dataset),)
+
+
+def _check_unused(state: State, dataset: Dataset) -> None:
+    """Raise RefusedError while an active release names a dataset, or a live run may publish it."""
+    users = [
+        f"pipeline {record.name} {'publishes' if dataset.name in record.profile.datasets else 'reads'} it"
+        for record in state.catalog.pipelines.values()
+        if record.state is not PipelineState.INACTIVE
+        and dataset.name in (*record.profile.datasets, *record.profile.reads)
+    ]
+    users += [
+        f"run {run} publishes it"
+        for run in sorted(state.runs.of(dataset.pipeline))
+        if set(still_published_by(state.runs.live[run], dataset.name))
+    ]
+    if users:
+        more = f", and {len(users) - MOST_NAMED} more" if len(users) > MOST_NAMED else ""
+        raise RefusedError(
+            "dataset_in_use", f"dataset {dataset.name}: {', '.join(users[:MOST_NAMED])}{more}."
+        )
 
 
 def _of_live_runs(state: State, dataset: Dataset) -> Iterator[Version]:

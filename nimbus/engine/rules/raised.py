@@ -189,6 +189,7 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 | w.RemovePipelineRecord()
                 | w.PutIntervals()
                 | w.PutDataset()
+                | w.RemoveDatasetRecord()
                 | w.PutDue()
                 | w.PutBackfill()
                 | w.RemoveBackfill()

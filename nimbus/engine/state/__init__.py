@@ -212,6 +212,7 @@ class State:
             case (
                 w.PutIntervals()
                 | w.PutDataset()
+                | w.RemoveDatasetRecord()
                 | w.PutDue()
                 | w.PutBackfill()
                 | w.RemoveBackfill()
@@ -227,7 +228,7 @@ class State:
 
     def _apply_of_cluster(self, write: w.ClusterWrite, now: Instant) -> None:
         match write:
-            case w.PutIntervals() | w.PutDataset() | w.PutDue():
+            case w.PutIntervals() | w.PutDataset() | w.RemoveDatasetRecord() | w.PutDue():
                 self._apply_of_data(write)
             case w.PutBackfill(backfill, _):
                 self.catalog.put_backfill(backfill)
@@ -242,10 +243,13 @@ class State:
             case w.RaiseSchema(schema):
                 self.leadership.schema_raised(schema)
 
-    def _apply_of_data(self, write: w.PutIntervals | w.PutDataset | w.PutDue) -> None:
+    def _apply_of_data(self, write: w.DataWrite) -> None:
         match write:
             case w.PutIntervals(pipeline, index, _):
                 self.put_intervals(pipeline, index)
+            case w.RemoveDatasetRecord(dataset):
+                self.catalog.datasets.pop(dataset.name, None)
+                self.tasks.look_at_readers(dataset.name)
             case w.PutDataset(dataset, _):
                 self.catalog.datasets[dataset.name] = dataset
                 self.runs.note_number(dataset)

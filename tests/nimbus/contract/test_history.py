@@ -295,6 +295,17 @@ def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
     assert [one.run for one in bench.history.versions(name, 10)] == ["b"]
 
 
+def test_dataset_is_forgotten_and_no_other_one(bench: Bench) -> None:
+    bench.history.store(publishing("a", 1, 0))
+    (version,) = bench.history.versions(DatasetName("hours"), 10)
+    bench.history.store_versions(DatasetName("hours_2"), [version])
+    for _ in range(2):
+        bench.history.forget_dataset(DatasetName("hours"))
+
+    assert bench.history.versions(DatasetName("hours"), 10) == ()
+    assert bench.history.versions(DatasetName("hours_2"), 10) == (version,)
+
+
 def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
     results = {TaskName("a"): {"rows": 3, "parts": ["ü", None]}, TaskName("b"): {}}
     assert bench.history.results(RUN.id) == {}

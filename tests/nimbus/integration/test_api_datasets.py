@@ -12,7 +12,7 @@ import httpx
 import pytest
 from click.testing import Result
 
-from nimbus.domain.commands import PublishDataset, WithdrawDataset
+from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -228,3 +228,9 @@ def test_version_that_is_published_again_says_who_wanted_it_and_why(nimbus: Invo
     world.cluster.set("datasets", DAYS, days)
 
     assert "check, of r1.load; again, by ann: half a file" in nimbus("dataset", "show", "days").stdout
+
+
+def test_removal_is_sent_with_its_reason(nimbus: Invoke, world: Any) -> None:
+    nimbus("dataset", "remove", "days", "--reason", "replaced")
+
+    assert world.accepted == [RemoveDataset(dataset=DAYS, reason="replaced")]

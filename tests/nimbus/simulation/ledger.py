@@ -165,6 +165,7 @@ class Ledger:
                 | c.RevokeToken()
                 | c.PublishDataset()
                 | c.WithdrawDataset()
+                | c.RemoveDataset()
             ):
                 # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
                 # are ahead, see `ledger_schedules`; nobody asks for the others.

@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
-from nimbus.domain.commands import Command, PublishDataset, QueuedCommand, WithdrawDataset
+from nimbus.domain.commands import Command, PublishDataset, QueuedCommand, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, Version
+from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, Publication, Read, Version
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.writes import ConsumeCommand, PutDataset
+from nimbus.domain.writes import ConsumeCommand, PutDataset, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
 from nimbus.engine.withdrawals import stored_and_found
@@ -263,3 +263,53 @@ def test_owner_and_named_senders_publish_and_only_the_owner_withdraws(
         except AccessDeniedError as exc:
             codes.append(exc.code)
     assert codes == [publishes, withdraws]
+
+
+def remove(stage: Stage, **history: Any) -> Mapping[str, str]:
+    stage.ask(RemoveDataset(dataset=LANDING, reason="replaced"))
+    if effects := stage.done[-1].effects:
+        (effect,) = effects
+        assert isinstance(effect, StoreVersions)
+        assert (effect.removes, effect.dataset) == (True, LANDING)
+        stage.state.commands.stored_for(effect.command, history.get("answer"))
+        stage.decide()
+    return stage.done[-1].about
+
+
+def test_dataset_that_nobody_names_is_removed_after_its_history() -> None:
+    stage = Stage(LOAD)
+    three(stage, made("r3", 3))
+
+    said = "dataset landing is removed; outputs of its runs stay until they are purged"
+    assert remove(stage)["message"] == said
+    assert LANDING not in stage.state.catalog.datasets
+    assert [type(write) for write in stage.done[-1].writes] == [RemoveDatasetRecord, ConsumeCommand]
+    assert remove(stage)["code"] == "unknown_dataset"
+
+
+def test_dataset_stays_when_its_history_cannot_be_removed() -> None:
+    stage = Stage(LOAD)
+    three(stage, made("r3", 3))
+
+    assert remove(stage, answer=Refusal("internal", "broken"))["code"] == "internal"
+    assert LANDING in stage.state.catalog.datasets
+
+
+def test_dataset_in_use_is_not_removed_and_its_users_are_named() -> None:
+    stage = accepting()
+    three(stage, made("r3", 3))
+    stage.put(replace(LOAD, name=PipelineName("report"), reads=(Read(name="in", dataset=LANDING),)))
+    refused = remove(stage)
+
+    assert refused["code"] == "dataset_in_use"
+    assert refused["message"] == "dataset landing: pipeline load publishes it, pipeline report reads it."
+
+
+def test_dataset_that_a_live_run_may_publish_is_not_removed() -> None:
+    task = replace(LOAD.tasks[0], publishes=(Publication(dataset=LANDING),))
+    stage = Stage(replace(LOAD, tasks=(task,)))
+    stage.start("old", CHILD)
+    stage.put(LOAD)
+    three(stage, made("r3", 3))
+
+    assert remove(stage)["message"] == "dataset landing: run old publishes it."
