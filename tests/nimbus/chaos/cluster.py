@@ -31,6 +31,8 @@ PIPELINE = Path(__file__).parent / "pipeline"
 NAME = "chaos"
 SPARK_PIPELINE = Path(__file__).parent / "spark_pipeline"
 SPARK_NAME = "chaos-spark"
+READING_PIPELINE = Path(__file__).parent / "reading_pipeline"
+READING_NAME = "chaos-reading"
 SESSION = timedelta(seconds=3)
 """The shortest timeout that the configuration's checks allow with default margins."""
 FINAL = ("succeeded", "failed", "stopped")

@@ -10,13 +10,17 @@ import random
 import secrets
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.nimbus.chaos import toolkit
 from tests.nimbus.chaos.checker import check_run, check_versions
 from tests.nimbus.chaos.cluster import (
+    FINAL,
     NAME,
+    READING_NAME,
+    READING_PIPELINE,
     SPARK_NAME,
     SPARK_PIPELINE,
     Cluster,
@@ -51,13 +55,14 @@ def test_runs_survive_killed_leaders_zombies_and_killed_workers(
     rounds: list[Round] = []
     with cluster(tmp_path / "stack", workers=2) as chaos:
         chaos.publish(SPARK_PIPELINE)
+        chaos.publish(READING_PIPELINE)
         try:
             for number, kind in enumerate(deck(rng, ROUNDS), 1):
                 rounds.append(_round(chaos, number, kind, rng))
                 append(record, rounds[-1])
         finally:  # earlier findings count, even if an event did not happen in time
             say(capsys, _summary(chaos, rounds))
-        versions = _faults_of_versions(chaos)
+        versions = _faults_of_versions(chaos) + _faults_of_readers(chaos)
         ledger, transactions = chaos.ledger(), chaos.log()
         # The result depends on our reader of the log, so ZooKeeper's own tool must read the same.
         listed = toolkit.listed(chaos.log_folder)
@@ -113,15 +118,48 @@ def _round(chaos: Cluster, number: int, kind: Kind, rng: random.Random) -> Round
 
 def _faults_of_versions(chaos: Cluster) -> list[str]:
     """Faults of the datasets that all runs have published."""
-    found = chaos.ask(f"/runs?pipeline={NAME}&limit=500")["runs"]
-    runs = [chaos.run(run["id"]) for run in found]
+    runs = _runs(chaos, NAME)
     assert runs
     faults = []
     for dataset, published in DATASETS.items():
-        versions = chaos.ask(f"/datasets/{dataset}/versions?limit=1000")
-        assert versions["complete"]
-        faults += check_versions(versions["versions"], published, runs)
+        faults += check_versions(_versions(chaos, dataset), published, runs)
     return faults
+
+
+def _faults_of_readers(chaos: Cluster) -> list[str]:
+    """Faults of the runs that these versions have started: the last one must have read the newest."""
+    newest = {
+        name: {version["partition"]: version for version in reversed(_versions(chaos, f"chaos_{name}"))}
+        for name in ("worked", "middle")
+    }
+    wanted = {name: sorted(one["run"] for one in found.values()) for name, found in newest.items()}
+    read: list[object] = []
+
+    def look() -> bool:
+        runs = _runs(chaos, READING_NAME)
+        read[:] = [chaos.ask(f"/runs/{run['id']}/results")["results"].get("read") for run in runs]
+        return all(run["state"] in FINAL for run in runs) and wanted in read
+
+    try:
+        until("a run that has read the newest versions", RUN_BOUND_S, look)
+    except NotInTimeError as exc:
+        return [f"{exc}: {wanted}, but {read}"]
+    runs, changes = _runs(chaos, READING_NAME), 2 * len(wanted["worked"])
+    return [f"{run['id']} is {run['state']}" for run in runs if run["state"] != "succeeded"] + [
+        f"{len(runs)} runs were started by {changes} changes" for _ in range(len(runs) > changes)
+    ]
+
+
+def _runs(chaos: Cluster, pipeline: str) -> list[dict[str, Any]]:
+    found = chaos.ask(f"/runs?pipeline={pipeline}&limit=500")["runs"]
+    return [chaos.run(run["id"]) for run in found]
+
+
+def _versions(chaos: Cluster, dataset: str) -> list[dict[str, Any]]:
+    found = chaos.ask(f"/datasets/{dataset}/versions?limit=1000")
+    assert found["complete"]
+    versions: list[dict[str, Any]] = found["versions"]
+    return versions
 
 
 def _left_behind(chaos: Cluster, run_id: str) -> list[str]:
