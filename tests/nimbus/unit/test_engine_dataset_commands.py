@@ -11,14 +11,17 @@ import pytest
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import Command, PublishDataset, QueuedCommand, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.pipeline import DataStart
 from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, Publication, Read, Version
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.writes import ConsumeCommand, PutDataset, RemoveDatasetRecord
+from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
+from nimbus.engine.state import State
 from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import History
 from tests.nimbus.children_stage import CHILD, LOAD, NOW, Stage
@@ -75,6 +78,14 @@ def test_numbers_of_versions_and_of_runs_have_the_order_of_their_decisions() -> 
 
     live, (version,) = stage.state.runs.live, kept(stage).versions
     assert live[RunId("before")].number < version.number < live[RunId("after")].number
+
+
+def test_number_is_not_used_twice_when_the_reply_to_its_transaction_is_lost() -> None:
+    stage = accepting()
+    publish(stage)
+    again = State(epoch=stage.state.epoch, schema=1)
+    again.keep_from(stage.state)
+    assert again.runs.newest_number == kept(stage).versions[0].number
 
 
 def test_next_command_first_stores_the_version_before_in_history() -> None:
@@ -313,3 +324,17 @@ def test_dataset_that_a_live_run_may_publish_is_not_removed() -> None:
     three(stage, made("r3", 3))
 
     assert remove(stage)["message"] == "dataset landing: run old publishes it."
+
+
+def test_version_from_outside_makes_its_consumers_due_in_the_same_transaction() -> None:
+    stage = accepting()
+    reads = (Read(name="in", dataset=LANDING, starts=True),)
+    consumer = Due(pipeline=PipelineName("report"), start=DataStart(), reads=reads)
+    stage.state.catalog.put_due(consumer.pipeline, consumer)
+
+    done = publish(stage)
+
+    assert [type(write) for write in done.writes] == [PutDataset, ConsumeCommand, PutDue]
+    due = stage.state.catalog.due[consumer.pipeline]
+    assert due.changed == (LANDING,)
+    assert [cause.number for cause in due.causes] == [kept(stage).versions[0].number]
