@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nimbus.api.explain import why_aside
+from nimbus.api.explain_due import DueView, why_no_start
 from nimbus.api.explain_queue import LiveRun, QueueView, run_names
 from nimbus.api.models_explanations import ReasonModel
 from nimbus.definition.backfill_dates import dates_left
@@ -53,6 +54,8 @@ class PipelineView:
     """Backfills that have not ended, each with what it waits for."""
     commands: Sequence[QueuedCommand]
     """Waiting commands about the pipeline, oldest first."""
+    due: DueView | None = None
+    """What is due by data; None: the pipeline does not start by data."""
     set_aside: Collection[SetAside] = ()
     """Subjects that the leader has set aside."""
 
@@ -61,7 +64,9 @@ def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonM
     """Reasons: what blocks the pipeline, then its schedule, limits, runs, backfills and commands."""
     reasons = [ReasonModel(about="pipeline", why=told) for told in _held(record, view)]
     schedule = record.profile.schedule
-    if schedule is None:
+    if record.profile.starts_by_data:
+        reasons += _data(record, view, is_held=bool(reasons))
+    elif schedule is None:
         reasons.append(ReasonModel(about="schedule", why=_no_schedule(record, view)))
     else:
         reasons.append(_schedule(record, schedule, view))
@@ -77,6 +82,14 @@ def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonM
         for place, queued in enumerate(view.commands)
     ]
     return reasons
+
+
+def _data(record: PipelineRecord, view: PipelineView, *, is_held: bool) -> list[ReasonModel]:
+    if view.due is None:
+        why = f"what is due cannot be read: `nimbus pipeline activate {record.name}` writes it again"
+        return [ReasonModel(about="data", why=why)]
+    told = why_no_start(view.due, record.profile, view.now, is_held=is_held)
+    return [ReasonModel(about="data", why=why) for why in told]
 
 
 def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.publications import Read
-from nimbus.domain.reads import ReadError, missing, to_pin
+from nimbus.domain.reads import Reader, ReadError, missing, to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 
@@ -33,11 +33,12 @@ def why_it_reads(run: Run, task: TaskRun, view: Callable[[DatasetName], DatasetV
     reads = to_pin(run, task.spec.name)
     if not reads:
         return None
-    lacks = [told for read in reads if (told := _lacks(read, run, view(read.dataset)))]
-    return f"waits for {'; '.join(lacks)}" if lacks else _LOOKED_UP
+    told_of = [told for read in reads if (told := lacks(read, run, view(read.dataset)))]
+    return f"waits for {'; '.join(told_of)}" if told_of else _LOOKED_UP
 
 
-def _lacks(read: Read, run: Run, view: DatasetView) -> str:
+def lacks(read: Read, run: Reader, view: DatasetView) -> str:
+    """What a read waits for, with who may publish it; empty: nothing."""
     try:
         told = missing(read, run, view.dataset)
     except ReadError as exc:

@@ -214,6 +214,16 @@ class RunReadModel(Model):
     """Number of versions that it reads; null: they are not pinned yet."""
 
 
+class DataCauseModel(Model):
+    """A change of a dataset that started a run."""
+
+    dataset: str
+    partition: str
+    run: str
+    """The run that published the version; empty: it came from outside."""
+    at: datetime
+
+
 class RunReadsModel(Model):
     """The versions of datasets that a run reads, by read; one that is not pinned yet is missing."""
 
@@ -227,6 +237,8 @@ class RunModel(RunSummaryModel):
     parameters: Mapping[str, Any]
     reads: list[RunReadModel]
     """What it reads of datasets."""
+    causes: list[DataCauseModel] = Field(default_factory=list)
+    """Of a run that data have started: the last changes that made it due, oldest first; at most 20."""
     variables: Mapping[str, str]
     """Cluster variables that its release names, with their values at the run's creation."""
     verdict: RunState | None

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Query
 
 from nimbus.api import views
 from nimbus.api.explain import Surroundings, why_aside
+from nimbus.api.explain_due import DueView
 from nimbus.api.explain_pipeline import PipelineView, explain_pipeline
 from nimbus.api.explain_run import explain_run, explain_task
-from nimbus.api.finding import FoundRun, look_for_run, queue_view, surroundings
+from nimbus.api.finding import FoundRun, dataset_view, look_for_run, queue_view, surroundings
 from nimbus.api.models_explanations import ExplanationModel, ReasonModel, explanation
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
@@ -101,6 +102,19 @@ def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
     return explanation(record.name, record.state, reasons, MOST_REASONS)
 
 
+def _due_view(services: ApiServices, record: PipelineRecord) -> DueView | None:
+    due = services.reader.due(record.name) if record.profile.starts_by_data else None
+    if due is None:
+        return None
+    listed = services.reader.run_list().values()
+    live = [run.id for run in listed if run.pipeline == record.name and not run.state.is_final]
+    return DueView(
+        due=due,
+        datasets={read.dataset: dataset_view(services, read.dataset) for read in due.reads},
+        live=[run for run in services.reader.runs(live).values() if not run.state.is_final],
+    )
+
+
 def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
     """Read the facts that the runs of a pipeline depend on."""
     reader, around, name = services.reader, surroundings(services), record.name
@@ -119,6 +133,7 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
         queue=queue_view(services, name),
         why_run=partial(_live_run, services, around),
         backfills=[(one, explained(services, one).why or "") for one in backfills],
+        due=_due_view(services, record),
         set_aside=around.set_aside(),
         commands=[one for one in reader.commands() if getattr(one.command, "pipeline", None) == name],
     )

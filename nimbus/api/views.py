@@ -232,6 +232,10 @@ def run_model(
             **_run_fields(run, archived),
             "parameters": dict(run.parameters),
             "variables": dict(run.variables),
+            "causes": [
+                {name: getattr(cause, name) for name in ("dataset", "partition", "run", "at")}
+                for cause in run.causes
+            ],
             "reads": [
                 {"name": read.name, "dataset": read.dataset, "pinned": _count(run.pins.get(read.name))}
                 for read in run.reads

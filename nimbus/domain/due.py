@@ -31,6 +31,8 @@ MOST_EXTENTS = 256
 """Limit of the separate spans of time in which targets are due."""
 MOST_CAUSES = 20
 """How many changes a consumer and its runs know. Older ones are only counted."""
+TRY_AGAIN = timedelta(minutes=1)
+"""Pause after a run could not be created."""
 MOST_CONSUMERS = 100
 """Limit of the consumers of a dataset: each is written in the transaction that publishes a version."""
 
@@ -85,11 +87,12 @@ class Due:
             return bool(self.extents or self.changed)
         return {read.dataset for read in self.starting} <= set(self.changed)
 
-    def may_start_at(self, pause: timedelta) -> datetime:
-        """The earliest start of what is due. `pause`: how long after a refusal."""
+    @property
+    def may_start_at(self) -> datetime:
+        """The earliest start of what is due."""
         assert self.changed_at is not None  # noqa: S101 - something is due
         settled = self.changed_at + (self.start.settle or timedelta(0))
-        return settled if self.refused is None else max(settled, self.refused.at + pause)
+        return settled if self.refused is None else max(settled, self.refused.at + TRY_AGAIN)
 
     def with_change(self, cause: DataCause, targets: Iterable[DataInterval]) -> Due:
         """The consumer after a change of a dataset, with the time of the targets that this makes due.

@@ -6,7 +6,7 @@ Both are one transaction each, with the publication and with the run, so no star
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from nimbus.definition.complete_targets import Found, due_targets
 from nimbus.definition.targets import newest, overlapping, target_of
@@ -28,8 +28,6 @@ from nimbus.engine.state import State
 
 SUBMITTED_BY = "data"
 """The requester of a run that data have started."""
-TRY_AGAIN = timedelta(minutes=1)
-"""Pause after a run could not be created."""
 
 
 def noted(state: State, decision: Decision, now: datetime) -> Decision:
@@ -85,7 +83,7 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     live = [state.runs.live[run] for run in state.runs.of(record.name)]
     if about_pipeline(record.name) in state.builds.under_way or not has_room(live, record.profile):
         return Nothing()  # the end of a run puts it on the agenda
-    if now < (after := due.may_start_at(TRY_AGAIN)):
+    if now < (after := due.may_start_at):
         return Nothing(at=after)
     dates = {run.logical_date for run in live}
     for found in due_targets(due, state.catalog.datasets, dates):

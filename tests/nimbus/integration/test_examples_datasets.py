@@ -105,6 +105,39 @@ def test_day_waits_for_all_of_its_hours_and_a_rerun_of_one_replaces_it(
     assert (target / "orders.csv").read_text().startswith("hour,order,amount")
 
 
+def test_day_starts_by_data_when_all_of_its_hours_are_there_and_again_when_one_changes(
+    nimbus: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    for name in ("orders", "daily_revenue"):
+        nimbus("pipeline", "publish", str(EXAMPLES / name), "--activate")
+
+    def runs() -> list[dict[str, Any]]:
+        listed = nimbus("run", "list", "--pipeline", "daily_revenue")["runs"]
+        return [nimbus("run", "show", run["id"]) for run in listed if run["state"] == "succeeded"]
+
+    hours = ("--from", "2026-03-29T01:00+01:00", "--to", "2026-03-30T00:00+02:00")
+    nimbus("backfill", "create", "orders", *hours, "--max-parallel", "8")
+    eventually(runs, within_s=180, what="the day of 23 hours")
+    (first,) = runs()
+    assert first["cause"] == "data"
+    assert first["results"]["sum"] == {"hours": 23, "total": 1380.0}
+    assert first["causes"][-1]["dataset"] == "orders"
+    assert "nothing is due" in json.dumps(nimbus("pipeline", "explain", "daily_revenue"))
+
+    hour = ("2026-03-29T05:00+02:00", "2026-03-29T06:00+02:00")
+    nimbus("run", "start", "orders", "--run-id", "again", "--data-interval", *hour)
+    eventually(lambda: len(runs()) == 2, within_s=120, what="the day again")
+    (cause,) = runs()[0]["causes"]
+    assert cause["run"] == "again"
+
+    nimbus("pipeline", "pause", "daily_revenue")
+    nimbus("run", "start", "orders", "--run-id", "third", "--data-interval", *hour)
+    eventually(lambda: nimbus("run", "show", "third")["state"] == "succeeded", within_s=60, what="a rerun")
+    assert "waits for its turn" in json.dumps(nimbus("pipeline", "explain", "daily_revenue"))
+    nimbus("pipeline", "activate", "daily_revenue", "--drop-due")
+    assert "nothing is due" in json.dumps(nimbus("pipeline", "explain", "daily_revenue"))
+
+
 def test_task_after_child_runs_reads_the_part_of_each_airport_and_no_newer_one(
     nimbus: Callable[..., Any], eventually: Callable[..., None]
 ) -> None:

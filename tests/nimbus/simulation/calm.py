@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, StopRun, UncordonWorker
-from nimbus.domain.reads import missing, to_pin
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.publications import Read
+from nimbus.domain.reads import ReadError, missing, to_pin
+from nimbus.domain.run import Run
 from tests.nimbus.simulation.catalog import POOLS, SPECS
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.simulation.ledger_alerts import ENDED
@@ -73,13 +76,20 @@ def _stop_kept_runs(world: World, calm_rounds: int) -> None:
         asked = StopRun(run_id=run.id, reason="calm")
         datasets = world.zookeeper.world.datasets
         waits = any(
-            lifecycle.is_ready(run, task) and missing(read, run, datasets.get(read.dataset))
+            lifecycle.is_ready(run, task) and _lacks(read, run, datasets.get(read.dataset))
             for name, task in run.tasks.items()
             for read in to_pin(run, name)
         )
         endless = run.keeps_running or waits
         if endless and run.verdict is None and asked not in world.ledger.submitted.values():
             world.operators.submit(asked)
+
+
+def _lacks(read: Read, run: Run, dataset: Dataset | None) -> bool:
+    try:
+        return bool(missing(read, run, dataset))
+    except ReadError:
+        return False  # the leader fails its task
 
 
 def _end_processes(world: World) -> None:

@@ -9,10 +9,12 @@ from datetime import timedelta
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
+from nimbus.domain.due import Due, consumer_of
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
+    DataStart,
     FailureStrategy,
     ParameterSpec,
     PipelineSpec,
@@ -259,7 +261,48 @@ STREAM = PipelineSpec(
         ),
     ),
 )
-SPECS = (STREAM, DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, PATIENT, FANNING, AFTER)
+TICKING = PipelineSpec(
+    name=PipelineName("ticking"),
+    schedule=_every(2, CatchUp.ALL, timedelta(minutes=20)),
+    tasks=(
+        replace(
+            _task("a"),
+            publishes=(Publication(dataset=DatasetName("ticks"), partition=Partitioning.INTERVAL),),
+        ),
+    ),
+)
+WINDOWED = PipelineSpec(
+    name=PipelineName("windowed"),
+    schedule=_every(4, CatchUp.LATEST),
+    start=DataStart(),
+    tasks=(replace(_task("a", retries=0), uses=("ticks",)),),
+    reads=(Read(name="ticks", dataset=DatasetName("ticks"), starts=True),),
+)
+FOLLOWING = PipelineSpec(
+    name=PipelineName("following"),
+    start=DataStart(settle=timedelta(seconds=20)),
+    tasks=(replace(_task("a", retries=0), uses=("given", "ticks")),),
+    reads=(
+        Read(name="given", dataset=DatasetName("given"), starts=True),
+        Read(name="ticks", dataset=DatasetName("ticks"), latest=True),
+    ),
+)
+CONSUMERS = (WINDOWED, FOLLOWING)
+SPECS = (
+    STREAM,
+    DIAMOND,
+    CHAIN,
+    SINGLE,
+    NARROW,
+    GIVING,
+    ASKING,
+    LEAF,
+    PATIENT,
+    FANNING,
+    AFTER,
+    TICKING,
+    *CONSUMERS,
+)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
@@ -285,3 +328,9 @@ def first_records() -> dict[PipelineName, PipelineRecord]:
         )
         for spec in SPECS
     }
+
+
+def first_due() -> dict[PipelineName, Due]:
+    """The consumers of these releases."""
+    found = {spec.name: consumer_of(spec, None) for spec in CONSUMERS}
+    return {name: due for name, due in found.items() if due is not None}

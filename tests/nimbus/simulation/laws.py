@@ -45,6 +45,8 @@ class Law(Enum):
     BACKFILL_WINDOW = "no backfill has more live runs than its max_parallel"
     INTERVALS = "the index of intervals says how the last run of each ended"
     DATASETS = "each success publishes once, and each partition has the version of its newest run"
+    DUE = "what is due for a consumer is what has changed since its last starts"
+    DUE_START = "data start a run once for each change, when it is complete, of an active pipeline"
     READS = "a task begins when all that it reads is pinned; pins are published versions, and never change"
     ARCHIVED = "a run leaves ZooKeeper only when history has it, and leaves nothing behind"
     REFUSALS_KEPT = "a refusal leaves ZooKeeper only when history has it"

@@ -19,6 +19,7 @@ from tests.nimbus.simulation.ledger_attempts import AttemptLaws
 from tests.nimbus.simulation.ledger_backfills import BackfillLaws
 from tests.nimbus.simulation.ledger_children import ChildLaws
 from tests.nimbus.simulation.ledger_datasets import DatasetLaws
+from tests.nimbus.simulation.ledger_due import DueLaws
 from tests.nimbus.simulation.ledger_intervals import IntervalLaws
 from tests.nimbus.simulation.ledger_kept import KeptLaws
 from tests.nimbus.simulation.ledger_late import LateLaws
@@ -45,6 +46,7 @@ class Ledger:
         self.late = LateLaws()
         self.intervals = IntervalLaws(world)
         self.datasets = DatasetLaws(world)
+        self.due = DueLaws(world)
         self.backfills = BackfillLaws(self.runs)
         self.kept = KeptLaws(world, self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
@@ -114,6 +116,7 @@ class Ledger:
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
             self.datasets.check()
+        self.due.committed(writes, self.datasets.moved())
         self.attempts.check_orders()
         self.children.committed()
         self.kept.committed(writes)
@@ -226,6 +229,7 @@ class Ledger:
             terms=self.terms.kept,
         )
         self.alerts.close()
+        self.due.close()
         hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")
 
     def _unanswered(self) -> list[CommandId]:

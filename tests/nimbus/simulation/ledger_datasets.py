@@ -33,9 +33,10 @@ class DatasetLaws:
         self._world = world
         self._created: dict[RunId, int] = {}
         self._newest_number = 0
-        self._made: dict[tuple[DatasetName, str], _Made] = {}
+        self.made: dict[tuple[DatasetName, str], _Made] = {}
         self._ever: set[tuple[DatasetName, str, _Made]] = set()
         self.published = Counter[DatasetName]()
+        self._moved: list[tuple[DatasetName, str]] = []
         self.late = 0
         """How often a run published after a newer one."""
         self.fanned_in = 0
@@ -98,13 +99,21 @@ class DatasetLaws:
             )
             key = publication.dataset, partition
             self._ever.add((*key, made))
-            self.late += self._made.get(key, made) > made
-            self._made[key] = max(self._made.get(key, made), made)
+            self.late += self.made.get(key, made) > made
+            newest = max(self.made.get(key, made), made)
+            if newest is made:
+                self._moved.append(key)
+            self.made[key] = newest
+
+    def moved(self) -> list[tuple[DatasetName, str]]:
+        """The partitions whose newest version has changed since the last call."""
+        moved, self._moved = self._moved, []
+        return moved
 
     def check(self) -> None:
         """Compare with what ZooKeeper and history hold after a commit."""
         found = self._world.zookeeper.world.datasets
-        for (name, partition), made in self._made.items():
+        for (name, partition), made in self.made.items():
             there = name in found
             hold(Law.DATASETS, there, name, "was published and is not there")
             version = found[name].version(partition)

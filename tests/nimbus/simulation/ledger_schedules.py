@@ -135,7 +135,7 @@ class ScheduleLaws:
             if name in begun:
                 continue
             schedule = record.profile.schedule
-            if schedule and record.state is PipelineState.ACTIVE and record.schedule_position is not None:
+            if record.is_scheduled and schedule and record.schedule_position is not None:
                 due = next_fire(schedule, record.schedule_position)
                 hold(Law.FIRE_MISSED, due is None or due > now, name, "was not started for", due)
 

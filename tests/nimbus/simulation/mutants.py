@@ -8,6 +8,7 @@ from tests.nimbus.simulation import (  # noqa: F401 - they add theirs
     mutants_children,
     mutants_commands,
     mutants_datasets,
+    mutants_due,
     mutants_explanations,
     mutants_kept,
     mutants_leaders,

@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING, Literal
 
 from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
-from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
+from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import Run
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import TaskState
-from tests.nimbus.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND, STREAM
+from tests.nimbus.simulation.catalog import (
+    FANNING,
+    FIRST,
+    GIVING,
+    MISSING,
+    NAMES,
+    POOLS,
+    SECOND,
+    STREAM,
+    TICKING,
+)
 from tests.nimbus.simulation.clocks import START
 
 if TYPE_CHECKING:
@@ -118,13 +129,30 @@ class Operators:
             digest=rng.choice((None, None, FIRST, SECOND)),
         )
 
+    def _start(self, pipeline: PipelineName) -> c.StartRun:
+        rng = self._world.rng
+        if rng.random() < 0.5:
+            return self._publishing()
+        pipeline = rng.choice((pipeline, pipeline, pipeline, FANNING.name))
+        return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
+
+    def _publishing(self) -> c.StartRun:
+        """A run that publishes what consumers read: again for an interval, or the whole."""
+        pipeline = self._world.rng.choice((GIVING.name, TICKING.name, TICKING.name))
+        end = START - timedelta(minutes=2 * self._world.rng.randint(0, 1))
+        interval = DataInterval(start=end - timedelta(minutes=2), end=end)
+        return c.StartRun(
+            pipeline=pipeline,
+            run_id=RunId(f"{pipeline}-by-hand-{self._runs}"),
+            data_interval=interval if pipeline == TICKING.name else None,
+        )
+
     def _command(self, verb: str) -> c.Command:
         rng, pipeline = self._world.rng, self._world.rng.choice(NAMES)
         match verb:
             case "start":
                 self._runs += 1
-                pipeline = rng.choice((pipeline, pipeline, pipeline, FANNING.name))
-                return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
+                return self._start(pipeline)
             case "stop" | "pause_run" | "resume_run" | "rerun" | "mark":
                 return self._about_run(verb)
             case "pause" | "rewind":
@@ -132,7 +160,8 @@ class Operators:
                 return rewind if verb == "rewind" else c.PausePipeline(pipeline=pipeline)
             case "activate":
                 pipeline = rng.choice((pipeline, STREAM.name))
-                return c.ActivatePipeline(pipeline=pipeline, digest=rng.choice((None, FIRST, SECOND)))
+                digest = rng.choice((None, FIRST, SECOND))
+                return c.ActivatePipeline(pipeline=pipeline, digest=digest, drop_due=rng.random() < 0.2)
             case "publish":
                 digest = rng.choice((FIRST, SECOND, SECOND, MISSING))
                 return c.PublishRelease(pipeline=pipeline, digest=digest, activate=rng.random() < 0.7)

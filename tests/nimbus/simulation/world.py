@@ -15,7 +15,7 @@ from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.attempts.driver import Driver
-from tests.nimbus.simulation.catalog import NEWEST_SCHEMA, POOLS, RELEASES, first_records
+from tests.nimbus.simulation.catalog import NEWEST_SCHEMA, POOLS, RELEASES, first_due, first_records
 from tests.nimbus.simulation.clocks import START, Time
 from tests.nimbus.simulation.cluster import Cluster
 from tests.nimbus.simulation.dice import Dice
@@ -76,6 +76,7 @@ class World:
             epoch=0,
             schema=schema,
             pipelines=first_records(),
+            due=first_due(),
             schedulers=schedulers,
             settings=ClusterSettings(pools=POOLS),
         )

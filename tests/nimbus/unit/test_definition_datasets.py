@@ -13,7 +13,7 @@ from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import DataStart, PipelineSpec, StartWhen
 from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.run import Run, RunCause
 from nimbus.templates.answers import TemplateError
@@ -257,3 +257,47 @@ def test_dataset_from_outside_needs_no_task() -> None:
         Accepted(dataset=DatasetName("rates"), partition=Partitioning.WHOLE, senders=("erp",)),
     )
     assert spec.datasets == ("landing", "latest", "orders", "rates", "regions")
+
+
+STARTING = """
+schema: 1
+name: report
+start: data
+schedule: {cron: "@daily", timezone: UTC}
+reads:
+  orders: {}
+  codes: {start: false}
+tasks:
+  sum: {type: python, script: a.py, reads: [orders, codes], publishes: [total]}
+datasets: {total: {}}
+"""
+
+
+def test_pipeline_starts_by_the_data_that_it_reads() -> None:
+    spec = parsed(STARTING)
+
+    assert spec.start == DataStart()
+    assert {read.name: read.starts for read in spec.reads} == {"orders": True, "codes": False}
+    settled = STARTING.replace("start: data", "start: {settle: 10m}")
+    assert parsed(settled).start == DataStart(settle=timedelta(minutes=10))
+    by_all = STARTING.replace("start: data", "start: {data: all}").replace("schedule:", "# schedule:")
+    assert parsed(by_all).start == DataStart(when=StartWhen.ALL)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("start: data", "start: {data: all}", "does not go together with a schedule"),
+        ("start: data", "start: {data: some}", "some"),
+        ("start: data", "priority: low", "has no effect without `start: data`"),
+        ("orders: {}", "orders: {start: false}", "no read starts runs"),
+        ("orders: {}", "orders: {dataset: total}", "each run would start the next one"),
+        ("start: data", "start: data\nparameters: {x: {type: string, required: true}}", "data start gets no"),
+    ],
+)
+def test_fault_of_a_start_by_data_is_refused_with_its_place(before: str, after: str, said: str) -> None:
+    assert before in STARTING
+    with pytest.raises(InvalidDefinitionError) as refused:
+        parsed(STARTING.replace(before, after))
+
+    assert said in str(refused.value)
