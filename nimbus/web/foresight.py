@@ -26,7 +26,7 @@ from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up
 def due(record: PipelineRecord) -> datetime | None:
     """The first unhandled fire time, past or future; None: its schedule does not fire."""
     schedule, position = record.profile.schedule, record.schedule_position
-    if schedule is None or position is None or record.state is not PipelineState.ACTIVE:
+    if schedule is None or position is None or not record.is_scheduled:
         return None
     return next_fire(schedule, position)
 
@@ -104,13 +104,18 @@ def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusMode
 
 def _pause(record: PipelineRecord, live: Sequence[ListedRun]) -> str:
     what = "It has no schedule, so nothing changes"
-    if record.profile.schedule is not None:
+    if record.profile.starts_by_data:
+        what = "Changes of its data start no run; they are kept, and start runs after the pause"
+    elif record.profile.schedule is not None:
         what = "Its schedule starts no run, and fire times in the pause get no runs"
     return f"{what}; runs that are live go on: {len(live)}."
 
 
 def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:
     schedule = record.profile.schedule
+    if record.profile.starts_by_data:
+        yield "What has changed in the pause starts its runs now, as far as it is complete."
+        return
     if schedule is None:
         yield "It has no schedule: runs are started by hand."
         return
@@ -122,7 +127,7 @@ def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:
 def _late(record: PipelineRecord, now: datetime) -> Iterator[str]:
     """Preview of fire times that have passed and are not handled yet."""
     schedule, position = record.profile.schedule, record.schedule_position
-    if schedule is None or position is None:
+    if schedule is None or position is None or record.profile.starts_by_data:
         return
     starting, skipped = caught_up(schedule, position, now)
     more = "or more" if len(starting) + skipped >= MOST_AT_ONCE else ""

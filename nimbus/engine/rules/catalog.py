@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
-from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile, ReleaseOf, profile_of
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.writes import CreatePipeline, PutPipeline
 
 
@@ -38,7 +38,7 @@ def activated(
     No fire time is fired twice, although the clock of an earlier leader may have been ahead of ours.
     """
     profile, position = profile_of(spec), record.schedule_position
-    same = record.release is not None and _times(record.profile.schedule) == _times(profile.schedule)
+    same = record.release is not None and _times(record.profile) == _times(profile)
     if record.state is not PipelineState.ACTIVE or not same:
         position = now if position is None else max(now, position)
     return replace(
@@ -69,6 +69,7 @@ def put(record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline
     return CreatePipeline(record) if before is None else PutPipeline(record, before)
 
 
-def _times(schedule: Schedule | None) -> tuple[str, str] | None:
-    """The fields that decide the fire times. `catchup` only decides about missed ones."""
+def _times(profile: Profile) -> tuple[str, str] | None:
+    """The fields that decide the fire times; None: it has none. `catchup` only decides about missed ones."""
+    schedule = None if profile.starts_by_data else profile.schedule
     return None if schedule is None else (schedule.cron, schedule.timezone)

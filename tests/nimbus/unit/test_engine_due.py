@@ -11,7 +11,7 @@ from nimbus.domain.commands import ActivatePipeline, PublishRelease
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due, consumer_of
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import DataStart, PipelineSpec, StartWhen
+from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, StartWhen
 from nimbus.domain.publications import Partitioning, Publication, Read, Version
 from nimbus.domain.run import RunCause
 from nimbus.domain.writes import PutDataset
@@ -172,3 +172,14 @@ def test_list_of_causes_is_bounded() -> None:
 
     due = due_of(stage, "first")
     assert (len(due.causes), due.more_causes, due.causes[-1].number) == (domain.MOST_CAUSES, 5, 25)
+
+
+def test_schedule_after_starts_by_data_catches_nothing_up() -> None:
+    times = Schedule(cron="@daily", timezone="UTC")
+    spec = replace(pipeline("first", "a"), schedule=times)
+    stage = stage_of(spec)
+    stage.now += timedelta(days=9)
+    publish(stage, replace(spec, start=None))
+
+    position = stage.state.catalog.pipelines[spec.name].schedule_position
+    assert position == stage.now
