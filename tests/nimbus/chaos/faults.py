@@ -173,11 +173,19 @@ def fork_server_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Inj
         return None
     worker = next(each for each in cluster.stack.workers if each.name == found[1]["worker"])
     children = psutil.Process(worker.pid).children()
-    servers = [child for child in children if "nimbus.worker.fork_server" in child.cmdline()]
+    servers = [child for child in children if "nimbus.worker.fork_server" in _words(child)]
     assert servers, f"{worker.name} has no fork server"
     for server in servers:
         server.kill()
     return Injected(kind="fork server killed", target=f"{len(servers)} of {worker.name}")
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """The command line; empty: the process has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def executor_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
