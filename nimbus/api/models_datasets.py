@@ -52,6 +52,8 @@ class VersionModel(Model):
     """The data, if no task made them."""
     change: ChangeModel | None
     """The command that made the version; null: its run did."""
+    result: dict[str, Any] | None = None
+    """Of the attempt in `source`, if it was asked for, and has 512 bytes at most."""
     item: Any = None
     """Of a run's read with `of`: the item of the child run that published it."""
 

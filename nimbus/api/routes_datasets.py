@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
@@ -14,6 +15,7 @@ from nimbus.api.models_datasets import (
     DatasetsModel,
     DatasetSummaryModel,
     SpanModel,
+    VersionModel,
     VersionsModel,
 )
 from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, unknown_cursor
@@ -26,8 +28,12 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset, version_place
 from nimbus.domain.freshness import late_from, newest_data
-from nimbus.domain.ids import DatasetName, PipelineName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
+from nimbus.domain.publications import MOST_VALUE_BYTES
+from nimbus.domain.results import kept_results
 
+MOST_RESULTS = 20
+"""How many versions of an answer have results: each may be read from storage."""
 MOST_SHOWN = 1000
 """Limit of the versions in one answer."""
 
@@ -53,9 +59,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         partition: Annotated[str | None, Query(max_length=100)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 100,
         cursor: CursorText = None,
+        results: Annotated[bool, Query(description="With results, of the first 20 versions.")] = False,
     ) -> VersionsModel:
         """The versions of a dataset, or of one partition."""
-        return list_versions(services, DatasetName(name), partition, limit, _place(cursor))
+        found = list_versions(services, DatasetName(name), partition, limit, _place(cursor))
+        first, rest = found.versions[: MOST_RESULTS if results else 0], found.versions
+        told = [one.model_copy(update={"result": _result_of(services, one)}) for one in first]
+        return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
 
     @routes.post("/{name}/versions", status_code=202, responses=ACCEPTED_RESPONSES)
     async def publish(
@@ -158,6 +168,19 @@ def list_versions(
         complete=is_last,
         next_cursor=None if is_last else encoded((page[-1].partition, page[-1].number)),
     )
+
+
+def _result_of(services: ApiServices, version: VersionModel) -> Mapping[str, Any] | None:
+    if not version.source:
+        return None
+    source = AttemptId.parse(version.source)
+    run = services.reader.run(source.run)
+    if run is None:
+        kept = services.history.results(source.run)
+    else:
+        kept = kept_results(run, [source.task], services.reader.slots, services.history.results)
+    result = kept.get(source.task)
+    return result if result is not None and len(json.dumps(result)) <= MOST_VALUE_BYTES else None
 
 
 def _place(cursor: str | None) -> tuple[str, int] | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
 MOST_LISTED = 1_000_000
-_VERSION = ("partition", "run", "published by", "at")
+_VERSION = ("partition", "run", "published by", "at", "result")
 
 
 @click.group(cls=LazyGroup)
@@ -63,7 +63,7 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
     """Show who publishes a dataset, which times are published, and its versions."""
     path = f"/datasets/{quote(name, safe='')}"
     answer = api.get(path)
-    listed = api.get(f"{path}/versions", partition=partition, limit=limit)
+    listed = api.get(f"{path}/versions", partition=partition, limit=limit, results=True)
     answer |= {"versions": listed["versions"], "complete": listed["complete"]}
     if out.as_json:
         out.data(answer)
@@ -180,6 +180,7 @@ def _row(version: dict[str, Any]) -> tuple[str, ...]:
         version["run"] or f"outside, by {change['by'] or 'somebody'}",
         f"{made}{again}",
         clock(version["at"]),
+        ", ".join(f"{key} {value}" for key, value in (version["result"] or {}).items()),
     )
 
 

@@ -234,3 +234,14 @@ def test_removal_is_sent_with_its_reason(nimbus: Invoke, world: Any) -> None:
     nimbus("dataset", "remove", "days", "--reason", "replaced")
 
     assert world.accepted == [RemoveDataset(dataset=DAYS, reason="replaced")]
+
+
+def test_results_of_versions_are_shown(nimbus: Invoke, world: Any) -> None:
+    run = world.new_run("r2")
+    world.history.store_results(run.id, {TaskName("load"): {"rows": 3, "late": 1}})
+
+    rows = json.loads(nimbus("dataset", "show", "days", "-o", "json").stdout)["versions"]
+    assert [(row["run"], row["result"]) for row in rows] == [("r1", None), ("r2", {"rows": 3, "late": 1})]
+    assert nimbus("dataset", "show", "days").stdout.splitlines()[-1].endswith("rows 3, late 1")
+    world.history.store_results(run.id, {TaskName("load"): {"text": "x" * 600}})
+    assert "xxx" not in nimbus("dataset", "show", "days").stdout
