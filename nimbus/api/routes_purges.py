@@ -105,10 +105,15 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
 
 
 def _used(services: ApiServices) -> Used:
-    """Runs that the live state names. Only live runs, and those with selected tasks, name others."""
+    """Runs that the live state names. Only runs that read datasets, or have selected tasks, name others."""
     waiting = services.reader.commands()  # before runs, because commands become runs
     listed = services.reader.run_list()
-    naming = [run.id for run in listed.values() if run.selected or not run.state.is_final]
+    readers = {one.name for one in services.reader.pipelines() if one.profile.reads}
+    naming = [
+        run.id
+        for run in listed.values()
+        if run.selected or (run.pipeline in readers and not run.state.is_final)
+    ]
     found = used_runs(waiting, read_in_parts(services.reader, naming))
     return replace(found, there=frozenset(RunId(name) for name in listed))
 

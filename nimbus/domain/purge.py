@@ -72,7 +72,7 @@ class Kept(StrEnum):
 
     LIVE = "it, or the run that started it, has not ended, or only lately"
     PUBLISHED = "a dataset has a version of it that no newer one has replaced"
-    REUSED = "a later run reuses what its tasks did"
+    REUSED = "a later run reuses or reads what its tasks did"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ from click.testing import Result
 
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.domain.commands import PurgeRuns
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Reused
+from tests.nimbus.definitions import active
 
 Invoke = Callable[..., Result]
 SAID = Said(at=datetime(2026, 3, 1, tzinfo=UTC), by="retention", why="retention.logs is 30d")
@@ -118,7 +120,7 @@ def test_plan_says_what_would_go_and_why_the_rest_is_kept(
     rows = {row["run_id"]: (row["parts"], row["kept"]) for row in answer["runs"]}
     assert answer["complete"] is True
     assert rows == {
-        "r1": ([], "a later run reuses what its tasks did"),
+        "r1": ([], "a later run reuses or reads what its tasks did"),
         "r2": (["logs", "outputs", "history"], None),
         "r3": (["outputs", "history"], None),
         "r4": ([], "it, or the run that started it, has not ended, or only lately"),
@@ -146,7 +148,7 @@ def test_plan_takes_a_run_that_only_runs_before_it_in_the_plan_reuse(
     body = {"pipeline": "sums", "before": before, "states": ["succeeded"]}
     rows = {row["run_id"]: row["kept"] for row in api.post("/purge-plan", json=body).json()["runs"]}
 
-    kept = {"r1": "a later run reuses what its tasks did"}
+    kept = {"r1": "a later run reuses or reads what its tasks did"}
     assert rows == ({"r1": None, "r2": None} if takes_rerun else kept)
 
 
@@ -164,8 +166,23 @@ def test_plan_reads_of_live_runs_those_alone_that_may_reuse_another(
 
     (row,) = api.post("/purge-plan", json={"run_id": "r1"}).json()["runs"]
 
-    assert row["kept"] == "a later run reuses what its tasks did"
+    assert row["kept"] == "a later run reuses or reads what its tasks did"
     assert read == ["r3"]
+
+
+def test_plan_keeps_what_a_live_run_has_pinned(world: Any, api: httpx.Client) -> None:
+    first = archived(world, "r1")
+    source = AttemptId(first.id, TaskName("load"), 1)
+    pinned = Version(
+        partition="", number=1, run=first.id, task=source.task, source=source, output="o", at=first.created_at
+    )
+    read = Read(name="sums", dataset=DatasetName("sums"))
+    world.cluster.put(active(replace(world.spec, reads=(read,))))
+    world.cluster.put(replace(world.new_run("r2"), reads=(read,), pins={"sums": (pinned,)}))
+
+    (row,) = api.post("/purge-plan", json={"run_id": "r1"}).json()["runs"]
+
+    assert (row["parts"], row["kept"]) == ([], "a later run reuses or reads what its tasks did")
 
 
 def test_run_and_its_logs_say_that_the_logs_are_purged(world: Any, api: httpx.Client, nimbus: Invoke) -> None:
