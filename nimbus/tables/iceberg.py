@@ -8,8 +8,10 @@ from nimbus.tables.marks import NewerWriteError, mark_of, until_committed
 
 _PREFIX = "nimbus.mark."
 _RETRIES = "commit.retry.num-retries"
+_FORGOTTEN = "nimbus.forgotten"
 MOST_MARKS = 1000
-"""How many marks a table keeps: each commit writes all properties. Those with the lowest numbers go first."""
+"""How many marks a table keeps: each commit writes all properties. Those with the lowest numbers go first. Of
+them the table keeps the largest number: a part without a mark refuses what is older."""
 
 
 def replace(catalog: Any, name: str, table: Any, *, where: Any = None) -> None:
@@ -36,7 +38,8 @@ def replace(catalog: Any, name: str, table: Any, *, where: Any = None) -> None:
         handle = catalog.load_table(name)
         marks = {key: int(value) for key, value in handle.properties.items() if key.startswith(_PREFIX)}
         own = _PREFIX + mark.key
-        if (stands := marks.pop(own, 0)) > mark.version:
+        forgotten = int(handle.properties.get(_FORGOTTEN, 0))
+        if (stands := marks.pop(own, forgotten)) > mark.version:
             raise NewerWriteError(name, mark, stands)
         # The library would commit again after a conflict, without a look at the mark. On this handle alone.
         unretried = {**handle.properties, _RETRIES: "0"}
@@ -46,5 +49,6 @@ def replace(catalog: Any, name: str, table: Any, *, where: Any = None) -> None:
             transaction.set_properties({own: str(mark.version)})
             if surplus := sorted(marks, key=lambda key: marks[key])[: max(0, len(marks) + 1 - MOST_MARKS)]:
                 transaction.remove_properties(*surplus)
+                transaction.set_properties({_FORGOTTEN: str(max(forgotten, marks[surplus[-1]]))})
 
     until_committed(write, CommitFailedException)

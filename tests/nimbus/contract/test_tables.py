@@ -303,13 +303,17 @@ def test_iceberg_keeps_the_marks_with_the_largest_numbers(
     monkeypatch.setattr(tables.iceberg, "MOST_MARKS", 2)
     store = IcebergStore(str(tmp_path))
     store.create()
-    for run, day in ((2, DAYS[0]), (1, DAYS[1]), (3, DAYS[2]), (4, DAYS[2])):
+    for run, day in ((3, DAYS[0]), (2, DAYS[1]), (4, DAYS[2]), (5, DAYS[2])):
         write(store, Batch(day, run), tmp_path)
 
     kept = store.catalog.load_table("sales.orders").properties
     marks = sorted(key for key in kept if key.startswith("nimbus.mark."))
     assert marks == [f"nimbus.mark.c/p.t/day == '{day}'" for day in (DAYS[0], DAYS[2])]
     assert "commit.retry.num-retries" not in kept  # writers of others are as they were
+    with pytest.raises(NewerWriteError):  # although the mark of run 2 is not kept
+        write(store, Batch(DAYS[1], 1), tmp_path)
+    write(store, Batch(DAYS[1], 6), tmp_path)
+    assert [store.rows(day) for day in DAYS[:2]] == [Batch(DAYS[0], 3).rows(), Batch(DAYS[1], 6).rows()]
 
 
 def test_libraries_are_imported_when_they_are_used() -> None:
