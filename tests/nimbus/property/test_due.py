@@ -309,6 +309,7 @@ def gaps_ignored() -> AbstractContextManager[None]:
 
 
 def all_changes_count() -> AbstractContextManager[None]:
+    """A version that is superseded, or did not change, starts its readers."""
     return replaced(rule, changes=lambda dataset, _before: dataset.versions)
 
 
@@ -340,7 +341,13 @@ def reads_of_days_before_do_not_count() -> AbstractContextManager[None]:
     return replaced(targets, last_reader=last_reader)
 
 
+def start_of_one_target_drops_the_others() -> AbstractContextManager[None]:
+    """Dagster 32853: four partitions change, and the last one alone starts."""
+    return replaced(Due, without=lambda self, _target: self.dropped())
+
+
 MUTANTS = (
+    start_of_one_target_drops_the_others,
     kept_when_started,
     gaps_ignored,
     all_changes_count,

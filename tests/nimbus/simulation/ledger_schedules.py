@@ -47,7 +47,7 @@ class ScheduleLaws:
             case w.PutPipeline(record, _):
                 before = self.pipelines[record.name]
                 self.pipelines[record.name] = record
-                follows = next((one for one in then if not _is_of_stream(one)), None)
+                follows = next((one for one in then if not _is_beside(one)), None)
                 if isinstance(follows, w.ConsumeCommand):
                     self._asked(before, record)
                 else:
@@ -140,6 +140,8 @@ class ScheduleLaws:
                 hold(Law.FIRE_MISSED, due is None or due > now, name, "was not started for", due)
 
 
-def _is_of_stream(write: w.Write) -> bool:
-    """True of the runs that an activation stops and starts beside the record. They have no schedule."""
+def _is_beside(write: w.Write) -> bool:
+    """True of what an activation writes beside the record: the runs of `stream`, and what is due."""
+    if isinstance(write, w.PutDue):
+        return True
     return isinstance(write, w.CreateRun | w.PutRun) and write.run.pipeline == STREAM.name

@@ -13,7 +13,7 @@ from nimbus.domain.catalog import PipelineState
 from nimbus.domain.due import Due
 from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import commands, consumers, due, new_run, schedules
+from nimbus.engine.rules import commands, consumers, due, schedules
 from nimbus.engine.state.catalog import Catalog
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
@@ -72,31 +72,6 @@ def target_stays_due_when_its_run_starts() -> Iterator[None]:
 
 
 @mutant
-def start_of_one_target_drops_the_others() -> Iterator[None]:
-    """Dagster 32853: four partitions change, and the last one alone starts."""
-    with replaced(Due, without=lambda self, _target: self.dropped()):
-        yield
-
-
-@mutant
-def superseded_version_starts_its_readers() -> Iterator[None]:
-    """A slow run of an old interval ends, and all that reads the newer version starts again."""
-
-    def changes(dataset: Any, _before: Any) -> Iterator[Any]:
-        yield from dataset.versions[-1:]
-
-    with replaced(due, changes=changes):
-        yield
-
-
-@mutant
-def runs_are_counted_without_the_epoch() -> Iterator[None]:
-    """The pointer of a partition does not move to the version of a newer run, so nothing starts."""
-    with replaced(new_run, next_number=lambda epoch, newest: newest % (1 << 32) + (1 << 8)):
-        yield
-
-
-@mutant
 def gaps_are_ignored() -> Iterator[None]:
     """Dagster 26935, AF 56541: a run starts with 15 of 16 inputs."""
     with replaced(complete_targets, _lacking=lambda _due, _target, _datasets: None):
@@ -144,13 +119,6 @@ def leader_does_not_read_what_is_due() -> Iterator[None]:
 def end_of_a_run_wakes_no_target() -> Iterator[None]:
     """AF 56050: what changed during a run waits for the next change."""
     with replaced(Catalog, look_at_consumer=lambda _self, _name: None):
-        yield
-
-
-@mutant
-def change_starts_runs_beside_each_other() -> Iterator[None]:
-    """Dagster 22802: a run for each partition, all at once."""
-    with replaced(due, has_room=lambda _live, _profile: True):
         yield
 
 

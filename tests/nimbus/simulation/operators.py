@@ -23,6 +23,7 @@ from tests.nimbus.simulation.catalog import (
     SECOND,
     STREAM,
     TICKING,
+    WINDOWED,
 )
 from tests.nimbus.simulation.clocks import START
 
@@ -159,9 +160,9 @@ class Operators:
                 rewind = c.RewindSchedule(pipeline=pipeline, reason="asked")
                 return rewind if verb == "rewind" else c.PausePipeline(pipeline=pipeline)
             case "activate":
-                pipeline = rng.choice((pipeline, STREAM.name))
+                pipeline = rng.choice((pipeline, STREAM.name, WINDOWED.name))
                 digest = rng.choice((None, FIRST, SECOND))
-                return c.ActivatePipeline(pipeline=pipeline, digest=digest, drop_due=rng.random() < 0.2)
+                return c.ActivatePipeline(pipeline=pipeline, digest=digest, drop_due=rng.random() < 0.4)
             case "publish":
                 digest = rng.choice((FIRST, SECOND, SECOND, MISSING))
                 return c.PublishRelease(pipeline=pipeline, digest=digest, activate=rng.random() < 0.7)
