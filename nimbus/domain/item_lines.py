@@ -61,6 +61,8 @@ def _item(line: bytes) -> Any:
         raise ValueError(f"has {len(line)} bytes, {LONGEST_LINE} is the most")
     try:
         item = json.loads(line, parse_constant=_refused)
+        # Refuses what only Python reads: numbers that become infinite, and halves of surrogate pairs.
+        json.dumps(item, allow_nan=False, ensure_ascii=False).encode()
     except ValueError:
         raise ValueError("is not JSON") from None
     values = item.values() if isinstance(item, dict) else [item]
