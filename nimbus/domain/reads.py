@@ -24,6 +24,8 @@ from nimbus.domain.tasks import Tasks
 
 MOST_PINNED = 1000
 """Limit of the versions of one read."""
+MOST_CARRIED = 600_000
+"""Limit of what the versions of one read carry, in bytes: a transaction, which may have 1 MB, pins all."""
 MOST_GAPS = 3
 """How many gaps a text names. It only counts the others."""
 
@@ -139,6 +141,11 @@ def chosen(
     if len(found) > MOST_PINNED:
         raise ReadError(
             f"{read.name}: {len(found)} versions of {read.dataset} are too many, {MOST_PINNED} are the most"
+        )
+    if (size := sum(one.carried_bytes for one in found)) > MOST_CARRIED:
+        raise ReadError(
+            f"{read.name}: the URIs and values of {len(found)} versions of {read.dataset} have {size} bytes, "
+            f"{MOST_CARRIED} are the most: read fewer, or publish them with shorter ones"
         )
     return tuple(sorted(found, key=lambda one: one.partition))
 

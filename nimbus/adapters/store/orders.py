@@ -16,11 +16,15 @@ from nimbus.records import ASSIGNMENT
 MOST_NEEDS = 100
 """Limit of the needs, and of the inputs, that are stored with an order."""
 
+MOST_CARRIED = 16 * 1024
+"""Limit of the URIs and values of data from outside that are stored with an order, in bytes."""
+
 
 def encode(order: Assignment) -> bytes:
     """The order's node."""
     pinned = [version for versions in order.pins.values() for version in versions]
     is_large = any(version.item is not None or version.value for version in pinned)
+    is_large = is_large or sum(version.carried_bytes for version in pinned) > MOST_CARRIED
     if is_large or max(len(order.task.needs), len(order.inputs), len(pinned)) > MOST_NEEDS:
         task = replace(order.task, needs=(), requirements={})
         order = replace(order, task=task, inputs={}, pins={}, needs_in_run=True)

@@ -30,7 +30,7 @@ def _order_bytes(run: Run) -> int:
     task = max(run.tasks.values(), key=_weight)
     attempt = AttemptId(run.id, task.spec.name, task.tried)
     epoch = task.attempts[-1].opened_by_epoch
-    pins = _PIN_BYTES * orders.MOST_NEEDS if task.spec.uses else 0
+    pins = _PIN_BYTES * orders.MOST_NEEDS + orders.MOST_CARRIED if task.spec.uses else 0
     return pins + len(orders.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
 
 

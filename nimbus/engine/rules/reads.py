@@ -19,8 +19,10 @@ from nimbus.engine.decision import Answer, Decision, FindVersions, Nothing, Refu
 from nimbus.engine.state import State
 from nimbus.engine.state.tasks import Pins
 
-MOST_AT_ONCE = 5000
-"""Limit of the versions that one transaction pins: about 400 kB, where ZooKeeper accepts 1 MB."""
+MOST_AT_ONCE = 400_000
+"""Limit of the bytes that one transaction pins. ZooKeeper accepts 1 MB, and a larger read is pinned alone."""
+_BYTES = 80
+"""About the size of a version, compressed, beside what it carries."""
 
 
 def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -49,9 +51,12 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
 def _first(found: Pins, pins: Container[str]) -> Pins:
     """As many reads as one transaction holds; the others follow from the same look-up."""
     first: dict[str, tuple[Version, ...]] = {}
+    size = 0
     for name, versions in found.items():
-        if name not in pins and (not first or sum(map(len, first.values())) + len(versions) <= MOST_AT_ONCE):
+        more = sum(_BYTES + one.carried_bytes for one in versions)
+        if name not in pins and (not first or size + more <= MOST_AT_ONCE):
             first[name] = versions
+            size += more
     return first
 
 

@@ -8,17 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus import run_record
+from nimbus.adapters.store import orders
 from nimbus.domain import lifecycle
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.publications import Publication
+from nimbus.domain.publications import Outside, Publication, Version
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import PAGE, Tasks
 from nimbus.domain.workers import AssignmentKind
+from nimbus.records import ASSIGNMENT
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LOAD = TaskName("load")
@@ -132,3 +134,22 @@ def test_order_says_whether_a_success_publishes_the_output(
     ]
 
     assert {order.task.name for order in orders if order.publishes} == expected
+
+
+def test_order_does_not_grow_with_the_uris_and_values_that_its_task_reads() -> None:
+    outside = Outside(uri=f"https://in/{'x' * 1900}", value={"rows": "y" * 400})
+    of = Version(partition="", number=1, at=NOW, outside=outside)
+    run = a_run(1)
+    (task,) = run.tasks.in_order()
+    tasks = Tasks([replace(task, spec=replace(task.spec, uses=("landing",)))])
+    for count in (1, 90):
+        pins = {"landing": tuple(replace(of, partition=f"k{number}") for number in range(count))}
+        order = order_for(
+            replace(run, tasks=tasks, pins=pins), AttemptId(run.id, LOAD, 1), epoch=1, kind=AssignmentKind.RUN
+        )
+        stored = orders.encode(order)
+        assert len(stored) < 20_000
+        assert (
+            orders.completed(ASSIGNMENT.decode(stored, "o"), replace(run, tasks=tasks, pins=pins)).pins
+            == pins
+        )

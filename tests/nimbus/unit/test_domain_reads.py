@@ -13,7 +13,7 @@ from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
+from nimbus.domain.publications import Outside, Partitioning, Publication, Read, Version, interval_text
 from nimbus.domain.reads import ReadError, Wanted, awaits_inputs, chosen, input_names, missing, to_pin, wanted
 from nimbus.domain.run import Run, RunCause
 
@@ -205,3 +205,15 @@ def test_time_before_the_known_spans_is_looked_up_instead_of_missing() -> None:
     assert chosen(READ, Wanted(hours(3, 4)), (), found.spans_from) == ()
     early = version(hours(3, 4))
     assert chosen(READ, Wanted(hours(3, 4)), (early,), found.spans_from) == (early,)
+
+
+def test_read_of_more_data_from_outside_than_a_transaction_holds_is_refused() -> None:
+    def from_outside(count: int) -> list[Version]:
+        outside = Outside(uri=f"s3://in/{'x' * 1900}", value={"y": "z" * 80})
+        return [replace(version(f"k{number}"), outside=outside) for number in range(count)]
+
+    read = Read(name="landing", dataset=KEYS)
+
+    assert len(chosen(read, Wanted(), from_outside(200))) == 200
+    with pytest.raises(ReadError, match="landing: the URIs and values of 500 versions of keys have 1001500 "):
+        chosen(read, Wanted(), from_outside(500))

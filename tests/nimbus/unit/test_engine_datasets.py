@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import cast
 
+from nimbus import run_record
+from nimbus.adapters.store.transaction import LARGEST_BATCH
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import PublishRelease
 from nimbus.domain.datasets import Dataset
@@ -204,6 +207,31 @@ def test_task_that_reads_data_of_others_and_of_its_own_pipeline_pins_one_after_t
         leader.decide()
 
     assert leader.state.runs.live[RunId("r")].pins.keys() == {"region", "state"}
+
+
+def test_large_reads_are_pinned_in_several_transactions_that_zookeeper_accepts() -> None:
+    leader = Leader()
+    before = leader.state.runs.live[RunId("r")]
+    (task,) = before.tasks.in_order()
+    names = [f"parts{number}" for number in range(3)]
+    reads = tuple(Read(name=name, dataset=DatasetName("part"), optional=True) for name in names)
+    spec, random = replace(task.spec, uses=tuple(names)), Random(1)
+    run = replace(before, tasks=Tasks([replace(task, spec=spec)]), reads=reads, holds=Places.ALL)
+    leader.state.runs.put(run, Instant(NOW, 0.0))
+    (one,) = regions("eu").versions
+    parts = tuple(replace(one, item=random.randbytes(240).hex()) for _ in range(1000))
+    assert isinstance(leader.decide(), Decision)
+    leader.state.tasks.versions_found(RunId("r"), TaskName("t"), dict.fromkeys(names, parts))
+
+    sizes = []
+    for _ in reads:
+        last = leader.state.runs.live[RunId("r")]
+        leader.decide()
+        now = leader.state.runs.live[RunId("r")]
+        sizes.append(sum(map(len, run_record.encode_changes(now, last).values())))
+
+    assert len(now.pins) == len(reads)
+    assert max(sizes) < LARGEST_BATCH
 
 
 def two_readers() -> Leader:
