@@ -31,6 +31,9 @@ def files_to_verify(order: Assignment) -> Iterator[Outside]:
 def verify_file(of: Outside) -> None:
     """Compare every byte with the digest.
 
+    The digest that the file has is not told: a worker can read files that its tasks cannot, and whoever
+    publishes names the file.
+
     Raises:
         OutsideRefusedError: there is no such file, or it is another one.
         OSError: it cannot be read now.
@@ -42,5 +45,5 @@ def verify_file(of: Outside) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != of.sha256:
         raise OutsideRefusedError(
-            f"{of.uri} has sha256:{found}, and was published with sha256:{of.sha256}: publish it again"
+            f"{of.uri} has another digest, and was published with sha256:{of.sha256}: publish it again"
         )
