@@ -134,10 +134,16 @@ def _removed(
     answer = state.commands.stored.results.get(queued.id)
     if isinstance(answer, Refusal):
         raise RefusedError(answer.code, answer.message)
-    if answer is None:
+    about = {"command": queued.id, "dataset": name}
+    try:
         _check_unused(state, dataset)
+    except RefusedError:
+        if answer == () and dataset.versions:  # it came into use while storage did not answer
+            effect = StoreVersions(queued.id, name, dataset.versions)
+            return Decision(name="versions_storing_started", effects=(effect,), about=about)
+        raise
+    if answer != ():
         effect = StoreVersions(queued.id, name, (), removes=True)
-        about = {"command": queued.id, "dataset": name}
         return Decision(name="dataset_removal_started", effects=(effect,), about=about)
     message = f"dataset {name} is removed; outputs of its runs stay until they are purged"
     return message, (RemoveDatasetRecord(dataset),)

@@ -326,6 +326,27 @@ def test_dataset_that_a_live_run_may_publish_is_not_removed() -> None:
     assert remove(stage)["message"] == "dataset landing: run old publishes it."
 
 
+def test_dataset_that_came_into_use_while_storage_did_not_answer_keeps_what_was_published() -> None:
+    stage = Stage(LOAD)
+    three(stage, made("r3", 3))
+    stage.ask(RemoveDataset(dataset=LANDING, reason="replaced"))
+    (effect,) = stage.done[-1].effects
+    assert isinstance(effect, StoreVersions) and effect.removes
+    task = replace(LOAD.tasks[0], publishes=(Publication(dataset=LANDING),))
+    stage.put(replace(LOAD, tasks=(task,)))
+    new = made("r4", 4)
+    three(stage, new)
+    stage.state.commands.stored_for(effect.command, None)
+    stage.decide()
+
+    (again,) = stage.done[-1].effects
+    assert again == StoreVersions(effect.command, LANDING, (new,))
+    stage.state.commands.stored_for(effect.command, (new,))
+    stage.decide()
+    assert stage.done[-1].about["code"] == "dataset_in_use"
+    assert kept(stage).versions == (new,)
+
+
 def test_version_from_outside_makes_its_consumers_due_in_the_same_transaction() -> None:
     stage = accepting()
     reads = (Read(name="in", dataset=LANDING, starts=True),)
