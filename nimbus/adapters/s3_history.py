@@ -122,7 +122,8 @@ class S3History:
         """See `nimbus.ports.History.is_published`."""
         for publication, version in versions_of(run):
             newest = self.version(publication.dataset, version.partition)
-            if newest is not None and newest.run == run.id and not version.may_go(now):
+            # The newest one: a withdrawal has perhaps published the run's version again, and later.
+            if newest is not None and newest.run == run.id and not newest.may_go(now):
                 return True
         return False
 

@@ -295,6 +295,20 @@ def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
     assert [one.run for one in bench.history.versions(name, 10)] == ["b"]
 
 
+def test_version_that_is_published_again_is_kept_from_then_on() -> None:
+    history, name = S3History(MemoryObjectStore()), DatasetName("regions")
+    task = replace(TASK, publishes=(Publication(dataset=name, keep=timedelta(days=3)),))
+    run = replace(RUN, tasks=Tasks([replace(RUN.tasks[TASK.name], spec=task)]))
+    history.store(run)
+    (first,) = history.versions(name, 10)
+    later = NOW + timedelta(days=10)
+    assert not history.is_published(run, later)
+    history.store_versions(name, [replace(first, number=3, at=later)])
+
+    assert history.is_published(run, later + timedelta(days=2))
+    assert not history.is_published(run, later + timedelta(days=4))
+
+
 def test_dataset_is_forgotten_and_no_other_one(bench: Bench) -> None:
     bench.history.store(publishing("a", 1, 0))
     (version,) = bench.history.versions(DatasetName("hours"), 10)
