@@ -147,7 +147,8 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
         progress = [found for page in pages for found in json.loads(_unfolded(page))]
         lists = _decoded_lists(nodes, header.pop(_LISTS, {}))
         pins = {
-            read: _PINS.validate_json(_unfolded(nodes[f"{PINS}{read}"])) for read in header.pop(_PINNED, ())
+            read: _PINS.validate_python(json.loads(_unfolded(nodes[f"{PINS}{read}"])))  # values may be deep
+            for read in header.pop(_PINNED, ())
         }
         head = _HEADER.validate_python(header | {name: getattr(plan, name) for name in _IN_PLAN})
         head = replace(head, pins=pins) if pins else head

@@ -30,6 +30,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
 from nimbus.domain.settings import LONGEST_VARIABLE
+from nimbus.result import ResultError, check_levels
 
 _Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
@@ -81,6 +82,10 @@ def _small(value: Any) -> Any:
     """Refuse values that versions of datasets, which are kept together, have no room for."""
     if len(json.dumps(_storable({"": value}))) > MOST_VALUE_BYTES:
         raise ValueError(f"takes more than {MOST_VALUE_BYTES} bytes as JSON")
+    try:
+        check_levels(value)
+    except ResultError as exc:
+        raise ValueError(str(exc)) from exc
     return value
 
 
@@ -203,12 +208,22 @@ class MarkBody(RequestBody):
     reason: _Reason
 
 
+def _without_password(uri: str) -> str:
+    """Refuse passwords: pages and logs show the URI to all viewers. `abfss://container@host` has none."""
+    user, at, _ = re.split("[/?#]", uri.partition("://")[2], maxsplit=1)[0].rpartition("@")
+    if at and ":" in user:
+        raise ValueError("has a password, and everybody who sees the dataset would see it")
+    return uri
+
+
 class NewVersionBody(RequestBody):
     """Publish a version of a dataset whose data no task made."""
 
-    uri: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:[!-~]+$", max_length=2000)] = Field(
-        description="Where readers find the data, such as s3://bucket/key or file:///folder/file."
-    )
+    uri: Annotated[
+        str,
+        StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:[!-~]+$", max_length=2000),
+        AfterValidator(_without_password),
+    ] = Field(description="Where readers find the data, such as s3://bucket/key or file:///folder/file.")
     interval: DataIntervalBody | None = Field(None, description="Of a dataset by interval.")
     key: Annotated[str, StringConstraints(pattern=f"^{KEY_PATTERN.pattern}$")] | None = Field(
         None, description="Of a dataset by key."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -36,6 +37,8 @@ MOST_RESULTS = 20
 """How many versions of an answer have results: each may be read from storage."""
 MOST_SHOWN = 1000
 """Limit of the versions in one answer."""
+_PARTITION = re.compile(r"[A-Za-z0-9._:-]{0,100}")
+_NUMBERS = range(1 << 63)
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -187,7 +190,7 @@ def _place(cursor: str | None) -> tuple[str, int] | None:
     match decoded(cursor):
         case None:
             return None
-        case str(partition), int(number):
+        case str(partition), int(number) if _PARTITION.fullmatch(partition) and number in _NUMBERS:
             return partition, number
         case _:
             raise unknown_cursor()

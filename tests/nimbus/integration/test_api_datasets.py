@@ -12,6 +12,7 @@ import httpx
 import pytest
 from click.testing import Result
 
+from nimbus.api.paging import encoded
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
@@ -123,6 +124,9 @@ def test_versions_are_listed_page_by_page(api_url: str) -> None:
     assert [one["run"] for one in (*first["versions"], *second["versions"])] == ["r1", "r2"]
     assert (first["complete"], second["complete"], second["next_cursor"]) == (False, True, None)
     assert (foreign.status_code, foreign.json()["code"]) == (404, "unknown_cursor")
+    for nonsense in (("\0", 1), ("a/b", 1), ("a", -1), ("a", 1 << 63)):
+        made = httpx.get(place, params={"cursor": encoded(nonsense)})
+        assert (made.status_code, made.json()["code"]) == (404, "unknown_cursor")
 
 
 def test_dataset_that_is_only_planned_has_no_version(nimbus: Invoke) -> None:
@@ -183,7 +187,10 @@ def test_same_key_publishes_once(nimbus: Invoke, world: Any) -> None:
         (("--digest", "md5:1"), "digest"),
         (("--value", "{"), "is no JSON"),
         (("--value", f'"{"x" * 600}"'), "takes more than 512 bytes"),
+        (("--value", "[" * 40 + "]" * 40), "has more than 32 levels"),
         (("--uri", "no uri"), "uri"),
+        (("--uri", "https://ada:secret@in/1"), "has a password"),
+        (("--uri", "https://:secret@in/1"), "has a password"),
     ],
 )
 def test_version_that_is_not_clear_is_refused(

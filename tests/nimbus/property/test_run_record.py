@@ -6,6 +6,7 @@ import json
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.publications import Read, Version
+from nimbus.domain.publications import MOST_VALUE_BYTES, Outside, Read, Version
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
@@ -170,6 +171,17 @@ def test_pins_are_written_once_each_in_a_node_of_its_own(size: int) -> None:
     assert run_record.decode(run_record.encode_new(both), "/runs/r") == both
     assert len(nodes["pins-a"]) < 96 * 1024
     assert len(nodes[""]) < run_record.LARGEST_INLINE * 2
+
+
+def test_pins_of_values_that_are_nested_deeply_are_read_back() -> None:
+    value: list[Any] = []
+    for _ in range(MOST_VALUE_BYTES // 2 - 10):
+        value = [value]
+    (pin,) = pins_of(1)
+    pins = (replace(pin, outside=Outside(uri="s3://in/1", value=value)), replace(pin, value={"deep": value}))
+    run = replace(a_run(3), reads=(Read(name="a", dataset=DatasetName("a")),), pins={"a": pins})
+
+    assert run_record.decode(run_record.encode_new(run), "/runs/r").pins == run.pins
 
 
 def test_one_task_that_moves_writes_one_page() -> None:
