@@ -19,7 +19,7 @@ in ascending order only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import structlog
@@ -63,6 +63,8 @@ TERMS = "history/terms/"
 DATASETS = "history/datasets/"
 WHOLE = "_whole"
 """Stands for the partition of a dataset that is not divided. No key begins so."""
+_FIRST = datetime(1, 1, 2, tzinfo=UTC)
+"""About the first moment of the calendar."""
 _LATEST_NUMBER = (1 << 63) - 1
 
 
@@ -140,7 +142,9 @@ class S3History:
     ) -> Iterator[Version]:
         """See `nimbus.ports.History.newest_versions`."""
         prefix, seen = f"{DATASETS}{dataset}/", ""
-        begin = None if interval is None else f"{prefix}{moment_text(interval.start - longest)}"
+        begin = None
+        if interval is not None and longest < interval.start - _FIRST:
+            begin = f"{prefix}{moment_text(interval.start - longest)}"
         end = None if interval is None else moment_text(interval.end + timedelta(seconds=1))
         with or_unavailable(f"versions of dataset {dataset} cannot be read"):
             for info in valid_objects(self._store, prefix, begin):

@@ -169,11 +169,21 @@ class ActivateBody(RequestBody):
     drop_due: bool = Field(False, description="With `start: data`: what changed until now starts nothing.")
 
 
+def _far_from_the_ends(value: datetime) -> datetime:
+    """Refuse times from which `last`, `fresh` or `keep`, 10 years at most, lead out of the calendar."""
+    if not 1000 <= value.year < 9000:
+        raise ValueError("must be in the years 1000 to 8999")
+    return value
+
+
+_Bound = Annotated[Moment, AfterValidator(_far_from_the_ends)]
+
+
 class DataIntervalBody(RequestBody):
     """The data that a run processes."""
 
-    start: Moment = Field(description="With offset.")
-    end: Moment = Field(description="End, which is excluded.")
+    start: _Bound = Field(description="With offset.")
+    end: _Bound = Field(description="End, which is excluded.")
 
 
 class SelectionBody(RequestBody):

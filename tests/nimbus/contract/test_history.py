@@ -17,7 +17,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.publications import Partitioning, Publication, interval_in
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunCause, RunState
@@ -307,6 +307,17 @@ def test_version_that_is_published_again_is_kept_from_then_on() -> None:
 
     assert history.is_published(run, later + timedelta(days=2))
     assert not history.is_published(run, later + timedelta(days=4))
+
+
+def test_versions_are_found_beside_one_that_covers_thousands_of_years() -> None:
+    history = S3History(MemoryObjectStore())
+    history.store(publishing("a", 1, 0))
+    (version,) = history.versions(DatasetName("hours"), 10)
+    interval = interval_in(version.partition)
+
+    found = history.newest_versions(DatasetName("hours"), interval, timedelta(days=365 * 7000))
+
+    assert list(found) == [version]
 
 
 def test_dataset_is_forgotten_and_no_other_one(bench: Bench) -> None:

@@ -183,6 +183,8 @@ def test_same_key_publishes_once(nimbus: Invoke, world: Any) -> None:
         (("--key", "eu", "--interval", "2026-03-01Z", "2026-03-02Z"), "interval"),
         (("--interval", "2026-03-02T00:00Z", "2026-03-01T00:00Z"), "must end after its start"),
         (("--interval", "2026-03-01T00:00Z", "2026-03-01T00:00:00.5Z"), "in whole seconds"),
+        (("--interval", "0999-12-31T00:00Z", "2026-03-01T00:00Z"), "in the years 1000 to 8999"),
+        (("--interval", "2026-03-01T00:00Z", "9000-01-01T00:00Z"), "in the years 1000 to 8999"),
         (("--key", "a/b"), "key"),
         (("--digest", "md5:1"), "digest"),
         (("--value", "{"), "is no JSON"),
