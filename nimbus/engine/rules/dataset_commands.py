@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import DatasetCommand, QueuedCommand, RemoveDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset, still_published_by, versions_of
+from nimbus.domain.datasets import Dataset, datasets_of, versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.publications import Accepted, Change, Outside, Version
@@ -150,7 +150,7 @@ def _removed(
 
 
 def _check_unused(state: State, dataset: Dataset) -> None:
-    """Raise RefusedError while an active release names a dataset, or a live run may publish it."""
+    """Raise RefusedError while an active release names a dataset, or a run in ZooKeeper publishes it."""
     users = [
         f"pipeline {record.name} {'publishes' if dataset.name in record.profile.datasets else 'reads'} it"
         for record in state.catalog.pipelines.values()
@@ -160,7 +160,12 @@ def _check_unused(state: State, dataset: Dataset) -> None:
     users += [
         f"run {run} publishes it"
         for run in sorted(state.runs.of(dataset.pipeline))
-        if set(still_published_by(state.runs.live[run], dataset.name))
+        if dataset.name in datasets_of(state.runs.live[run])
+    ]
+    # Its versions go to history when it ends, and again when another leader takes over.
+    users += [
+        f"run {run} has published it, and is removed runs.keep_finished after its end"
+        for run in sorted({version.run for version in dataset.versions}.intersection(state.runs.finished))
     ]
     if users:
         more = f", and {len(users) - MOST_NAMED} more" if len(users) > MOST_NAMED else ""

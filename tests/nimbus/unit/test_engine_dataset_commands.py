@@ -18,6 +18,8 @@ from nimbus.domain.pipeline import DataStart
 from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, Publication, Read, Version
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import RunState
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
@@ -324,6 +326,25 @@ def test_dataset_that_a_live_run_may_publish_is_not_removed() -> None:
     three(stage, made("r3", 3))
 
     assert remove(stage)["message"] == "dataset landing: run old publishes it."
+
+
+def test_dataset_is_not_removed_while_a_run_is_stored_in_history_that_has_published_it() -> None:
+    (first, *others) = LOAD.tasks
+    task = replace(first, publishes=(Publication(dataset=LANDING),))
+    stage = Stage(replace(LOAD, tasks=(task, replace(first, name=TaskName("last")), *others)))
+    stage.start("old", CHILD)
+    run = stage.run("old")
+    tasks = run.tasks.replaced([replace(run.tasks[task.name], state=TaskState.SUCCEEDED)])
+    stage.state.runs.put(replace(run, tasks=tasks), stage.instant())
+    stage.put(LOAD)
+    three(stage, made("old", 3))
+    assert remove(stage)["message"] == "dataset landing: run old publishes it."
+
+    ended = replace(run, tasks=tasks, state=RunState.SUCCEEDED, finished_at=NOW)
+    stage.state.runs.put(ended, stage.instant())
+    stage.decide()
+    said = "run old has published it, and is removed runs.keep_finished after its end"
+    assert said in remove(stage)["message"]
 
 
 def test_dataset_that_came_into_use_while_storage_did_not_answer_keeps_what_was_published() -> None:
