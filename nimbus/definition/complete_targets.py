@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nimbus.definition.cron import next_fire
 from nimbus.definition.targets import Target, first_reader_after, grid_of, target_of
@@ -18,6 +18,8 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.publications import Read
 from nimbus.domain.reads import ReadError, missing, missing_times
+
+_MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,11 @@ def due_targets(
             if fire in live:
                 yield Found(grid, is_live=True)
             elif lacking is None:
-                yield Found(grid, left=due.without(grid))
+                left = due.without(grid)
+                yield Found(grid, left=left)
+                if left is None and after is not None:  # nor may another one before the last of the extent
+                    last = next_fire(schedule, extent.end - _MOMENT)
+                    after = after if last is None else max(after, last)
             else:
                 yield Found(grid, lacking.lacks, lacking.read)
                 complete_from = _complete_from(lacking.read, schedule, fire, datasets)
@@ -91,6 +97,7 @@ def _complete_from(
         lacks = missing_times(read, target_of(schedule, fire), dataset)
     except ReadError:
         return None
-    spans = (span.start for span in dataset.spans if lacks and span.start > lacks[0].start)
+    # Later targets that read from before the end of the last gap lack a part of it, too.
+    spans = (span.start for span in dataset.spans if lacks and span.start > lacks[-1].start)
     start = next(spans, None)
     return None if start is None else first_reader_after(read, schedule, start)
