@@ -45,7 +45,7 @@ def why_no_start(view: DueView, profile: Profile, now: datetime, *, is_held: boo
     may_start = not is_held and until <= now and has_room(view.live, profile)
     known = {name: one.dataset for name, one in view.datasets.items() if one.dataset is not None}
     dates = {run.logical_date for run in view.live}
-    for found in islice(due_targets(due, known, dates), MOST_TARGETS):
+    for found in islice(due_targets(due, known, dates, now), MOST_TARGETS):
         yield f"{_name(due, found)}: {_why(due, found, view.datasets.__getitem__, may_start=may_start)}"
         may_start &= found.left is None
 
@@ -56,6 +56,8 @@ def _why(due: Due, found: Found, view: Callable[[DatasetName], DatasetView], *, 
     if found.read is not None:
         target = target_of(due.schedule, found.target.end) if due.schedule and found.target else Target()
         return f"waits for {lacks(found.read, target, view(found.read.dataset)) or found.lacks}"
+    if found.not_before is not None:
+        return f"starts at {_at(found.not_before)}, when its time is over"
     if found.left is None:
         return "is complete; it starts after older ones, because too many separate times are due"
     return (

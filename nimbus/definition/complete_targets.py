@@ -16,7 +16,7 @@ from nimbus.domain.due import Due
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Schedule
-from nimbus.domain.publications import Read
+from nimbus.domain.publications import Partitioning, Read
 from nimbus.domain.reads import ReadError, missing, missing_times
 
 _MOMENT = timedelta(microseconds=1)
@@ -36,10 +36,12 @@ class Found:
     """True: a run of the target is under way, which must end first."""
     left: Due | None = None
     """What stays due when its run starts; None: it must not start yet, see `Due.without`."""
+    not_before: datetime | None = None
+    """It is complete, and starts when its time is over: nothing that it must read tells when that is."""
 
 
 def due_targets(
-    due: Due, datasets: Mapping[DatasetName, Dataset], live: Container[datetime]
+    due: Due, datasets: Mapping[DatasetName, Dataset], live: Container[datetime], now: datetime
 ) -> Iterator[Found]:
     """Targets that are due, oldest first. Of those that lack the same time, only the first is told.
 
@@ -47,6 +49,7 @@ def due_targets(
         due: A consumer for which something is due.
         datasets: The datasets that it reads, at least.
         live: Logical dates of the consumer's runs that are under way.
+        now: The time.
     """
     schedule = due.schedule
     if schedule is None:
@@ -60,6 +63,9 @@ def due_targets(
             lacking = _lacking(due, target_of(schedule, fire), datasets)
             if fire in live:
                 yield Found(grid, is_live=True)
+            elif lacking is None and fire > now and not _reads_its_interval(due, datasets):
+                yield Found(grid, not_before=fire)
+                return
             elif lacking is None:
                 left = due.without(grid)
                 yield Found(grid, left=left)
@@ -73,6 +79,14 @@ def due_targets(
                     return
                 after = max(after, complete_from)
             fire = after
+
+
+def _reads_its_interval(due: Due, datasets: Mapping[DatasetName, Dataset]) -> bool:
+    """True when a target is complete only with data for all of its time."""
+    intervals = (
+        read for read in due.reads if not read.optional and not read.latest and read.dataset in datasets
+    )
+    return any(datasets[read.dataset].partition is Partitioning.INTERVAL for read in intervals)
 
 
 def _lacking(due: Due, target: Target, datasets: Mapping[DatasetName, Dataset]) -> Found | None:

@@ -86,7 +86,8 @@ class Accepted:
             case Partitioning.INTERVAL:
                 return "" if interval_in(partition) else "it is by interval: name the interval"
             case Partitioning.KEY:
-                return "" if KEY_PATTERN.fullmatch(partition) else "it is by key: name the key"
+                is_key = KEY_PATTERN.fullmatch(partition) and not interval_in(partition)
+                return "" if is_key else "it is by key: name the key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,7 +191,7 @@ class TreeLeaderStore:
     def read_due(self, name: PipelineName) -> Due | None:
         """One consumer."""
         data = self._calls.get(self._paths.due_of(name))
-        return None if data is None else next(readable(due.CODEC, [(name, data)], self._paths.due), None)
+        return None if data is None else due.read_for_leader(name, data, self._paths.due)
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Examine the oldest outcomes, at most MOST_PRUNED at once; unreadable ones stay."""

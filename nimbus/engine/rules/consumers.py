@@ -29,7 +29,8 @@ def consumer_removed(state: State, name: PipelineName) -> tuple[PutDue, ...]:
 def check_consumers(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if a dataset would start too many pipelines."""
     for name in sorted({read.dataset for read in spec.reads if read.starts}):
-        others = [due for due in state.catalog.consumers_of(name) if due.pipeline != spec.name]
+        consumers = state.catalog.consumers_of(name)
+        others = [due for due in consumers if due.starts_on(name) and due.pipeline != spec.name]
         if len(others) >= MOST_CONSUMERS:
             raise RefusedError(
                 "too_many_consumers",

@@ -86,9 +86,11 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     if now < (after := due.may_start_at):
         return Nothing(at=after)
     dates = {run.logical_date for run in live}
-    for found in due_targets(due, state.catalog.datasets, dates):
+    for found in due_targets(due, state.catalog.datasets, dates, now):
         if found.left is not None:
             return _started(state, record, due, found, now)
+        if found.not_before is not None:
+            return Nothing(at=found.not_before)
     return Nothing()  # a publication of what is missing puts it on the agenda
 
 
@@ -115,6 +117,7 @@ def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: 
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
         refused = None if exc.code == "run_exists" else Refused(why=str(exc), at=now)
+        number = number if refused is not None else 2 * number  # there may be thousands of such runs
         return Decision(
             name="data_start_refused",
             writes=(PutDue(due.pipeline, replace(due, starts=number, refused=refused), due),),
@@ -122,18 +125,26 @@ def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: 
         )
     if not isinstance(run, Run):
         return run
-    run = queued_if_full(state, run)
+    run = queued_if_full(state, replace(run, causes=draft.causes))  # more may have changed during the build
     return Decision(
         name="started_by_data",
-        writes=(PutDue(due.pipeline, due.started(found.left, now), due), CreateRun(run)),
+        writes=(PutDue(due.pipeline, _without_used(due.started(found.left, now)), due), CreateRun(run)),
         about={"pipeline": record.name, "run": run.id, "run_state": run.state},
     )
 
 
+def _without_used(due: Due) -> Due:
+    """A consumer without the causes that concern nothing which is due."""
+    if due.schedule is None:
+        return due
+    kept = tuple(cause for cause in due.causes if any(_concerns(due, cause, one) for one in due.extents))
+    return replace(due, causes=kept)
+
+
 def _concerns(due: Due, cause: DataCause, target: DataInterval | None) -> bool:
-    """True when a change is a reason for the run of a target."""
+    """True when a change is a reason for the run of a target, or for one of several that are joined."""
     if due.schedule is None or target is None:
         return True
     reads = (read for read in due.starting if read.dataset == cause.dataset)
     made_due = (_targets(read, due.schedule, cause) for read in reads)
-    return any(one is not None and one.start < target.end <= one.end for one in made_due)
+    return any(one is not None and one.start < target.end and target.start < one.end for one in made_due)

@@ -6,6 +6,7 @@ Only the command or schedule that starts the run waits for the result.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from nimbus.domain.child_runs import with_releases
 from nimbus.domain.datasets import datasets_of
@@ -18,6 +19,9 @@ from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing, Refusal
 from nimbus.engine.rules.release_checks import check_publisher
 from nimbus.engine.state import State
+
+_FRESH = timedelta(minutes=1)
+"""Age of a built run, whose times are those of its draft, from which it is built again."""
 
 
 def built(state: State, subject: Subject, draft: Draft, parent: Run | None = None) -> Run | Answer:
@@ -76,4 +80,6 @@ def pinned(state: State, run: Run) -> Run:
 
 
 def _same(one: Draft, other: Draft) -> bool:
-    return (one.id, one.release) == (other.id, other.release)
+    """True when the run of one draft serves for the other. After a build, a start by data may wait long."""
+    is_old = other.cause is RunCause.DATA and other.asked_at - one.asked_at > _FRESH
+    return (one.id, one.release) == (other.id, other.release) and not is_old

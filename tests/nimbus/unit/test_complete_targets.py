@@ -34,7 +34,7 @@ def looked_at(read: Read, cron: str, extents: list[DataInterval], spans: list[Da
         published=1,
         spans=tuple(spans),
     )
-    found = list(due_targets(due, {FEED: feed}, ()))
+    found = list(due_targets(due, {FEED: feed}, (), datetime.max.replace(tzinfo=UTC)))
     assert all(one.left is None for one in found)
     return len(found)
 

@@ -1,0 +1,178 @@
+"""Starts by data in the engine: which run starts, when, and what it says. See also `test_engine_due`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from nimbus.adapters.store import due as store
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule
+from nimbus.domain.publications import Accepted, Partitioning, Version, interval_text
+from nimbus.domain.run import Run
+from nimbus.domain.writes import CreateRun, PutDataset
+from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing
+from nimbus.engine.rules import consumers
+from nimbus.engine.rules import due as rule
+from tests.nimbus.children_stage import NOW, Stage
+from tests.nimbus.definitions import built
+from tests.nimbus.simulation.mutant import replaced
+from tests.nimbus.unit.test_engine_due import changed, due_of, pipeline, publish, stage_of
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+DAILY = replace(pipeline("first", "a"), schedule=Schedule(cron="0 0 * * *", timezone="UTC"))
+
+
+def hours_changed(stage: Stage, start: datetime, hours: int, number: int) -> None:
+    """A version for some hours of dataset `a`."""
+    run = RunId(f"run-{number}")
+    version = Version(
+        partition=interval_text(DataInterval(start, start + hours * HOUR)),
+        number=number,
+        run=run,
+        task=TaskName("t"),
+        source=AttemptId(run, TaskName("t"), 1),
+        output="o",
+        at=NOW,
+    )
+    name = DatasetName("a")
+    before = stage.state.catalog.datasets.get(name)
+    known = before or Dataset(name=name, pipeline=PipelineName("p"), partition=Partitioning.INTERVAL)
+    write = PutDataset(known.with_version(version, lambda _: False), before)
+    stage.state.apply(
+        rule.noted(stage.state, Decision(name="x", writes=(write,)), stage.now), stage.instant()
+    )
+
+
+def asked(stage: Stage, spec: PipelineSpec) -> Answer:
+    return rule.start_by_data(stage.state, stage.state.catalog.pipelines[spec.name], stage.now)
+
+
+def built_now(stage: Stage, answer: Answer) -> None:
+    """Build the run that a decision asks for."""
+    assert isinstance(answer, Decision)
+    (effect,) = answer.effects
+    assert isinstance(effect, BuildRun)
+    stage.state.apply(answer, stage.instant())
+    stage.state.run_built(effect.subject, built(effect, {}).built)
+
+
+def created(answer: Answer) -> Run:
+    assert isinstance(answer, Decision)
+    (run,) = [write.run for write in answer.writes if isinstance(write, CreateRun)]
+    return run
+
+
+def test_pipelines_that_only_read_a_dataset_are_not_counted() -> None:
+    others = [
+        replace(spec, reads=(replace(spec.reads[0], starts=False), spec.reads[1]))
+        for spec in (pipeline("first", "a", "z"), pipeline("second", "a", "z"))
+    ]
+    with replaced(consumers, MOST_CONSUMERS=2):
+        assert publish(stage_of(*others), pipeline("third", "a")).about["code"] == "ok"
+
+
+def test_run_that_was_built_long_before_its_start_is_built_again() -> None:
+    spec = replace(pipeline("first", "a"), start=DataStart(settle=2 * HOUR), timeout=HOUR)
+    stage = stage_of(spec)
+    changed(stage, "a", 1)
+    stage.now += 2 * HOUR
+    answer = asked(stage, spec)
+    changed(stage, "a", 2)  # during the build
+    built_now(stage, answer)
+    assert isinstance(asked(stage, spec), Nothing)
+    stage.now += 2 * HOUR
+    built_now(stage, asked(stage, spec))
+
+    run = created(asked(stage, spec))
+    assert run.deadline == stage.now + HOUR
+    assert [cause.number for cause in run.causes] == [1, 2]
+
+
+def test_run_names_what_changed_while_it_was_built() -> None:
+    spec = pipeline("first", "a")
+    stage = stage_of(spec)
+    changed(stage, "a", 1)
+    answer = asked(stage, spec)
+    changed(stage, "a", 2)
+    built_now(stage, answer)
+
+    assert [cause.number for cause in created(asked(stage, spec)).causes] == [1, 2]
+
+
+def test_second_run_of_a_target_does_not_name_the_causes_of_the_first() -> None:
+    stage = stage_of(DAILY)
+    day = NOW.replace(hour=0) - 5 * DAY
+    hours_changed(stage, day + 2 * DAY, 1, 1)  # stays due, because the day is not complete
+    hours_changed(stage, day, 24, 2)
+    stage.decide()
+    (first,) = stage.state.runs.live.values()
+    stage.state.runs.forget(first.id)
+    hours_changed(stage, day, 24, 3)
+    stage.decide()
+
+    (second,) = stage.state.runs.live.values()
+    assert [[cause.number for cause in run.causes] for run in (first, second)] == [[2], [3]]
+    assert [cause.number for cause in due_of(stage, "first").causes] == [1]
+
+
+def test_optional_data_start_a_target_when_its_time_is_over() -> None:
+    spec = replace(DAILY, reads=(replace(DAILY.reads[0], optional=True),))
+    stage = stage_of(spec)
+    midnight = NOW.replace(hour=0)
+    hours_changed(stage, midnight + HOUR, 1, 1)
+
+    assert asked(stage, spec) == Nothing(at=midnight + DAY)
+    stage.now = midnight + DAY
+    built_now(stage, asked(stage, spec))
+    assert created(asked(stage, spec)).logical_date == midnight + DAY
+
+
+def test_complete_data_of_the_future_start_their_target_at_once() -> None:
+    stage = stage_of(DAILY)
+    hours_changed(stage, NOW.replace(hour=0), 24, 1)
+
+    built_now(stage, asked(stage, DAILY))
+    assert created(asked(stage, DAILY)).logical_date > stage.now
+
+
+def test_pipeline_that_was_created_again_finds_a_free_number_soon() -> None:
+    spec = pipeline("first", "a")
+    stage = stage_of(spec)
+    changed(stage, "a")
+    tried: list[str] = []
+
+    def run_of(_state: Any, _subject: Any, draft: Any) -> Answer:
+        tried.append(draft.id)
+        if int(draft.id.rpartition("-")[2]) <= 1000:
+            raise RefusedError("run_exists", "it exists")
+        return Nothing()
+
+    with replaced(rule, built=run_of):
+        while isinstance(answer := asked(stage, spec), Decision):
+            stage.state.apply(answer, stage.instant())
+    assert len(tried) < 15
+
+
+def test_unreadable_record_starts_nothing_and_the_next_activation_replaces_it() -> None:
+    spec = pipeline("first", "a")
+    stage = stage_of(spec)
+    stage.state.catalog.put_due(spec.name, store.read_for_leader("first", b"x", "/due"))
+    changed(stage, "a")
+    assert not due_of(stage, "first").is_due
+
+    publish(stage, spec)
+    (put,) = [write for one in stage.done for write in one.writes if hasattr(write, "due")]
+    assert put.before is not None  # so it sets the node, which exists
+    assert due_of(stage, "first").reads == spec.reads
+
+
+def test_key_from_outside_is_no_interval() -> None:
+    accepted = Accepted(dataset=DatasetName("a"), partition=Partitioning.KEY)
+
+    assert accepted.fault_of("2026-01-01") == ""
+    assert "by key" in accepted.fault_of("20260101T000000Z_20260102T000000Z")
