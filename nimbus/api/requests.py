@@ -166,7 +166,7 @@ class ActivateBody(RequestBody):
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = Field(
         "", description="Reason, for the list of commands; empty: that of `X-Nimbus-Reason`."
     )
-    drop_due: bool = Field(False, description="With `start: data`: what changed until now starts nothing.")
+    drop_due: StrictBool = Field(False, description="With `start: data`: what is due until now is dropped.")
 
 
 def _far_from_the_ends(value: datetime) -> datetime:
@@ -176,7 +176,11 @@ def _far_from_the_ends(value: datetime) -> datetime:
     return value
 
 
-_Bound = Annotated[Moment, AfterValidator(_far_from_the_ends)]
+_Bound = Annotated[
+    Moment,
+    AfterValidator(_far_from_the_ends),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": "^[1-8][0-9]{3}-"}),
+]
 
 
 class DataIntervalBody(RequestBody):

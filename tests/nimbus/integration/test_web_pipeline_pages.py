@@ -255,7 +255,7 @@ def test_pipeline_page_shows_graph_durations_and_the_grid_as_a_table(sample: Any
     assert ">python</text>" in graph
     assert "<td>failed</td>" in row
     assert '<th scope="col"><a href="/ui/runs/sums-old">' in table
-    assert "1: median 5 min 38 s" in took
+    assert "31: median 10 min, last 5 min 38 s" in took
     assert 'id="took-task-0000"' in took
 
 
