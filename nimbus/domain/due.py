@@ -94,6 +94,12 @@ class Due:
         settled = self.changed_at + (self.start.settle or timedelta(0))
         return settled if self.refused is None else max(settled, self.refused.at + TRY_AGAIN)
 
+    def dated_by(self, now: datetime) -> Due:
+        """The consumer without times that are still to come: the clock of an earlier leader was ahead."""
+        refused = None if self.refused is None else replace(self.refused, at=min(now, self.refused.at))
+        changed_at = None if self.changed_at is None else min(now, self.changed_at)
+        return replace(self, changed_at=changed_at, refused=refused)
+
     def with_change(self, cause: DataCause, targets: Iterable[DataInterval]) -> Due:
         """The consumer after a change of a dataset, with the time of the targets that this makes due.
 

@@ -84,7 +84,10 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     if about_pipeline(record.name) in state.builds.under_way or not has_room(live, record.profile):
         return Nothing()  # the end of a run puts it on the agenda
     if now < (after := due.may_start_at):
-        return Nothing(at=after)
+        dated = due.dated_by(now)
+        if dated == due:
+            return Nothing(at=after)
+        return Decision(name="due_dated_again", writes=(PutDue(record.name, dated, due),))
     dates = {run.logical_date for run in live}
     for found in due_targets(due, state.catalog.datasets, dates, now):
         if found.left is not None:

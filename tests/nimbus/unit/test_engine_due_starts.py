@@ -158,6 +158,22 @@ def test_pipeline_that_was_created_again_finds_a_free_number_soon() -> None:
     assert len(tried) < 15
 
 
+def test_change_that_a_clock_ahead_has_dated_waits_no_longer_than_settle() -> None:
+    spec = replace(pipeline("first", "a"), start=DataStart(settle=HOUR))
+    stage = stage_of(spec)
+    stage.now += DAY
+    changed(stage, "a")
+    stage.now -= DAY  # the next leader's clock
+    answer = asked(stage, spec)
+    assert isinstance(answer, Decision)
+    stage.state.apply(answer, stage.instant())
+
+    assert asked(stage, spec) == Nothing(at=stage.now + HOUR)
+    stage.now += HOUR
+    built_now(stage, asked(stage, spec))
+    assert created(asked(stage, spec)).pipeline == spec.name
+
+
 def test_unreadable_record_starts_nothing_and_the_next_activation_replaces_it() -> None:
     spec = pipeline("first", "a")
     stage = stage_of(spec)
