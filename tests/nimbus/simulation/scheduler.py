@@ -254,7 +254,7 @@ class Scheduler:
         earlier = EarlierRuns(self.world.zookeeper.world.runs.get, self._slots_of, history)
         try:
             found: Any = found_versions(job.asked, history, partial(earlier.parts, job.run))
-        except ReadError as exc:
+        except (ReadError, RefusedError) as exc:
             found = Refusal(exc.code, str(exc))
         self.engine.tell(n.VersionsFound(job.run.id, job.task, found))
         return True
