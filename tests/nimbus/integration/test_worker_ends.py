@@ -49,7 +49,10 @@ assert child.exitcode == 0, "it inherits the handler"
 RUNS_IN_A_THREAD = (
     ANSWERS_WITH_ZERO
     + """
+from concurrent.futures import thread
 def works():
+    while not thread._shutdown:  # until the script has ended: a signal before that would not end this thread
+        time.sleep(0.01)
     Path(sys.argv[1]).touch()
     while True:
         time.sleep(0.02)
