@@ -113,21 +113,28 @@ class OurStack:
                     return answer.json()
         return None
 
-    def begin(self, pipeline: str, run: str) -> None:
-        """Request a run. Waits until a scheduler has received the request, not until the run is accepted."""
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer of the first scheduler that takes a request; waits until one does.
 
-        def heard() -> bool:
+        Raises:
+            BenchFailedError: it is refused, or no scheduler takes it.
+        """
+
+        def heard() -> Any:
             for url in self._urls:
                 with suppress(httpx.TransportError):
-                    wish = {"pipeline": pipeline, "run_id": run}
-                    answer = self._http.post(f"{url}/api/v1/runs", json=wish)
+                    answer = self._http.post(f"{url}/api/v1{path}", json=body)
                     if answer.is_client_error:
-                        raise BenchFailedError(f"run {run} is refused: {answer.text}")
+                        raise BenchFailedError(f"{path} {body} is refused: {answer.text}")
                     if answer.is_success:
-                        return True
-            return False
+                        return answer.json()
+            return None
 
-        until(f"a scheduler that takes the request for run {run}", 60, heard)
+        return until(f"a scheduler that takes {path} {body}", 60, heard)
+
+    def begin(self, pipeline: str, run: str) -> None:
+        """Request a run. Waits until a scheduler has received the request, not until the run is accepted."""
+        self.post("/runs", {"pipeline": pipeline, "run_id": run})
 
     def ended(self, run: str, within_s: float) -> dict[str, Any]:
         """Wait for a run's end, and return the run.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmark.tasks import __main__ as benchmark
-from tests.benchmark.tasks import peers
+from tests.benchmark.tasks import peers, starts
 from tests.benchmark.tasks.shapes import QUICK
 from tests.thorough import thorough
 
@@ -33,6 +33,19 @@ def test_benchmark_of_tasks_measures_pooled_tasks_at_a_small_scale(
     measured = {kind for row in found.values() for kind in row["cpu_ms"]}
     assert {"scheduler", "ZooKeeper", "executor", "drivers"} <= measured, "more than a clock tick each"
     assert 0 < found["objects"]["objects"] <= 7
+    assert not list(data.iterdir()), "the servers' data are removed"
+
+
+@thorough
+def test_benchmark_of_starts_measures_each_stage(tmp_path: Path) -> None:
+    figures, data = tmp_path / "figures.json", tmp_path / "data"
+    words = ["--runs", "2", "--turns", "1", "--pause-ms", "0", "--data", str(data), "--json", str(figures)]
+
+    assert starts.main(words) == 0
+
+    found = json.loads(figures.read_text())["ms"]["after"]
+    assert {stage for stage, values in found.items() if len(values) == 2} >= {starts.TOTAL, starts.ANSWER}
+    assert {starts.COMMAND, starts.ORDER, starts.CLAIM, starts.FIRST_LINE} <= found.keys()
     assert not list(data.iterdir()), "the servers' data are removed"
 
 
