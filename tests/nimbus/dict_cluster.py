@@ -20,7 +20,7 @@ from nimbus.adapters.store import board, catalog, datasets, due, intervals, orde
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.leader_store import TreeLeaderStore, queued_commands
 from nimbus.adapters.store.paths import BEAT, STOP, Paths
-from nimbus.adapters.store.transaction import Operation, TreeTransaction
+from nimbus.adapters.store.transaction import Operation
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
@@ -39,6 +39,7 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment, WorkerInfo
 from tests.nimbus.dict_store import DictCalls, DictSession, DictStore
+from tests.nimbus.leader_writes import RecordedTransaction
 
 ROOT = "/nimbus"
 PATHS = Paths(ROOT)
@@ -290,25 +291,18 @@ class Always(DictSession):
         """Nothing holds it up."""
 
 
-class DictTransaction(TreeTransaction):
-    """A transaction of the shipped store that remembers its writes."""
+class DictTransaction(RecordedTransaction):
+    """A transaction of a `DictLeaderStore`."""
 
     def __init__(self, store: DictLeaderStore) -> None:
         super().__init__(store._write, store._operations)
-        self._store, self.writes = store, list[w.Write]()
-
-    def add(self, writes: Sequence[w.Write]) -> bool:
-        """Add writes."""
-        fits = super().add(writes)
-        if fits:
-            self.writes += writes
-        return fits
+        self._store = store
 
     def commit(self) -> None:
         """Execute all writes."""
         if self.writes:
             self._store._execute = super().commit
-            self._store._commit(tuple(self.writes))
+            self._store._commit(self.writes)
 
 
 class DictLeaderStore(TreeLeaderStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nimbus.adapters.store.transaction import TreeTransaction
 from nimbus.domain.writes import Write
 from nimbus.ports import LeaderStore
 
@@ -14,3 +15,16 @@ def commit(store: LeaderStore, *batches: Sequence[Write]) -> None:
     for writes in batches:
         assert transaction.add(writes)
     transaction.commit()
+
+
+class RecordedTransaction(TreeTransaction):
+    """A transaction of the shipped store that remembers its writes."""
+
+    writes: tuple[Write, ...] = ()
+
+    def add(self, writes: Sequence[Write]) -> bool:
+        """Add writes."""
+        fits = super().add(writes)
+        if fits:
+            self.writes += tuple(writes)
+        return fits

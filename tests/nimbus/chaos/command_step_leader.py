@@ -14,7 +14,6 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import read_run
 from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.store.transaction import TreeTransaction
 from nimbus.domain import writes as w
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId
@@ -25,6 +24,7 @@ from tests.benchmark.engine.engine_role import EngineRole
 from tests.nimbus.chaos.forked_leaders import Notes
 from tests.nimbus.command_cases import CASES, NEWER, SPEC, Case, stored
 from tests.nimbus.definitions import built, digest_of
+from tests.nimbus.leader_writes import RecordedTransaction
 
 _READS = ("get", "children", "read_all", "read_watched", "list_watched", "list_and_read", "await_all")
 
@@ -80,17 +80,10 @@ class CountedCalls:
         return getattr(self._calls, name)
 
 
-class CountedTransaction(TreeTransaction):
+class CountedTransaction(RecordedTransaction):
     """A transaction whose request is one step and whose response is another."""
 
     steps: Steps
-    writes: tuple[w.Write, ...] = ()
-
-    def add(self, writes: Sequence[w.Write]) -> bool:
-        fits = super().add(writes)
-        if fits:
-            self.writes += tuple(writes)
-        return fits
 
     def commit(self) -> None:
         if not self.writes:
@@ -110,7 +103,7 @@ class CountedStore(TreeLeaderStore):
         self.steps = steps
         self._calls = CountedCalls(self._calls, steps)  # type: ignore[assignment]
 
-    def begin(self) -> TreeTransaction:
+    def begin(self) -> RecordedTransaction:
         made = CountedTransaction(self._write, self._operations)
         made.steps = self.steps
         return made

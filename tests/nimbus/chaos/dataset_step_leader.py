@@ -11,7 +11,6 @@ from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.store.transaction import TreeTransaction
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
@@ -26,6 +25,7 @@ from nimbus.ports import History, LeaderStore
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.benchmark.engine.shapes import run_built
 from tests.nimbus.chaos.forked_leaders import Notes
+from tests.nimbus.leader_writes import RecordedTransaction
 
 NUMBERS = DatasetName("numbers")
 SOURCE = PipelineSpec(
@@ -70,17 +70,10 @@ class Doom:
             self._notes.die(self._leader, self._at)
 
 
-class DoomedTransaction(TreeTransaction):
+class DoomedTransaction(RecordedTransaction):
     """A transaction that may kill the leader before it is sent, and after its answer."""
 
     doom: Doom
-    writes: tuple[w.Write, ...] = ()
-
-    def add(self, writes: Sequence[w.Write]) -> bool:
-        fits = super().add(writes)
-        if fits:
-            self.writes += tuple(writes)
-        return fits
 
     def commit(self) -> None:
         steps = list(_steps(self.writes))
@@ -112,7 +105,7 @@ class DoomedStore(TreeLeaderStore):
 
     doom: Doom
 
-    def begin(self) -> TreeTransaction:
+    def begin(self) -> RecordedTransaction:
         made = DoomedTransaction(self._write, self._operations)
         made.doom = self.doom
         return made
