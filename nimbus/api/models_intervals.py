@@ -29,7 +29,9 @@ class IntervalModel(Model):
     """For a scheduled run, its logical date."""
     state: IntervalState
     run: str | None = None
+    """Null without a run, and of an old interval that the index has joined with those around it."""
     ended_at: datetime | None = None
+    """Of joined intervals, the last end of a run of any of them."""
 
 
 class IntervalsModel(Model):

@@ -81,9 +81,7 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     ]
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
-        return Judged(
-            Standing.FAILED, f"run {last.run} {last.outcome}, for {shown(last.interval, run.timezone)}"
-        )
+        return Judged(Standing.FAILED, f"{_said(last)}, for {shown(last.interval, run.timezone)}")
     named = [f"{shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
     more = len(lacks) - MOST_GAPS
     return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
@@ -146,7 +144,11 @@ def _why(gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], 
     if index is None:
         return "no run of it has ended yet"
     if ended := [one for one in failed if _overlap(one.interval, gap)]:
-        return f"run {ended[-1].run} {ended[-1].outcome}"
+        return _said(ended[-1])
     if not index.knows(gap):
         return "unknown: before the index of intervals begins"
     return "no run"
+
+
+def _said(ended: Ended) -> str:
+    return f"{'its run' if ended.run is None else f'run {ended.run}'} {ended.outcome}"

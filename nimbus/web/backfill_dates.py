@@ -95,7 +95,12 @@ def _past(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str]
         return "not_run", None, "it started no run, or what became of it is no longer known"
     if last.at < backfill.created_at:
         return "skipped", last.run, f"skipped: its last run {_ENDED[last.outcome]} before"
-    return last.outcome.value, last.run, "its last run was not started by this backfill"
+    said = (
+        "which run it was is no longer known"
+        if last.run is None
+        else "its last run was not started by this backfill"
+    )
+    return last.outcome.value, last.run, said
 
 
 def _ahead(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import pairwise
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nimbus.domain import interval_index
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.interval_index import MOST_PAGES, PAGE, IntervalIndex, Page
+from nimbus.domain.interval_index import FULL_PAGES, PAGE, IntervalIndex, Page
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority
 from nimbus.domain.run import RunCause, RunHeader, RunState
+from nimbus.domain.upstream import Standing, Upstream, judge
+from nimbus.domain.waits import OnFailed, PipelineWait
+from tests.nimbus.simulation.mutant import replaced
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -95,17 +103,139 @@ def test_longer_interval_speaks_for_those_that_it_covers_if_it_ended_later() -> 
     assert outcome(index, of_day(2)) == "failed again"
 
 
-def test_full_index_forgets_the_oldest_page_and_says_from_when_on_it_knows_all() -> None:
-    index, total = EMPTY, PAGE * MOST_PAGES + 1
-    for day in range(total):
-        index = index.with_run(ended(of_day(day)))
+def test_index_that_cannot_join_forgets_the_oldest_page_and_says_from_when_on_it_knows_all() -> None:
+    index, total = EMPTY, PAGE * 3 + 1
+    with replaced(interval_index, FULL_PAGES=2, MOST_PAGES=3):
+        for day in range(total):
+            index = index.with_run(ended(of_day(2 * day)))
 
-    assert len(index.pages) == MOST_PAGES
+    assert len(index.pages) == 3
     assert index.last(of_day(0)) is None
     assert not index.knows(of_day(0))
-    assert all(index.last(of_day(day)) or not index.knows(of_day(day)) for day in range(total))
-    assert index.last(of_day(total - 1)) is not None
-    assert index.knows(of_day(total))
+    assert all(index.last(of_day(2 * day)) or not index.knows(of_day(2 * day)) for day in range(total))
+    assert index.last(of_day(2 * total - 2)) is not None
+    assert index.knows(of_day(2 * total))
+
+
+HOUR = timedelta(hours=1)
+BACKFILLED = 4_000
+ORDERS: dict[str, Callable[[], list[int]]] = {
+    "oldest first": lambda: [*range(BACKFILLED)],
+    "newest first": lambda: [*range(BACKFILLED)][::-1],
+    "every second, then the others": lambda: [*range(0, BACKFILLED, 2), *range(1, BACKFILLED, 2)],
+    "at random": lambda: Random(1).sample(range(BACKFILLED), BACKFILLED),
+}
+
+
+def of_hour(hour: int) -> DataInterval:
+    return DataInterval(start=NOW + hour * HOUR, end=NOW + (hour + 1) * HOUR)
+
+
+@cache
+def full() -> IntervalIndex:
+    """An index of as many newer hours as once filled it."""
+    index = EMPTY
+    for hour in range(BACKFILLED, BACKFILLED + PAGE * FULL_PAGES):
+        index = index.with_run(ended(of_hour(hour), name=f"sales-{hour:06}"))
+    return index
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(order, marks=() if order == "at random" else pytest.mark.thorough, id=order)
+        for order in ORDERS
+    ],
+)
+def test_each_wait_for_thousands_of_backfilled_hours_is_answered_whatever_their_order(order: str) -> None:
+    index, random, states = full(), Random(2), dict[int, RunState]()
+    hours = ORDERS[order]()
+    for number, hour in enumerate([*hours, *random.sample(hours, 800)]):
+        states[hour] = RunState.FAILED if random.random() < 0.2 else RunState.SUCCEEDED
+        index = index.with_run(ended(of_hour(hour), states[hour], f"backfill-{number:06}", after_s=number))
+
+    assert sum(len(page.data) for page in index.pages) < 60_000
+    wait = PipelineWait(pipeline=PipelineName("p"), on_failed=OnFailed.FAIL)
+    met, failed = (
+        {h for h, state in states.items() if state is wanted}
+        for wanted in (RunState.SUCCEEDED, RunState.FAILED)
+    )
+    answers = {
+        hour: judge(wait, ended(of_hour(hour), RunState.RUNNING), Upstream(index, ())).standing
+        for hour in range(BACKFILLED)
+    }
+    assert {hour for hour, said in answers.items() if said is Standing.MET} == met
+    assert {hour for hour, said in answers.items() if said is Standing.FAILED} == failed
+
+
+LAW = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 3), st.sampled_from(["succeeded", "failed", "never"])),
+    max_size=120,
+)
+
+
+def check_joined(runs: list[tuple[int, int, str]]) -> None:
+    """A time has succeeded if its last run did, and only if a run of it did that was not repeated since."""
+    index, last_of, last_at = EMPTY, dict[DataInterval, bool](), dict[int, bool]()
+    small = {"PAGE": 4, "_JOINED_PAGE": 3, "_GAIN": 1, "FULL_PAGES": 2, "MOST_PAGES": 99}
+    with replaced(interval_index, **small):
+        for number, (start, length, state) in enumerate(runs):
+            run = ended(of_hour(start), after_s=number, name=f"r{number}")
+            interval = DataInterval(start=NOW + start * HOUR, end=NOW + (start + length) * HOUR)
+            run = replace(run, data_interval=interval)
+            if state == "never":
+                index = index.with_run(replace(run, state=RunState.STOPPED, started_at=None))
+                continue
+            index = index.with_run(replace(run, state=RunState(state)))
+            last_of[interval] = state == "succeeded"
+            last_at.update(dict.fromkeys(range(start, start + length), state == "succeeded"))
+    for hour in range(64):
+        found = [*index.overlapping(of_hour(hour))]
+        succeeded = any(one.outcome is RunState.SUCCEEDED for one in found)
+        stands = any(ok and one.start <= of_hour(hour).start < one.end for one, ok in last_of.items())
+        assert last_at.get(hour, False) <= succeeded <= stands, hour
+        assert any(one.started for one in found) == (hour in last_at), hour
+        before = index.latest_until(of_hour(hour).start)
+        assert (before is None) or before.interval.end <= of_hour(hour).start
+        if all(length == 1 and state != "never" for _, length, state in runs):
+            earlier = max((other for other in last_at if other < hour), default=None)
+            assert (None if before is None else before.interval.end) == (
+                None if earlier is None else of_hour(earlier).end
+            )
+    rows = [row for page in index.pages for row in page.rows()]
+    assert rows == sorted(rows)
+
+
+@settings(deadline=None)
+@given(LAW)
+def test_joined_rows_say_of_each_time_what_its_runs_did(runs: list[tuple[int, int, str]]) -> None:
+    check_joined(runs)
+
+
+BUGS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a rerun cuts nothing out": (
+        IntervalIndex, {"_overlapping": lambda self, start, end: iter(())}
+    ),
+    "what ended otherwise is joined": (
+        interval_index, {"_follows": lambda row, before: before[-1][0] == row[1]}
+    ),
+    "rows with a gap between them are joined": (
+        interval_index, {"_follows": lambda row, before: before[-1][2] == row[2]}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_law_of_joined_rows_finds_bugs(bug: str) -> None:
+    owner, functions = BUGS[bug]
+    random = Random(3)
+    cases = (
+        [(random.randrange(20), 1, random.choice(["succeeded", "failed"])) for _ in range(60)]
+        for _ in range(40)
+    )
+    with replaced(owner, **functions), pytest.raises(AssertionError):
+        for runs in cases:
+            check_joined(runs)
 
 
 def test_unreadable_page_is_refused_by_name() -> None:
