@@ -88,6 +88,8 @@ class DatasetModel(DatasetSummaryModel):
 
     readers: list[str]
     """Pipelines whose active releases read it."""
+    may_read: list[str] | None
+    """Principals and teams that may read it, besides its owner and admins; null: everybody."""
     spans: list[SpanModel]
     """Of a dataset by interval: the times that are published, in order."""
     spans_from: datetime | None

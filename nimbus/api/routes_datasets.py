@@ -31,6 +31,7 @@ from nimbus.domain.datasets import Dataset, version_place
 from nimbus.domain.freshness import late_from, newest_data
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
 from nimbus.domain.publications import MOST_VALUE_BYTES
+from nimbus.domain.readers import first_grant, read_grant
 from nimbus.domain.results import kept_results
 
 MOST_RESULTS = 20
@@ -123,8 +124,10 @@ def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
         raise NotFoundError(
             "unknown_dataset", f"there is no dataset {name}: `nimbus dataset list` shows all of them."
         )
+    grant = read_grant(name, found, services.reader.pipeline) if found else first_grant(name, records)
     return DatasetModel(
         **dict(_summary(name, found, publishers, records)),
+        may_read=None if grant is None else list(grant.readers),
         readers=[one.name for one in records if name in one.profile.reads],
         spans=[] if found is None else [SpanModel(start=one.start, end=one.end) for one in found.spans],
         spans_from=None if found is None else found.spans_from,

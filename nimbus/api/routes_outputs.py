@@ -16,6 +16,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from nimbus.api.asking import principal
 from nimbus.api.finding import find_run
 from nimbus.api.models_outputs import OutputFileModel, OutputModel, OutputsModel
 from nimbus.api.problems import NotFoundError
@@ -26,6 +27,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.outputs import Listing, OutputsNotHereError
 from nimbus.domain.purge_parts import Part
+from nimbus.domain.readers import read_grant
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Attempt, TaskRun
 from nimbus.domain.workers import WorkerInfo
@@ -95,6 +97,7 @@ def list_outputs(
 def _open(services: ApiServices, run_id: str, task: str, path: str) -> OpenedFile:
     of = _Outputs(services, find_run(services, run_id))
     made = of.find(task)
+    of.check_reader(made)
     try:
         opened = of.place(made).opened(made.reference, path)
     except OutputsNotHereError as exc:
@@ -149,6 +152,17 @@ class _Outputs:
             return None
         of = self.run.id if task.reused is None else task.reused.run
         return _Made(task.spec.name, of, attempt, attempt.output)
+
+    def check_reader(self, made: _Made) -> None:
+        """Raise AccessDeniedError if it is the content of a dataset that the requester may not read."""
+        reader = self._services.reader
+        for task in self.run.tasks.in_order():
+            for one in task.spec.publishes:
+                grant = None
+                if made.task == (one.of or task.spec.name):
+                    grant = read_grant(one.dataset, reader.dataset(one.dataset), reader.pipeline)
+                if grant is not None:
+                    grant.check_principal(principal())
 
     def place(self, made: _Made) -> OutputFiles:
         """The place of outputs. Raises NotFoundError if the output was purged."""

@@ -65,6 +65,7 @@ class Dataset(TypedDict, total=False):
     keep: Duration
     fresh: Duration
     outside: bool | Sequence[str]
+    readers: Sequence[str]
 
 
 class Read(TypedDict, total=False):

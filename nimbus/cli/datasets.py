@@ -73,6 +73,8 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
     out.line(f"{name}{by}: published {answer['published']} times, by {publishers}")
     if answer["readers"]:
         out.line(f"  read by {', '.join(answer['readers'])}")
+    if (may_read := answer["may_read"]) is not None:
+        out.line(f"  only {', '.join(['its owner', *may_read])} and admins may read it")
     if late := answer["late_from"]:
         is_late = datetime.fromisoformat(late) <= datetime.now(UTC)
         out.line(

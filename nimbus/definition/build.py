@@ -71,6 +71,11 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         expect=model.expect,
         deadline=model.deadline,
         fresh={DatasetName(name): one.fresh for name, one in model.datasets.items() if one.fresh is not None},
+        readers={
+            DatasetName(name): tuple(one.readers)
+            for name, one in model.datasets.items()
+            if one.readers is not None
+        },
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),

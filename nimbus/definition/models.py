@@ -436,6 +436,9 @@ class DatasetModel(Strict):
     outside: Flag | Annotated[list[Address], Field(min_length=1, max_length=20)] = False
     """True: operators publish versions of it by commands, for data that no task makes. A list: only these
     principals and teams do, and the owner of the pipeline."""
+    readers: Annotated[list[Address], Field(max_length=20)] | None = None
+    """Only these principals and teams, and their pipelines, read it, besides the owner of the pipeline; none:
+    everybody does."""
 
 
 class PublicationModel(Strict):

@@ -110,5 +110,5 @@ class AccessDeniedError(RefusedError):
     exit_code = 7
 
 
-DENIALS = frozenset({"role_too_low", "not_owner", "token_revoked", "no_role"})
+DENIALS = frozenset({"role_too_low", "not_owner", "not_reader", "token_revoked", "no_role"})
 """The codes of AccessDeniedError."""

@@ -52,6 +52,8 @@ class Profile:
     deadline: time | None = None
     fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
     """How long after the newest data of a dataset `late` is raised."""
+    readers: Mapping[DatasetName, tuple[str, ...]] = field(default_factory=dict)
+    """See `PipelineSpec.readers`."""
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -70,6 +72,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         notify=spec.notify,
         deadline=spec.deadline,
         fresh=spec.fresh,
+        readers=spec.readers,
     )
 
 

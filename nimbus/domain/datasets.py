@@ -116,6 +116,8 @@ class Dataset:
     name: DatasetName
     pipeline: PipelineName
     """The pipeline that published last."""
+    readers: tuple[str, ...] | None = None
+    """As its release said at that time: see `nimbus.domain.readers`."""
     partition: Partitioning
     published: int = 0
     """How many versions were ever published, also those that an older run published late."""

@@ -405,6 +405,8 @@ class PipelineSpec:
     """Time of day, in the schedule's zone, by which the run of the last fire time must have succeeded."""
     fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
     """How long after the newest data of a dataset `late` is raised, unless newer data are published."""
+    readers: Mapping[DatasetName, tuple[str, ...]] = field(default_factory=dict)
+    """Principals and teams that may read a dataset, besides its owner; of the others, everybody may."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

@@ -247,8 +247,10 @@ def _known(state: State, name: PipelineName) -> PipelineRecord:
     return record
 
 
-def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
+def _prepared(state: State, release: ReleaseOf, owner: str | None) -> PipelineSpec | Answer:
     """A release's definition from this disk, or a decision to fetch it, or `Nothing` while it is fetched.
+
+    `owner`: of its pipeline.
 
     Raises:
         RefusedError: the release is not available.
@@ -264,19 +266,19 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
-    check_release(state, found)
+    check_release(state, found, owner)
     return found
 
 
 def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
     release = ReleaseOf(command.pipeline, command.digest)
-    spec = _prepared(state, release)
+    before = state.catalog.pipelines.get(command.pipeline)
+    first = None if queued.asked_by is None else queued.asked_by.owner
+    owner = first if before is None else before.owner
+    spec = _prepared(state, release, owner)
     if not isinstance(spec, PipelineSpec):
         return spec
-    before = state.catalog.pipelines.get(command.pipeline)
-    record = published(before, release, spec, now)
-    if before is None and queued.asked_by is not None:
-        record = replace(record, owner=queued.asked_by.owner)
+    record = replace(published(before, release, spec, now), owner=owner)
     runs: tuple[Write, ...] | Answer = ()
     consumer: tuple[Write, ...] = ()
     if command.activate:
@@ -298,7 +300,7 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
 def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, now: datetime) -> Answer:
     record = _known(state, command.pipeline)
     release = ReleaseOf(record.name, command.digest or record.published)
-    spec = _prepared(state, release)
+    spec = _prepared(state, release, record.owner)
     if not isinstance(spec, PipelineSpec):
         return spec
     active = activated(record, release, spec, now)
@@ -451,7 +453,7 @@ def _backfill(
             state, queued, now, message=f"backfill {same.id} was created before: it is {same.state}"
         )
     release = ReleaseOf(record.name, pinned_release(command, record))
-    spec = _prepared(state, release)
+    spec = _prepared(state, release, record.owner)
     if not isinstance(spec, PipelineSpec):
         return spec
     message, writes = created(state, queued, command, record, spec, now)

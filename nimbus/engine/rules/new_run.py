@@ -17,7 +17,7 @@ from nimbus.domain.run_number import next_number
 from nimbus.domain.writes import CreateRun, Write
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing, Refusal
-from nimbus.engine.rules.release_checks import check_publisher
+from nimbus.engine.rules.release_checks import check_publisher, check_reader
 from nimbus.engine.state import State
 
 _FRESH = timedelta(minutes=1)
@@ -51,7 +51,10 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
         raise RefusedError(
             "kept_running", f"pipeline {draft.pipeline} has a task that is kept running: its runs do not end."
         )
-    check_publisher(state, draft.pipeline, datasets_of(found.result))  # it may be of an old release
+    record = state.catalog.pipelines.get(draft.pipeline)
+    owner = None if record is None else record.owner
+    check_publisher(state, draft.pipeline, owner, datasets_of(found.result))  # it may be of an old release
+    check_reader(state, draft.pipeline, owner, found.result.reads)  # also what a rerun has pinned already
     return pinned(state, found.result)
 
 

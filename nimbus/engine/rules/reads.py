@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain import lifecycle
+from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.publications import Read, Version
@@ -16,6 +17,7 @@ from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import about_pins
 from nimbus.engine.decision import Answer, Decision, FindVersions, Nothing, Refusal
+from nimbus.engine.rules.release_checks import check_reader
 from nimbus.engine.state import State
 from nimbus.engine.state.tasks import Pins
 
@@ -39,6 +41,11 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     found = state.tasks.pins.results.get(subject)
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
+    record = state.catalog.pipelines.get(run.pipeline)
+    try:  # in the turn that pins, because a grant may be taken away after the run was created
+        check_reader(state, run.pipeline, None if record is None else record.owner, to_pin(run, name))
+    except AccessDeniedError as exc:
+        return _failed(run, name, str(exc), now)
     if isinstance(found, Lacking):
         return Nothing() if _is_current(state, found) else _look_up(state, run, name, now)
     if found is None or found.keys() <= run.pins.keys():  # pinned already, here or for another task

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Accepted, Publication
+from nimbus.domain.publications import Accepted, Publication, Read
+from nimbus.domain.readers import first_grant, read_grant
 from nimbus.domain.schema import check_schema
 from nimbus.engine.rules.consumers import check_consumers
 from nimbus.engine.state import State
 
 
-def check_release(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if the cluster cannot run a release."""
+def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
+    """Raise RefusedError if the cluster cannot run a release. `owner`: of its pipeline."""
     check_schema(state.leadership.schema, spec)
     _check_pools(state, spec)
     _check_targets(state, spec)
     _check_variables(state, spec)
     _check_cycles(state, spec)
-    _check_datasets(state, spec)
+    check_publisher(state, spec.name, owner, spec.datasets)
+    check_reader(state, spec.name, owner, spec.reads, state.catalog.pipelines.values())
     _check_partitions(state, spec)
     check_consumers(state, spec)
 
@@ -84,12 +86,13 @@ def _check_cycles(state: State, spec: PipelineSpec) -> None:
             edge += [(other, f"{way} publishes {dataset}, which starts {other}") for other in sorted(names)]
 
 
-def _check_datasets(state: State, spec: PipelineSpec) -> None:
-    check_publisher(state, spec.name, spec.datasets)
+def check_publisher(
+    state: State, pipeline: PipelineName, owner: str | None, datasets: Iterable[DatasetName]
+) -> None:
+    """Raise RefusedError if a pipeline may not publish datasets.
 
-
-def check_publisher(state: State, pipeline: PipelineName, datasets: Iterable[DatasetName]) -> None:
-    """Raise RefusedError if another active pipeline publishes one of these datasets."""
+    Another active pipeline publishes one; or one has versions of another owner, who limits their readers.
+    """
     wanted = set(datasets)
     for record in state.catalog.pipelines.values() if wanted else ():
         if record.name == pipeline or record.state is PipelineState.INACTIVE:
@@ -100,6 +103,34 @@ def check_publisher(state: State, pipeline: PipelineName, datasets: Iterable[Dat
                 f"dataset {name} is published by pipeline {record.name}, and readers could not tell whose "
                 "version they get: publish another dataset, or remove it there first.",
             )
+    for name in sorted(wanted):
+        grant = read_grant(name, state.catalog.datasets.get(name), state.catalog.pipelines.get)
+        if grant is not None and pipeline != grant.pipeline and owner not in (None, grant.owner):
+            raise RefusedError(
+                "dataset_taken",
+                f"dataset {name} has versions of pipeline {grant.pipeline}, which limits its readers, and "
+                f"{owner} does not own them: publish another dataset, or let its owner or an admin remove "
+                f"it (`nimbus dataset remove {name}`).",
+            )
+
+
+def check_reader(
+    state: State,
+    pipeline: PipelineName,
+    owner: str | None,
+    reads: Iterable[Read],
+    first: Iterable[PipelineRecord] = (),
+) -> None:
+    """Raise AccessDeniedError if a pipeline may not read datasets.
+
+    `first`: pipelines that may be the first to publish one of them.
+    """
+    for read in reads:
+        known = state.catalog.datasets.get(read.dataset)
+        grant = read_grant(read.dataset, known, state.catalog.pipelines.get)
+        grant = first_grant(read.dataset, first) if known is None else grant
+        if grant is not None:
+            grant.check_pipeline(pipeline, owner)
 
 
 def _check_partitions(state: State, spec: PipelineSpec) -> None:

@@ -111,8 +111,12 @@ class State:
         self.put_workers(self._registered, now)
 
     def put_pipeline(self, record: PipelineRecord) -> None:
-        """Add or replace a pipeline, whose limit of runs may have changed."""
+        """Add or replace a pipeline. Its limit of runs, and who reads its datasets, may have changed."""
+        before = self.catalog.pipelines.get(record.name)
         self.catalog.put(record)
+        if before is not None and (before.owner, before.profile) != (record.owner, record.profile):
+            for name in {*record.profile.reads, *before.profile.datasets, *record.profile.datasets}:
+                self.tasks.look_at_readers(name)
         self.queue.reopen()
 
     def forget_pipeline(self, name: PipelineName) -> None:

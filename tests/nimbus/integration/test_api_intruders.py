@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,7 +24,15 @@ from nimbus.api.needs import NEEDS
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessRole, PrincipalSource, Token
 from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import DatasetName, TaskName
+from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.task_run import Outcome, TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.scheduler.output_files import FolderFiles
+from nimbus.worker.data.mark import MARK
+from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import World
 from tests.nimbus.one_application import application
 
@@ -245,6 +254,48 @@ def test_author_is_refused_the_pipeline_of_somebody_else(secured: Secured) -> No
     secured.world.cluster.put(replace(secured.world.record, owner="author"))
 
     assert secured.ask("DELETE", "/api/v1/pipelines/sums", "author").status_code == 202
+
+
+@pytest.fixture
+def outputs(world: World, tmp_path: Path) -> Path:
+    """The folder of outputs of the server that starts next."""
+    world.outputs = FolderFiles(tmp_path, lambda _given: "mark")
+    (tmp_path / MARK).write_text("mark")
+    return tmp_path
+
+
+def test_content_of_a_dataset_is_read_by_its_readers_alone(outputs: Path, secured: Secured) -> None:
+    world = secured.world
+    checks = Publication(dataset=DatasetName("orders"), of=TaskName("extract"))
+    extract, load, *others = world.spec.tasks
+    spec = replace(
+        world.spec,
+        tasks=(extract, replace(load, publishes=(checks,)), *others),
+        readers={checks.dataset: ("author",)},
+    )
+    world.cluster.put(active(spec, owner="data"))
+    of = Dataset(name=checks.dataset, pipeline=spec.name, partition=Partitioning.WHOLE)
+    world.cluster.set("datasets", of.name, of)
+    run = world.opened(world.new_run("r2", tasks=Tasks(TaskRun(spec=task) for task in spec.tasks)), "extract")
+    run = world.ended(run, "extract", Outcome.SUCCEEDED, output="one")
+    world.ended(world.opened(run, "load"), "load", Outcome.SUCCEEDED, output="two")
+    for name in ("one", "two"):
+        (outputs / name).mkdir()
+        (outputs / name / "part").write_text("rows")
+    place = "/api/v1/runs/r2/tasks/{}/output?path=part"
+    found = {
+        (who, task): secured.ask("GET", place.format(task), who)
+        for who in ("operator", "author", "admin")
+        for task in ("extract", "load")
+    }
+
+    assert {ask: answer.status_code for ask, answer in found.items()} == dict.fromkeys(found, 200) | {
+        ("operator", "extract"): 403
+    }
+    assert found["operator", "extract"].json()["code"] == "not_reader"
+    assert secured.ask("GET", "/api/v1/datasets/orders", "viewer").json()["may_read"] == ["author"]
+    page = secured.ask("GET", "/ui/datasets/orders", "viewer").text
+    assert "<dd>its owner, author, admins</dd>" in page
 
 
 def test_command_carries_who_asked_and_the_header_that_names_another_is_not_looked_at(

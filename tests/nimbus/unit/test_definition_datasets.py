@@ -248,7 +248,8 @@ def test_two_tasks_whose_keys_name_the_task_differ() -> None:
 def test_dataset_from_outside_needs_no_task() -> None:
     text = TWO.replace(
         "datasets:\n",
-        "datasets:\n  landing: {partition: interval, keep: 9d, outside: true}\n  rates: {outside: [erp]}\n",
+        "datasets:\n  landing: {partition: interval, keep: 9d, outside: true}\n"
+        "  rates: {outside: [erp], readers: [sales]}\n",
     )
     spec = parsed(text)
 
@@ -257,6 +258,8 @@ def test_dataset_from_outside_needs_no_task() -> None:
         Accepted(dataset=DatasetName("rates"), partition=Partitioning.WHOLE, senders=("erp",)),
     )
     assert spec.datasets == ("landing", "latest", "orders", "rates", "regions")
+    assert spec.readers == {"rates": ("sales",)}
+    assert parsed(text.replace("[sales]", "[]")).readers == {"rates": ()}
 
 
 STARTING = """
