@@ -99,6 +99,7 @@ def build_worker(
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
             idle_jvms=worker.idle_jvms,
+            preload=tuple(dict.fromkeys(worker.preload)),
             users=users,
             version=__version__,
             connect=_connect_provider(settings),

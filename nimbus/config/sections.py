@@ -195,6 +195,10 @@ class Worker(Strict):
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
     idle_jvms: Annotated[int, Field(ge=0, le=64)] = 2
+    preload: list[Annotated[str, BeforeValidator(texts.module_name)]] = Field(
+        default_factory=list, max_length=20
+    )
+    """Modules that are imported once for all pooled tasks."""
     run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None
     """User that tasks run as; None: the worker's own."""
     run_as_pipelines: dict[str, Annotated[str, BeforeValidator(texts.user_name)]] = Field(

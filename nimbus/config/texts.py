@@ -20,6 +20,7 @@ _S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 def fitting(pattern: str | re.Pattern[str], message: str) -> Callable[[object], str]:
@@ -38,6 +39,7 @@ name_pattern = fitting(
     r"[a-z0-9_*-]{1,63}", "{} is not a pipeline's name, or a pattern of names such as mart_*"
 )
 member_id = fitting(_ID, "must be 1 to 127 letters, digits, '.', '_', '-' (it is part of paths), not {}")
+module_name = fitting(_MODULE, "{} is not the name of a Python module, such as pandas or pyarrow.dataset")
 variable_name = fitting(_VARIABLE, "{} is not a name of an environment variable")
 
 

@@ -16,8 +16,8 @@ from nimbus.worker.driver import DriverPlan
 
 _READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
 """Prefixes of variables of the loader, libc and OpenSSL."""
-_READ_BY_CONNECT = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
-"""Prefixes of variables of libraries that a Spark Connect client imports."""
+_READ_BY_LIBRARIES = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
+"""Prefixes of variables that numpy, pyarrow and grpc read when they are imported."""
 
 
 def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str | None:
@@ -35,7 +35,8 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
         return f"the task is of kind {plan.kind}"
     if plan.wheels:
         return "the task has wheels"
-    read_at_start = _READ_AT_START + (_READ_BY_CONNECT if plan.connect else ())
+    has_libraries = not sys.modules.keys().isdisjoint(("numpy", "pyarrow", "grpc"))
+    read_at_start = _READ_AT_START + (_READ_BY_LIBRARIES if has_libraries else ())
     if changed := _changed(environment, read_at_start):
         return f"{changed} counts when a program starts"
     if beaten := already_imported(import_folders(plan, environment), imported_names()):

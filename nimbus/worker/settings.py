@@ -70,6 +70,8 @@ class WorkerSettings:
     """How long a delivered attempt's folder stays."""
     idle_jvms: int = 2
     """Most idle Spark JVMs; 0: none is kept."""
+    preload: tuple[str, ...] = ()
+    """Modules that are imported once for all pooled attempts."""
     users: TaskUsers = field(default_factory=TaskUsers)
     """The users that tasks run as."""
     version: str = ""
@@ -160,7 +162,7 @@ class RunnerStartup:
 
     def encode(self) -> bytes:
         """Encode as JSON: the plan, then the connections."""
-        return encode_plan(self.plan) + encode_connections(self.connections)
+        return encode_plan(self.plan) + _CONNECTIONS.dump_json(self.connections)
 
 
 def encode_plan(plan: RunnerPlan) -> bytes:
@@ -180,14 +182,29 @@ def _plan(data: bytes) -> RunnerPlan:
     return _PLAN.validate_json(data)
 
 
-def encode_connections(connections: Connections) -> bytes:
-    """The startup of an executor, as JSON. Contains secrets: never on disk, in argv or environment."""
-    return _CONNECTIONS.dump_json(connections)
-
-
 def read_connections(file: BinaryIO) -> Connections:
-    """Read the rest of a runner's startup, or an executor's startup, which contains the secrets."""
+    """Read the rest of a runner's startup, which contains the secrets."""
     return _CONNECTIONS.validate_json(file.read())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorStartup:
+    """What an executor reads at its start. Contains secrets: never on disk, in argv or environment."""
+
+    connections: Connections
+    preload: tuple[str, ...] = ()
+    """As of `WorkerSettings`."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """As of `WorkerSettings`: libraries read it when they are imported."""
+
+    def encode(self) -> bytes:
+        """Encode as JSON."""
+        return _EXECUTOR_STARTUP.dump_json(self)
+
+
+def read_executor_startup(file: BinaryIO) -> ExecutorStartup:
+    """Read the startup of an executor."""
+    return _EXECUTOR_STARTUP.validate_json(file.read())
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
@@ -200,3 +217,4 @@ def _read(file: BinaryIO, size: int) -> bytes:
 _LENGTH_BYTES = 8
 _PLAN = TypeAdapter(RunnerPlan)
 _CONNECTIONS = TypeAdapter(Connections)
+_EXECUTOR_STARTUP = TypeAdapter(ExecutorStartup)

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
@@ -24,9 +25,12 @@ from nimbus.worker.procfs import ProcessId
 from nimbus.worker.task_user import TaskUser
 from nimbus.worker.usage import Usage
 
+NO_ENV: Mapping[str, str] = MappingProxyType({})
 _KILL_DEADLINE_S = 10.0
 _TOO_SOON_S = 1.0
 """A zygote that ends within this time could not start, so the next one is started after a pause."""
+PRELOAD_WITHIN_S = 60.0
+"""Time for all modules together. The module that is then being imported is left out."""
 
 
 class DriverEnd(NamedTuple):
@@ -41,35 +45,88 @@ class DriverEnd(NamedTuple):
     """What it and its process group used; None: it was not started."""
 
 
+class DriversOwner(Protocol):
+    """What is told about drivers, on the loop's thread."""
+
+    def drivers_are_ready(self) -> None:
+        """Drivers can be started: after the start, and each time after `zygote_ended`."""
+        ...
+
+    def not_preloaded(self, reasons: Mapping[str, str]) -> None:
+        """These modules cannot be imported; each with the reason, up to 300 characters."""
+        ...
+
+    def driver_ended(self, end: DriverEnd) -> None:
+        """A driver has ended, or could not begin."""
+        ...
+
+    def zygote_ended(self) -> None:
+        """All drivers have ended. Another zygote is starting, see `Drivers.are_ready`."""
+        ...
+
+
 class Drivers:
     """A zygote and the drivers that it forks."""
 
     def __init__(
-        self, loop: Loop, *, ended: Callable[[DriverEnd], None], zygote_ended: Callable[[], None]
+        self, loop: Loop, owner: DriversOwner, *, preload: Sequence[str] = (), env: Mapping[str, str] = NO_ENV
     ) -> None:
-        """`ended` and `zygote_ended` are called on the loop's thread."""
-        self._loop, self._ended, self._zygote_ended = loop, ended, zygote_ended
+        """Start the zygote.
+
+        Args:
+            loop: The executor's.
+            owner: Is told about drivers.
+            preload: Modules that the zygote imports first. One that cannot be imported is left out.
+            env: Added to its environment.
+        """
+        self._loop, self._owner = loop, owner
+        self._preload, self._env = list(preload), env
+        self._not_preloaded: dict[str, str] = {}
+        self._importing = ""
+        """The module that the zygote imports now."""
+        self.are_ready = False
+        """The zygote has imported the modules. It takes requests before, but then they wait."""
         self._pids: dict[str, int] = {}
         """Pids of drivers that were requested; 0: no answer yet."""
         self._start_zygote()
 
     def _start_zygote(self) -> None:
-        self._started_s = time.monotonic()
+        self._started_s, self._importing, self.are_ready = time.monotonic(), "", False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._zygote = subprocess.Popen(
                 [
                     sys.executable, "-I", "-u", "-m", "nimbus.worker.pool.zygote", str(os.getpid()),
-                    ARGUMENT_ROOM,
+                    ",".join(self._preload), ARGUMENT_ROOM,
                 ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env={**passed_on(os.environ), **ROOM},
+                env={**passed_on(os.environ), **self._env, **ROOM},
             )  # fmt: skip
         self._socket.setblocking(False)
         self._outbox = Outbox(self._socket, self._loop)
         self._loop.listen(self._socket.fileno(), self._hear)
+        if self._preload:
+            self._loop.after(PRELOAD_WITHIN_S, partial(self._end_preload, self._zygote))
+        else:
+            self._loop.post(self._be_ready)
+
+    def _be_ready(self) -> None:
+        self.are_ready = True
+        self._owner.drivers_are_ready()
+
+    def _end_preload(self, zygote: subprocess.Popen[bytes]) -> None:
+        if zygote is self._zygote and not self.are_ready:
+            self._leave_out(self._importing, f"takes more than {PRELOAD_WITHIN_S:.0f} s")
+            zygote.kill()
+
+    def _leave_out(self, module: str, why: str) -> None:
+        """`module`: empty if none was imported yet, so that all are left out."""
+        left_out = [each for each in self._preload if each == module] or self._preload
+        self._preload = [each for each in self._preload if each not in left_out]
+        self._not_preloaded |= dict.fromkeys(left_out, why)
+        self._owner.not_preloaded(self._not_preloaded)
 
     def start(
         self,
@@ -124,13 +181,21 @@ class Drivers:
             if not message:
                 self._replace()
                 return
-            told = json.loads(message)
-            if "pid" in told:
-                self._pids[told["attempt"]] = told["pid"]
-                continue
+            self._heard(json.loads(message))
+
+    def _heard(self, told: dict[str, Any]) -> None:
+        if "ended" in told:
             self._pids.pop(told["ended"], None)
             used = None if told["used"] is None else Usage(*told["used"])
-            self._ended(DriverEnd(told["ended"], told["status"], told["fault"], used))
+            self._owner.driver_ended(DriverEnd(told["ended"], told["status"], told["fault"], used))
+        elif "pid" in told:
+            self._pids[told["attempt"]] = told["pid"]
+        elif "why" in told:
+            self._leave_out(told["importing"], told["why"])
+        elif "importing" in told:
+            self._importing = told["importing"]
+        else:
+            self._be_ready()
 
     def _replace(self) -> None:
         """Handle the death of the zygote and its drivers: end remaining processes, start another zygote."""
@@ -139,11 +204,13 @@ class Drivers:
         self._zygote.kill()
         self._zygote.wait()
         procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        if self._preload and not self.are_ready and self._importing not in self._not_preloaded:
+            self._leave_out(self._importing, "ended the process that imports it")
         if time.monotonic() - self._started_s < _TOO_SOON_S:
             time.sleep(_TOO_SOON_S)
         self._pids.clear()
         self._start_zygote()
-        self._zygote_ended()
+        self._owner.zygote_ended()
 
     def _remains(self) -> list[ProcessId]:
         own = os.getpid()

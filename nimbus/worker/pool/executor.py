@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker import procfs, remains
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import Connections, enter_environment, open_board, open_data, open_logs
+from nimbus.worker.connections import enter_environment, open_board, open_data, open_logs
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
@@ -46,9 +47,9 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answer, Outbox, Unstored, receive_order
+from nimbus.worker.pool.messages import Answer, NotPreloaded, Outbox, Unstored, receive_order
 from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
-from nimbus.worker.settings import RunnerPlan, read_connections
+from nimbus.worker.settings import ExecutorStartup, RunnerPlan, read_executor_startup
 from nimbus.worker.tags import attempt_tag
 
 _TICK_S = 0.5
@@ -84,7 +85,8 @@ class _Held(HeldAttempt):
 class Executor:
     """One executor. Main thread."""
 
-    def __init__(self, folder: ExecutorFolder, worker: socket.socket, connections: Connections) -> None:
+    def __init__(self, folder: ExecutorFolder, worker: socket.socket, startup: ExecutorStartup) -> None:
+        connections = startup.connections
         self._folder, self._worker = folder, worker
         self._loop = Loop()
         self._held: dict[str, _Held] = {}
@@ -92,7 +94,7 @@ class Executor:
         self._leaving = False
         """True if there are no more orders: the process ends with its last attempt."""
         self._ticking, self._oom_kills = False, 0
-        self._drivers = Drivers(self._loop, ended=self._driver_ended, zygote_ended=self._all_lost)
+        self._drivers = Drivers(self._loop, self, preload=startup.preload, env=startup.env)
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
         self._board = BoardLink(
             "executor-board",
@@ -108,7 +110,6 @@ class Executor:
     def run(self) -> int:
         """Serve until the worker and the last attempt have ended."""
         self._board.start()
-        self._loop.listen(self._worker.fileno(), self._receive)
         self._loop.run()
         self._drivers.close()
         self._logs.close(_LOGS_DEADLINE_S)
@@ -125,7 +126,8 @@ class Executor:
     def _leave(self) -> None:
         if self._leaving:
             return
-        self._receive()  # orders that were already sent
+        if self._drivers.are_ready:
+            self._receive()  # orders that were already sent
         self._stop_listening()
 
     def _stop_listening(self) -> None:
@@ -241,7 +243,7 @@ class Executor:
         instruction: m.Clear | m.Commit | m.Record | m.PutEnd | m.StoreLog | m.Forget | m.Leave,
     ) -> None:
         match instruction:
-            case m.Clear():  # the zygote has ended its processes; see also `_all_lost`
+            case m.Clear():  # the zygote has ended its processes; see also `zygote_ended`
                 self._tell(held, m.Cleared())
             case m.Commit():
                 done = self._flush.submit(held.commit, held.place, held.begun.result)
@@ -284,13 +286,26 @@ class Executor:
         if (why := held.limits.check()) is not None:
             self._tell(held, m.Exceeded(why))
 
-    def _driver_ended(self, end: DriverEnd) -> None:
+    def drivers_are_ready(self) -> None:
+        """See `DriversOwner`. Before that, an order would be claimed, and then wait too long."""
+        if not self._leaving:
+            self._loop.listen(self._worker.fileno(), self._receive)
+
+    def not_preloaded(self, reasons: Mapping[str, str]) -> None:
+        """See `DriversOwner`."""
+        self._answers.send(NotPreloaded(reasons).encode())
+
+    def driver_ended(self, end: DriverEnd) -> None:
+        """See `DriversOwner`."""
         held = self._held.get(end.attempt)
         if held is not None:
             held.used = end.used
             self._tell(held, m.Exited(end.status, held.folder.came_to_its_end(), end.fault))
 
-    def _all_lost(self) -> None:
+    def zygote_ended(self) -> None:
+        """See `DriversOwner`."""
+        if not self._drivers.are_ready:
+            self._loop.forget(self._worker.fileno())
         running = [held for held in self._held.values() if held.is_running]
         _log.error("zygote_died", running=len(running))
         for held in running:
@@ -304,7 +319,7 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
 
     Args:
         folder: This executor's own folder.
-        startup: Descriptor of the connections, as JSON; it is closed.
+        startup: Descriptor of an `ExecutorStartup`; it is closed.
         worker: Socket of the worker, which sends orders.
     """
     configure_log()
@@ -313,10 +328,10 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
         os._exit(0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(startup, "rb", buffering=0) as source:
-        connections = read_connections(source)
-    enter_environment(connections)
+        given = read_executor_startup(source)
+    enter_environment(given.connections)
     try:
-        executor = Executor(folder, worker, connections)
+        executor = Executor(folder, worker, given)
         signal.signal(signal.SIGTERM, executor.leave)
         status = executor.run()
     except Exception:  # noqa: BLE001 - the top of the program

@@ -2,7 +2,8 @@
 
 Orders are passed as files in memory, because they can be larger than a message. When an attempt is done, the
 executor sends `{"attempt": ..., "refused": why or null, "outcome": outcome or null}`; when storage does not
-accept logs, or accepts them again, `{"unstored": number of logs, "error": text}`.
+accept logs, or accepts them again, `{"unstored": number of logs, "error": text}`; and when modules cannot be
+preloaded, `{"not_preloaded": {module: why}}`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import json
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nimbus.domain.task_run import Outcome
@@ -82,7 +84,24 @@ class Unstored:
         return json.dumps({"unstored": self.count, "error": self.error[:_LONGEST_WHY]}).encode()
 
 
-def receive_answer(executor: socket.socket) -> Answer | Unstored | None:
+@dataclass(frozen=True, slots=True)
+class NotPreloaded:
+    """Modules of `worker.preload` that the zygote cannot import, each with the reason."""
+
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """For the worker's state; empty: there are none."""
+        named = ", ".join(f"{module} ({why})" for module, why in self.reasons.items())
+        return named and f"; not preloaded: {named}"
+
+    def encode(self) -> bytes:
+        """Encode as a message."""
+        return json.dumps({"not_preloaded": self.reasons}).encode()
+
+
+def receive_answer(executor: socket.socket) -> Answer | Unstored | NotPreloaded | None:
     """The next answer; None: the executor has ended. BlockingIOError: there is none."""
     message = executor.recv(_LONGEST_ANSWER)
     if not message:
@@ -90,6 +109,8 @@ def receive_answer(executor: socket.socket) -> Answer | Unstored | None:
     found = json.loads(message)
     if "unstored" in found:
         return Unstored(found["unstored"], found["error"])
+    if "not_preloaded" in found:
+        return NotPreloaded(found["not_preloaded"])
     outcome = found["outcome"]
     return Answer(found["attempt"], found["refused"], None if outcome is None else Outcome(outcome))
 

@@ -23,13 +23,14 @@ from nimbus.worker.pool.exits import exit_of, read_exits
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
 from nimbus.worker.pool.messages import (
     Answer,
+    NotPreloaded,
     Unstored,
     connected,
     receive_answer,
     send_order,
 )
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import RunnerPlan, encode_connections
+from nimbus.worker.settings import ExecutorStartup, RunnerPlan
 from nimbus.worker.tags import attempt_tag
 
 _FULL_PAUSE_S = 0.05
@@ -48,6 +49,7 @@ class _Live:
     sent: set[str] = field(default_factory=set)
     """Attempts that it has not finished."""
     unstored: Unstored = field(default_factory=Unstored)
+    not_preloaded: NotPreloaded = field(default_factory=NotPreloaded)
 
 
 class PooledExecutor:
@@ -80,7 +82,7 @@ class PooledExecutor:
     def state(self) -> str:
         """The executor process that accepts orders, or why there is none, as text."""
         if self._live is not None:
-            return "starting" if self.pid is None else f"pid {self.pid}"
+            return ("starting" if self.pid is None else f"pid {self.pid}") + self._live.not_preloaded.text
         if self._failures == 0:
             return NONE_RUNS
         return f"none: {self._last_failure}; pooled tasks {'wait' if self.works else 'run isolated'}"
@@ -131,9 +133,11 @@ class PooledExecutor:
         ours, theirs = connected()
         try:
             with theirs:
-                process = self._launcher.fork_executor(
-                    folder, encode_connections(self._context.connections), theirs
+                settings = self._context.settings
+                startup = ExecutorStartup(
+                    connections=self._context.connections, preload=settings.preload, env=settings.env
                 )
+                process = self._launcher.fork_executor(folder, startup.encode(), theirs)
         except OSError as exc:
             ours.close()
             folder.remove()
@@ -172,6 +176,8 @@ class PooledExecutor:
                 return
             if isinstance(answer, Unstored):
                 live.unstored = answer
+            elif isinstance(answer, NotPreloaded):
+                live.not_preloaded = answer
             else:
                 self._done_with(live, answer)
 

@@ -1,7 +1,10 @@
-"""Forks drivers for an executor: `python -I -u -m nimbus.worker.pool.zygote`, a socket as standard input.
+"""Forks drivers for an executor: `python -I -u -m nimbus.worker.pool.zygote PID MODULES`.
 
 It has one thread, few modules and no credentials: a fork takes a millisecond, and a driver's memory contains
-no secrets. It ends with its executor, and its drivers end with it.
+no secrets. Standard input is a socket to its executor. It ends with that, and its drivers end with it.
+
+First it imports MODULES (`worker.preload`, with commas), if there are any. For each it sends `{"importing":
+module}`, and, if that fails, `{"importing": module, "why": text}`; at the end `{}`.
 
 Requests are documents of JSON: `{"start": folder, "environment": {...}, "uid": n or null, "until_s": t}`,
 `{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
@@ -22,6 +25,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +46,7 @@ LARGEST_MESSAGE = 128 << 10
 _NEEDED = ("pkgutil", "nimbus.task")
 """Modules that most drivers import."""
 _SWEEP_EVERY_S = 1.0
+_LONGEST_WHY = 300
 _KILL_DEADLINE_S = 2.0
 
 
@@ -216,6 +221,18 @@ def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: in
         os._exit(EXIT_NOT_STARTED)
 
 
+def preload(modules: Sequence[str], executor: socket.socket) -> None:
+    """Import modules for all drivers. One that cannot be imported is reported, and left out."""
+    for module in modules:
+        executor.send(json.dumps({"importing": module}).encode())
+        try:
+            importlib.import_module(module)
+        except BaseException as exc:  # noqa: BLE001 - a module may raise anything, SystemExit too
+            why = f"{type(exc).__name__}: {exc}"[:_LONGEST_WHY]
+            executor.send(json.dumps({"importing": module, "why": why}).encode())
+    executor.send(b"{}")
+
+
 def main() -> int:
     """Serve an executor."""
     if not make_room():
@@ -227,6 +244,8 @@ def main() -> int:
     forked.adopt_orphans()
     for name in _NEEDED:
         importlib.import_module(name)
+    if sys.argv[2]:
+        preload(sys.argv[2].split(","), executor)
     imported_names()
     gc.collect()
     gc.freeze()  # else the first collection in a child would copy most of our memory

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,6 +23,7 @@ from nimbus.worker import procfs
 from nimbus.worker.files import remove_tree
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.pool.pooled_executor import PooledExecutor
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE
 from nimbus.worker.worker import Worker
@@ -208,6 +211,20 @@ def test_killed_zygote_loses_its_running_attempts_and_the_executor_starts_anothe
     _order(bench, "print('next')", attempt="run1.next.1")
     assert bench.await_end("run1.next.1").outcome is Outcome.SUCCEEDED
     assert _executor(bench) == executor
+
+
+def test_module_that_is_preloaded_is_imported_before_the_task_and_one_that_cannot_be_is_shown(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    settings = {"preload": ("wsgiref.util", "nimbus_has_none"), "env": {"SEEN_BY_LIBRARIES": "1"}}
+    worker = _started(bench, workers, settings=settings)
+    _order(bench, "import sys\nassert 'wsgiref.util' in sys.modules\n")
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+    state = cast(PooledExecutor, worker.executors[Holder.POOLED]).state
+    assert re.fullmatch(r"pid \d+; not preloaded: nimbus_has_none \(ModuleNotFoundError: No mod.*\)", state)
+    assert b"SEEN_BY_LIBRARIES=1" in (procfs.environment_of(_zygote(bench).pid) or b"").split(b"\0")
 
 
 def test_executor_outlives_its_worker_until_its_attempts_have_ended(

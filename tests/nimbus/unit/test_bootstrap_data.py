@@ -12,7 +12,7 @@ import yaml
 from nimbus.bootstrap.foundation import data_access, data_connection
 from nimbus.bootstrap.worker import connections_of
 from nimbus.config import Settings, load_settings
-from nimbus.worker.settings import encode_connections, read_connections
+from nimbus.worker.settings import ExecutorStartup, read_executor_startup
 
 STORAGE = {
     "endpoint_url": "http://s3:9000",
@@ -98,4 +98,5 @@ def test_runners_get_the_environment_of_the_worker_without_our_own_variables(tmp
 
     assert sorted(made.environment) == ["AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "HTTPS_PROXY", "VAULT_ADDR"]
     assert "of the chain" not in repr(made)
-    assert read_connections(io.BytesIO(encode_connections(made))) == made
+    startup = ExecutorStartup(connections=made, preload=("pandas",), env={"OMP_NUM_THREADS": "1"})
+    assert read_executor_startup(io.BytesIO(startup.encode())) == startup

@@ -311,6 +311,7 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"connect": {"token": "x"}}, "connect.token: token is given and url is not"),
     ({"connect": {"idle_timeout": "0s"}}, "connect.idle_timeout: must be longer than 0s"),
     ({"worker": {"data": "/d", "env": {"A-B": "1"}}}, "is not a name of an environment variable"),
+    ({"worker": {"preload": ["pandas", "a-b"]}}, "is not the name of a Python module"),
     ({"worker": {"data": "/d", "env": "A=1"}}, "worker.env: must be a mapping of keys to values"),
 ]
 

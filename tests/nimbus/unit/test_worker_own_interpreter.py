@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -70,17 +72,26 @@ CONNECT = {"task_kind": TaskKind.SQL, "spark_mode": SparkMode.CONNECT}
 
 
 @pytest.mark.parametrize(
-    ("order", "environment", "why"),
+    ("imported", "environment", "why"),
     [
-        (CONNECT, {}, None),
-        (CONNECT, {"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS counts when a program starts"),
-        ({}, {"OMP_NUM_THREADS": "3"}, None),
+        (["pyarrow"], {}, None),
+        (["pyarrow"], {"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS counts when a program starts"),
+        ([], {"OMP_NUM_THREADS": "3"}, None),
     ],
 )
-def test_task_in_mode_connect_is_forked_unless_a_variable_of_its_client_differs(
-    bench: Bench, order: dict[str, Any], environment: dict[str, str], why: str | None
+def test_task_is_forked_unless_a_variable_of_an_imported_library_differs(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    imported: list[str],
+    environment: dict[str, str],
+    why: str | None,
 ) -> None:
-    assert _why(bench, order=order, environment=environment) == why
+    for library in ("numpy", "pyarrow", "grpc"):
+        monkeypatch.delitem(sys.modules, library, raising=False)
+    for library in imported:
+        monkeypatch.setitem(sys.modules, library, ModuleType(library))
+
+    assert _why(bench, order=CONNECT if imported else {}, environment=environment) == why
 
 
 def test_release_with_wheels_gets_its_own_interpreter(bench: Bench) -> None:

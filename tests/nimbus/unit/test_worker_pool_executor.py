@@ -20,12 +20,14 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.data.places import FolderPlace
+from nimbus.worker.loop import Loop
 from nimbus.worker.pool import executor
-from nimbus.worker.pool.drivers import DriverEnd, Drivers
+from nimbus.worker.pool.drivers import DriverEnd, Drivers, DriversOwner
 from nimbus.worker.pool.executor import Executor
 from nimbus.worker.pool.exits import read_exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.messages import connected, send_order
+from nimbus.worker.settings import ExecutorStartup
 from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = "run1.task.1"
@@ -82,6 +84,8 @@ class _Board:
 class _Drivers:
     """Drivers that run until a test ends them."""
 
+    are_ready = True
+
     def __init__(self, ended: Callable[[DriverEnd], None]) -> None:
         self._ended = ended
         self.started: list[AttemptFolder] = []
@@ -116,7 +120,7 @@ class _Pool:
             monkeypatch.setattr(module, "boottime_s", self.board.now_s)
         self.folder = ExecutorFolder.new(bench.root / "w1")
         self.worker, theirs = connected()
-        self.executor = Executor(self.folder, theirs, bench.connections)
+        self.executor = Executor(self.folder, theirs, ExecutorStartup(connections=bench.connections))
         self.left: Mapping[str, End] | None = None
         """The exit records on disk when the executor ended."""
         self._thread = threading.Thread(target=self._run)
@@ -125,8 +129,9 @@ class _Pool:
     def _opened(self) -> OpenBoard:
         return OpenBoard(cast(AttemptBoard, self.board), lambda: None)
 
-    def _drivers(self, _: object, *, ended: Callable[[DriverEnd], None], **__: object) -> Drivers:
-        self.drivers = _Drivers(ended)
+    def _drivers(self, loop: Loop, owner: DriversOwner, **_: object) -> Drivers:
+        self.drivers = _Drivers(owner.driver_ended)
+        loop.post(owner.drivers_are_ready)
         return cast(Drivers, self.drivers)
 
     def _run(self) -> None:
