@@ -7,7 +7,10 @@ broken record is refused with the name of its place, and never understood in par
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +25,7 @@ from nimbus.domain.due import Due
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, PurgeOrder
@@ -37,6 +41,9 @@ from nimbus.domain.workers import Assignment, WorkerInfo
 
 SCHEMA = 1
 """Schema number of most records. It is raised when a reader of the old form would misread the new one."""
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 T = TypeVar("T")
 
@@ -72,10 +79,15 @@ class RecordCodec(Generic[T]):
     sparse: bool = False
     """True: fields at their default are left out, so a default must keep its meaning. Saves room in the many
     records of attempts."""
+    spans: str = ""
+    """A field of intervals in order, which is written as numbers: there may be 256."""
 
     def encode(self, record: T, exclude: IncEx | None = None) -> bytes:
         """JSON, UTF-8, the schema number first. `exclude`: fields to leave out, as Pydantic spells them."""
+        exclude = {self.spans} if self.spans else exclude
         body = self.adapter.dump_python(record, mode="json", exclude=exclude, exclude_defaults=self.sparse)
+        if self.spans and (spans := getattr(record, self.spans)):
+            body[self.spans] = _numbers(spans)
         rest = dict(sorted(body.items()))
         return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
 
@@ -96,12 +108,31 @@ class RecordCodec(Generic[T]):
                 raise UnreadableRecordError(
                     place, f"schema {schema}, and this version knows {self.schema}; upgrade it"
                 )
+            if self.spans in body:
+                body[self.spans] = _spans(body[self.spans])
             return self.adapter.validate_python(body)
         except ValidationError as exc:
             first = exc.errors()[0]
             raise UnreadableRecordError(place, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from exc
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as exc:
+        except (ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError) as exc:
             raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
+
+
+def _numbers(spans: Iterable[DataInterval]) -> list[int]:
+    """Intervals as microseconds: for each, the time since the end before it, and its length."""
+    found, before = list[int](), _FIRST
+    for span in spans:
+        found += ((span.start - before) // _MICROSECOND, (span.end - span.start) // _MICROSECOND)
+        before = span.end
+    return found
+
+
+def _spans(stored: list[Any]) -> list[Any]:
+    """What `_numbers` was given; records of earlier versions have each interval as an object."""
+    if not stored or not isinstance(stored[0], int):
+        return stored
+    moments = [_FIRST + us * _MICROSECOND for us in accumulate(stored)]
+    return [DataInterval(*pair) for pair in zip(moments[::2], moments[1::2], strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +164,8 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
-DATASET: RecordCodec[Dataset] = RecordCodec(TypeAdapter(Dataset), sparse=True)
-DUE: RecordCodec[Due] = RecordCodec(TypeAdapter(Due), sparse=True)
+DATASET: RecordCodec[Dataset] = RecordCodec(TypeAdapter(Dataset), sparse=True, spans="spans")
+DUE: RecordCodec[Due] = RecordCodec(TypeAdapter(Due), sparse=True, spans="extents")
 VERSION: RecordCodec[Version] = RecordCodec(TypeAdapter(Version), sparse=True)
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))

@@ -5,6 +5,7 @@ The leader starts what is found here first and lacks nothing; `explain` shows th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -41,7 +42,11 @@ class Found:
 
 
 def due_targets(
-    due: Due, datasets: Mapping[DatasetName, Dataset], live: Container[datetime], now: datetime
+    due: Due,
+    datasets: Mapping[DatasetName, Dataset],
+    live: Container[datetime],
+    now: datetime,
+    only: tuple[DataInterval, ...] | None = None,
 ) -> Iterator[Found]:
     """Targets that are due, oldest first. Of those that lack the same time, only the first is told.
 
@@ -50,13 +55,14 @@ def due_targets(
         datasets: The datasets that it reads, at least.
         live: Logical dates of the consumer's runs that are under way.
         now: The time.
+        only: The parts of the extents that are looked at; None: all.
     """
     schedule = due.schedule
     if schedule is None:
         lacking = _lacking(due, Target(), datasets)
         yield lacking or Found(left=due.without(None))
         return
-    for extent in due.extents:
+    for extent in due.extents if only is None else only:
         fire = next_fire(schedule, extent.start)
         while fire is not None and (grid := grid_of(schedule, fire)) and grid.start < extent.end:
             after = next_fire(schedule, fire)
@@ -112,6 +118,7 @@ def _complete_from(
     except ReadError:
         return None
     # Later targets that read from before the end of the last gap lack a part of it, too.
-    spans = (span.start for span in dataset.spans if lacks and span.start > lacks[-1].start)
-    start = next(spans, None)
-    return None if start is None else first_reader_after(read, schedule, start)
+    place = bisect_right(dataset.spans, lacks[-1].start, key=lambda span: span.start) if lacks else None
+    if place is None or place == len(dataset.spans):
+        return None
+    return first_reader_after(read, schedule, dataset.spans[place].start)

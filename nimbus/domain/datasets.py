@@ -9,13 +9,13 @@ A run's `number` orders runs: leaders count up, each above all its predecessors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, TaskName
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import DataInterval, with_span
 from nimbus.domain.publications import (
     KEY_PATTERN,
     Partitioning,
@@ -179,21 +179,10 @@ class Dataset:
     def _with_span(self, interval: DataInterval | None) -> tuple[tuple[DataInterval, ...], datetime | None]:
         if interval is None or self.partition is not Partitioning.INTERVAL:
             return self.spans, self.spans_from
-        spans = joined((*self.spans, interval))
+        spans = with_span(self.spans, interval)
         if len(spans) <= MOST_SPANS:
             return spans, self.spans_from
         return spans[1:], spans[0].end
-
-
-def joined(intervals: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
-    """The times that intervals cover, in order; those that touch or overlap are one."""
-    found: list[DataInterval] = []
-    for interval in sorted(intervals, key=lambda one: one.start):
-        if found and interval.start <= found[-1].end:
-            found[-1] = DataInterval(start=found[-1].start, end=max(found[-1].end, interval.end))
-        else:
-            found.append(interval)
-    return tuple(found)
 
 
 def version_place(partition: str, number: int) -> tuple[str, int]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import reduce
 from itertools import pairwise
 from typing import Protocol
 
 from nimbus.domain.catalog import Profile
-from nimbus.domain.datasets import Dataset, joined
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.intervals import DataInterval, gaps
+from nimbus.domain.intervals import DataInterval, with_span, without_span
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, StartWhen
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.reads import read_apart
@@ -105,11 +106,12 @@ class Due:
 
         If there would be too many extents, the closest are joined: more targets are due, none is lost.
         """
-        extents = joined((*self.extents, *targets))
+        extents = reduce(with_span, targets, self.extents)
         while len(extents) > MOST_EXTENTS:
-            _, place = min((after.start - one.end, at) for at, (one, after) in enumerate(pairwise(extents)))
-            between = DataInterval(start=extents[place].start, end=extents[place + 1].end)
-            extents = (*extents[:place], between, *extents[place + 2 :])
+            between = [after.start - one.end for one, after in pairwise(extents)]
+            place = between.index(min(between))
+            joined = DataInterval(start=extents[place].start, end=extents[place + 1].end)
+            extents = (*extents[:place], joined, *extents[place + 2 :])
         changed = self.changed
         if self.schedule is None and cause.dataset not in changed:
             changed = (*changed, cause.dataset)
@@ -131,7 +133,7 @@ class Due:
         """
         if target is None:
             return self.dropped()
-        extents = tuple(part for one in self.extents for part in gaps(one, [target]))
+        extents = without_span(self.extents, target)
         if len(extents) > max(MOST_EXTENTS, len(self.extents)):
             return None
         return self.dropped() if not extents else replace(self, extents=extents)

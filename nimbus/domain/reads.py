@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from nimbus.domain.datasets import Dataset, end_of
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName, TaskName
-from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown
+from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown, within
 from nimbus.domain.local_dates import earlier
 from nimbus.domain.publications import Partitioning, Read, Version, interval_in
 from nimbus.domain.run import Run
@@ -110,7 +110,7 @@ def missing_times(read: Read, run: Reader, dataset: Dataset) -> tuple[DataInterv
     if read.optional or asked.interval is None:
         return ()  # what was published once stays: see `Dataset`
     known_from = dataset.spans_from  # about earlier times, only a look-up tells
-    lacks = gaps(asked.interval, dataset.spans)
+    lacks = gaps(asked.interval, dataset.spans[within(dataset.spans, asked.interval)])
     return tuple(gap for gap in lacks if known_from is None or gap.end > known_from)
 
 

@@ -1,7 +1,9 @@
 """Measures 10,000 datasets: `python -m tests.benchmark.datasets`.
 
-Each has as many versions as its record may keep, and as many gaps. The store is a dict, so a turn contains
-what the leader computes and encodes, without requests to ZooKeeper.
+Each has as many versions as its record may keep, and as many gaps. Two more have consumers: one of them has a
+consumer for which 250 targets with gaps are due, the other has as many consumers as it may have, all with as
+much due as their records hold. The store is a dict, so a turn contains what the leader computes and encodes,
+without requests to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from nimbus.adapters.store.datasets import CODEC
 from nimbus.api.routes_explanations import explained_run
 from nimbus.domain.commands import StartRun
 from nimbus.domain.datasets import MOST_SPANS, MOST_VERSIONS, Dataset
+from nimbus.domain.due import MOST_CONSUMERS, MOST_EXTENTS, cause_of, consumer_of
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.news import AttemptChanged
@@ -30,6 +33,8 @@ from tests.nimbus.store_reader import leading, services_over
 
 DATASETS, PUBLISHERS, ENDS, ASKED = 10_000, 200, 1_000, 20
 TURN_MS, ZOOKEEPER_MB, ANSWER_MS = 5.0, 50.0, 200.0
+CONSUMER_MS = 0.5
+"""Bound of a turn for each consumer that it marks."""
 _TASKS = DATASETS // PUBLISHERS
 _EVERY = timedelta(hours=2)
 _READER = PipelineSpec(
@@ -117,6 +122,43 @@ def _turn_ms(bench: Bench, attempt: AttemptId) -> float:
     return (time.process_time() - began) * 1e3
 
 
+def _consumer_turn_ms(count: int, due_targets: int, *reads: Read) -> float:
+    """Processor time of a turn that publishes what these consumers read."""
+    bench, publication = Bench(), _publication(0, 0)
+    read = Read(name="d", dataset=publication.dataset, last=timedelta(hours=2), starts=True)
+    specs = [
+        PipelineSpec(
+            name=PipelineName(f"c{number}"),
+            schedule=Schedule(cron="@hourly", timezone="UTC"),
+            start=DataStart(),
+            reads=(read, *reads),
+            tasks=(replace(_READER.tasks[0], uses=tuple(one.name for one in (read, *reads))),),
+        )
+        for number in range(count)
+    ]
+    dataset = Dataset(name=publication.dataset, pipeline=PipelineName("p0"), partition=Partitioning.INTERVAL)
+    due = consumer_of(specs[0], None)
+    assert due is not None
+    for place in range(due_targets):
+        hour = _hour(3 * place)
+        version = Version(partition=interval_text(hour), number=(1 << 32) + place, at=NOW)
+        dataset = dataset.with_version(version, lambda _: True)
+        cause = cause_of(dataset.name, version, NOW)
+        target = DataInterval(start=hour.start, end=hour.end + _EVERY / 2)
+        due = due.with_change(cause, [target])
+    bench.cluster.change(
+        pipelines={spec.name: active(spec, schedule_position=NOW) for spec in [_publisher(0), *specs]},
+        workers={WORKER.id: replace(WORKER, slots=_TASKS)},
+        datasets={dataset.name: dataset},
+        due={spec.name: replace(due, pipeline=spec.name) for spec in specs},
+    )
+    bench.elect(2)
+    run = RunId("r0")
+    bench.submit(StartRun(pipeline=PipelineName("p0"), run_id=run, data_interval=_hour(3 * due_targets)))
+    bench.decide()
+    return _turn_ms(bench, AttemptId(run, TaskName("t0"), 1))
+
+
 def _took_ms(ask: Callable[[], object]) -> float:
     took = []
     for _ in range(ASKED):
@@ -146,10 +188,15 @@ def main() -> int:
     services = services_over(bench.cluster, bench.clocks, lambda: registration)
     said = explained_run(services, "late", "read").reasons[0].why
     explained = _took_ms(lambda: explained_run(services, "late", "read"))
+    waiting = _consumer_turn_ms(1, 250)
+    never = Read(name="never", dataset=DatasetName("never"), starts=True)
+    marking = _consumer_turn_ms(MOST_CONSUMERS, MOST_EXTENTS, never)
     figures = [
         ("take-over, processor", took_over, "ms", ANSWER_MS),
         ("turn that publishes, median", turns[len(turns) // 2], "ms", TURN_MS),
         ("turn that publishes, 99 %", turns[len(turns) * 99 // 100], "ms", TURN_MS),
+        ("turn, 250 targets wait", waiting, "ms", TURN_MS),
+        (f"turn, {MOST_CONSUMERS} full consumers", marking, "ms", CONSUMER_MS * MOST_CONSUMERS),
         (f"records of {DATASETS:,} datasets", stored, "MB", ZOOKEEPER_MB),
         ("explanation of a task that waits", explained, "ms", ANSWER_MS),
     ]

@@ -13,7 +13,7 @@ from nimbus.domain.pipeline import DataStart
 from nimbus.domain.writes import PutDue
 
 CODEC = Compressed(records.DUE)
-"""256 extents, 20 causes and a few reads take 4 kB, with many reads 7 kB."""
+"""256 extents on full hours take 0.6 kB with 20 causes; of random times and long names, 8 kB."""
 
 
 def change(paths: Paths, write: PutDue) -> Operation:

@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.definition.complete_targets import Found, due_targets
+from nimbus.definition.looked_targets import changed_since, facts_of
 from nimbus.definition.targets import newest, overlapping, target_of
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.due import Due, Refused, cause_of, changes, has_room
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import DataInterval, within
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.publications import KEY_PATTERN, Read, Version, interval_in
 from nimbus.domain.run import DataCause, Run, RunCause
@@ -89,17 +90,22 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
             return Nothing(at=after)
         return Decision(name="due_dated_again", writes=(PutDue(record.name, dated, due),))
     dates = {run.logical_date for run in live}
-    for found in due_targets(due, state.catalog.datasets, dates, now):
+    facts, before = facts_of(due, state.catalog.datasets), state.catalog.looked.get(record.name)
+    only, all_lack = None if before is None else changed_since(before, facts), True
+    for found in due_targets(due, state.catalog.datasets, dates, now, only):
         if found.left is not None:
             return _started(state, record, due, found, now)
         if found.not_before is not None:
             return Nothing(at=found.not_before)
+        all_lack &= found.read is not None
+    if all_lack and due.schedule is not None:
+        state.catalog.looked[record.name] = facts
     return Nothing()  # a publication of what is missing puts it on the agenda
 
 
 def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: datetime) -> Answer:
     assert record.release is not None and found.left is not None  # noqa: S101 - see `start_by_data`
-    number = due.starts + 1
+    number, targets = due.starts + 1, (found.target,) if found.target else ()
     date = f"{found.target.end:%Y%m%dt%H%M%Sz}" if found.target else "data"
     draft = Draft(
         id=RunId(f"{record.name}-{date}-{number}"),
@@ -111,7 +117,7 @@ def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: 
         if due.schedule and found.target
         else None,
         cause=RunCause.DATA,
-        causes=tuple(cause for cause in due.causes if _concerns(due, cause, found.target)),
+        causes=tuple(cause for cause in due.causes if _concerns(due, cause, targets)),
         asked_at=now,
         submitted_by=SUBMITTED_BY,
         may_exist=True,  # of an earlier pipeline of this name, whose starts were counted from 1, too
@@ -140,14 +146,18 @@ def _without_used(due: Due) -> Due:
     """A consumer without the causes that concern nothing which is due."""
     if due.schedule is None:
         return due
-    kept = tuple(cause for cause in due.causes if any(_concerns(due, cause, one) for one in due.extents))
-    return replace(due, causes=kept)
+    return replace(due, causes=tuple(cause for cause in due.causes if _concerns(due, cause, due.extents)))
 
 
-def _concerns(due: Due, cause: DataCause, target: DataInterval | None) -> bool:
-    """True when a change is a reason for the run of a target, or for one of several that are joined."""
-    if due.schedule is None or target is None:
+def _concerns(due: Due, cause: DataCause, targets: tuple[DataInterval, ...]) -> bool:
+    """True when a change is a reason for the run of one of these targets, in order, some of them joined."""
+    if due.schedule is None or not targets:
         return True
     reads = (read for read in due.starting if read.dataset == cause.dataset)
     made_due = (_targets(read, due.schedule, cause) for read in reads)
-    return any(one is not None and one.start < target.end and target.start < one.end for one in made_due)
+    return any(
+        one.start < target.end and target.start < one.end
+        for one in made_due
+        if one is not None
+        for target in targets[within(targets, one)]
+    )

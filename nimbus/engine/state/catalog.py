@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, MutableMapping
 
+from nimbus.definition.looked_targets import Looked
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
@@ -36,6 +37,9 @@ class Catalog:
         self.fresh_by: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
         """Pipelines that say how fresh a dataset must be."""
         self.due: dict[PipelineName, Due] = {}
+        self.looked: dict[PipelineName, Looked] = {}
+        """The facts of the last look at a consumer that found no target to start: only what has changed since
+        is looked at again."""
         self._consumers: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
         """Consumers by the datasets that they read."""
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
@@ -99,7 +103,9 @@ class Catalog:
             self._consumers[read.dataset].discard(name)
         for read in () if due is None else due.reads:
             self._consumers[read.dataset].add(name)
-        if due is not None:
+        if due is None:
+            self.looked.pop(name, None)
+        else:
             self.due[name] = due
         self.look_at_consumer(name)
 

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
 
 from nimbus.domain import datasets, lifecycle, run_number
 from nimbus.domain import writes as w
-from nimbus.domain.datasets import Dataset, joined, versions_of
+from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import DataInterval, with_span
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, interval_in, interval_text
 from nimbus.domain.run import Run, RunCause
@@ -195,7 +196,7 @@ class History:
         for dataset in self.datasets.values():
             partitions = {partition for name, partition in self.expected if name == dataset.name}
             if dataset.partition is Partitioning.INTERVAL:
-                assert dataset.spans == joined(_interval(partition) for partition in partitions)
+                assert dataset.spans == reduce(with_span, map(_interval, partitions), ())
 
 
 def _interval(partition: str) -> DataInterval:

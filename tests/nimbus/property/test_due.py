@@ -19,9 +19,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nimbus.definition import complete_targets, targets
+from nimbus.definition import complete_targets, looked_targets, targets
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import interval_of
+from nimbus.definition.looked_targets import Looked
 from nimbus.definition.targets import grid_of
 from nimbus.domain import due as domain
 from nimbus.domain import writes as w
@@ -210,6 +211,9 @@ class History:
         """Ask the rule once."""
         answer = rule.start_by_data(self.state, self.record, self.now)
         if not isinstance(answer, Decision):
+            if not self.live and not self.paused:
+                waits = any(self.is_complete(fire) for fire in self.due_now() if fire <= self.now)
+                assert not waits, "a complete target is not looked at"
             return False
         self.commit(answer)
         return True
@@ -346,7 +350,23 @@ def start_of_one_target_drops_the_others() -> AbstractContextManager[None]:
     return replaced(Due, without=lambda self, _target: self.dropped())
 
 
+def nothing_has_changed_since_a_look() -> AbstractContextManager[None]:
+    """A target that lacked something is never looked at again."""
+    return replaced(rule, changed_since=lambda _before, _facts: ())
+
+
+def only_what_became_due_since_is_looked_at() -> AbstractContextManager[None]:
+    """What was missing is published, and the target that waited for it does not start."""
+
+    def changed_since(before: Looked, now: Looked) -> Any:
+        return looked_targets.changed_since(replace(before, known=now.known), now)
+
+    return replaced(rule, changed_since=changed_since)
+
+
 MUTANTS = (
+    nothing_has_changed_since_a_look,
+    only_what_became_due_since_is_looked_at,
     start_of_one_target_drops_the_others,
     kept_when_started,
     gaps_ignored,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from random import Random
 
 from nimbus.definition.complete_targets import due_targets
+from nimbus.definition.looked_targets import changed_since, facts_of
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import MOST_EXTENTS, Due
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import DataInterval, with_span, without_span
 from nimbus.domain.pipeline import DataStart, Schedule
 from nimbus.domain.publications import Partitioning, Read
 
@@ -55,3 +59,49 @@ def test_targets_that_read_the_last_gap_of_one_are_passed_over() -> None:
     count = looked_at(read, "@hourly", [DataInterval(START, START + 256 * DAY)], spans)
 
     assert count <= 256 / 30 + 2
+
+
+def complete(due: Due, feed: Dataset, only: tuple[DataInterval, ...] | None = None) -> set[datetime]:
+    """The fire times of targets that lack nothing."""
+    found = due_targets(due, {FEED: feed}, (), datetime.max.replace(tzinfo=UTC), only)
+    return {one.target.end for one in found if one.target is not None and one.read is None}
+
+
+def some_hours(random: Random, count: int) -> list[DataInterval]:
+    return [
+        DataInterval(START + at * HOUR, START + (at + 1) * HOUR) for at in random.sample(range(60), count)
+    ]
+
+
+def test_a_second_look_finds_what_a_look_at_all_targets_would() -> None:
+    read, again, fewer = Read(name="feed", dataset=FEED, last=2 * HOUR, starts=True), 0, 0
+    due = Due(
+        pipeline=PipelineName("report"),
+        start=DataStart(),
+        schedule=Schedule(cron="@hourly", timezone="UTC"),
+        reads=(read,),
+        changed_at=START,
+    )
+    feed = Dataset(name=FEED, pipeline=PipelineName("load"), partition=Partitioning.INTERVAL, published=1)
+    for seed in range(300):
+        random = Random(seed)
+        old = replace(feed, spans=reduce(with_span, some_hours(random, 20), ()))
+        if random.random() < 0.5:
+            old = replace(old, spans=old.spans[1:], spans_from=old.spans[0].end)
+        looked = replace(due, extents=reduce(with_span, some_hours(random, 20), ()))
+        for fire in complete(looked, old):
+            looked = replace(looked, extents=without_span(looked.extents, DataInterval(fire - HOUR, fire)))
+        new = replace(old, spans=reduce(with_span, some_hours(random, random.randrange(3)), old.spans))
+        if old.spans_from is not None and random.random() < 0.5:
+            new = replace(new, spans=new.spans[1:], spans_from=new.spans[0].end)
+        now = replace(looked, extents=reduce(with_span, some_hours(random, 1), looked.extents))
+
+        only = changed_since(facts_of(looked, {FEED: old}), facts_of(now, {FEED: new}))
+
+        assert only is not None
+        found = complete(now, new, only)
+        assert found == complete(now, new), seed
+        again += len(found)
+        fewer += len(only) < len(now.extents)
+    assert again > 100
+    assert fewer > 250

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from functools import reduce
 
 import pytest
 
-from nimbus.domain.datasets import MOST_SPANS, Dataset, joined, still_published_by, versions_of
+from nimbus.domain.datasets import MOST_SPANS, Dataset, still_published_by, versions_of
 from nimbus.domain.ids import (
     AttemptId,
     DatasetName,
@@ -17,7 +18,7 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import DataInterval, with_span
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import (
     KEY_PATTERN,
@@ -86,7 +87,8 @@ def test_names_of_intervals_have_the_order_of_time() -> None:
 
 
 def test_touching_intervals_are_one_span() -> None:
-    assert joined([hours(2, 3), hours(0, 1), hours(1, 2), hours(5, 6), hours(5, 5.5)]) == (
+    published = [hours(2, 3), hours(0, 1), hours(1, 2), hours(5, 6), hours(5, 5.5)]
+    assert reduce(with_span, published, ()) == (
         hours(0, 3),
         hours(5, 6),
     )

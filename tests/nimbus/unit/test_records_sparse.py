@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from nimbus import records, run_record
+from nimbus.domain.due import Due
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import DataStart, FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome, TaskRun
@@ -66,3 +70,25 @@ def test_a_header_holds_no_defaults_but_the_state_which_lists_read() -> None:
     }  # fmt: skip
     assert run_record.decode(nodes, "/runs/r") == RUN
     assert run_record.listed(nodes[""], "/runs/r").state is RunState.RUNNING
+
+
+def test_spans_are_read_as_numbers_and_as_the_objects_that_they_once_were() -> None:
+    hour = timedelta(hours=1)
+    spans = (
+        DataInterval(start=NOW, end=NOW + hour),
+        DataInterval(start=NOW + 2 * hour, end=NOW + 3 * hour + timedelta(microseconds=1)),
+    )
+    due = Due(pipeline=PipelineName("p"), start=DataStart(), extents=spans)
+    body = json.loads(records.DUE.encode(due))
+    assert body["extents"][1:] == [3_600_000_000, 3_600_000_000, 3_600_000_001]
+    assert records.DUE.decode(json.dumps(body).encode(), "here") == due
+
+    body["extents"] = [{"start": one.start.isoformat(), "end": one.end.isoformat()} for one in spans]
+    assert records.DUE.decode(json.dumps(body).encode(), "here") == due
+
+
+@pytest.mark.parametrize("stored", [[1], [1, "x"], [10**30, 1], 7, [None]])
+def test_spans_that_are_no_intervals_are_refused(stored: object) -> None:
+    body = {**json.loads(records.DUE.encode(Due(pipeline=PipelineName("p"), start=DataStart())))}
+    with pytest.raises(records.UnreadableRecordError):
+        records.DUE.decode(json.dumps({**body, "extents": stored}).encode(), "here")
