@@ -686,6 +686,13 @@ class History(Protocol):
         """
         ...
 
+    def newer_versions(self, dataset: DatasetName, sequence: int) -> Iterator[Version]:
+        """The newest stored version of each partition with a larger sequence, in the order of sequences.
+
+        Raises UnreadableRecordError.
+        """
+        ...
+
     def versions(
         self,
         dataset: DatasetName,

@@ -9,15 +9,16 @@ Keys, below the storage prefix:
     together history/commands/<inverted time>~<command>.json   the same for accepted commands
     history/terms/<inverted epoch>.json          a term of leadership that was moved out of ZooKeeper
     history/datasets/<dataset>/<partition>~<inverted number>.json   a version; partition `_whole` is all
+    history/published/<dataset>/<inverted sequence>~<partition>~<number>   no content; lists versions by age
     history/reused/<run>/<later run>             no content: the later run reuses outputs of the run
 Those of purges: `nimbus.adapters.s3_purges`.
-The time is inverted (9999999999 minus epoch seconds), and so are the epoch of a term and the number of a
-version's run, because S3 lists keys
-in ascending order only.
+The time is inverted (9999999999 minus epoch seconds), and so are the epoch of a term, and number and sequence
+of a version, because S3 lists keys in ascending order only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -61,11 +62,13 @@ MOST_OF_PARTITION = 100
 """How many of its newest versions are searched for those that repeat one."""
 TERMS = "history/terms/"
 DATASETS = "history/datasets/"
+PUBLISHED = "history/published/"
 WHOLE = "_whole"
 """Stands for the partition of a dataset that is not divided. No key begins so."""
 _FIRST = datetime(1, 1, 2, tzinfo=UTC)
 """About the first moment of the calendar."""
 _LATEST_NUMBER = (1 << 63) - 1
+_MARK = re.compile(r"([0-9]{19})~([^~]+)~([0-9]{1,19})")
 
 
 def version_key(dataset: DatasetName, version: Version) -> str:
@@ -75,6 +78,11 @@ def version_key(dataset: DatasetName, version: Version) -> str:
 
 def _version_key(dataset: DatasetName, partition: str, number: int) -> str:
     return f"{DATASETS}{dataset}/{partition or WHOLE}~{_LATEST_NUMBER - number:019d}.json"
+
+
+def _mark_key(dataset: DatasetName, version: Version) -> str:
+    place = f"{version.partition or WHOLE}~{version.number}"
+    return f"{PUBLISHED}{dataset}/{_LATEST_NUMBER - version.sequence:019d}~{place}"
 
 
 def _term_key(epoch: int) -> str:
@@ -95,7 +103,7 @@ class S3History:
             for earlier in sorted(reused_runs(run)):
                 self._store.write(reused_key(earlier, run.id), INDEX_MARK)
             for publication, version in versions_of(run):
-                self._store.write(version_key(publication.dataset, version), records.VERSION.encode(version))
+                self._store_version(publication.dataset, version)
             self._store.write(run_key(run.id), records.RUN.encode(run))
             self._store.write(f"history/pipelines/{run.pipeline}/{name}", INDEX_MARK)
             self._store.write(f"history/recent/{name}", INDEX_MARK)
@@ -113,12 +121,17 @@ class S3History:
         """See `nimbus.ports.History.store_versions`."""
         with or_unavailable(f"versions of dataset {dataset} could not be stored in history"):
             for version in versions:
-                self._store.write(version_key(dataset, version), records.VERSION.encode(version))
+                self._store_version(dataset, version)
+
+    def _store_version(self, dataset: DatasetName, version: Version) -> None:
+        self._store.write(version_key(dataset, version), records.VERSION.encode(version))
+        self._store.write(_mark_key(dataset, version), INDEX_MARK)
 
     def forget_dataset(self, dataset: DatasetName) -> None:
         """See `nimbus.ports.History.forget_dataset`."""
         with or_unavailable(f"versions of dataset {dataset} could not be removed"):
-            self._store.delete_many(info.key for info in valid_objects(self._store, f"{DATASETS}{dataset}/"))
+            for prefix in (f"{PUBLISHED}{dataset}/", f"{DATASETS}{dataset}/"):
+                self._store.delete_many(info.key for info in valid_objects(self._store, prefix))
 
     def is_published(self, run: Run, now: datetime) -> bool:
         """See `nimbus.ports.History.is_published`."""
@@ -134,8 +147,9 @@ class S3History:
         with or_unavailable(f"versions of run {run.id} could not be removed"):
             for publication, version in versions_of(run):
                 stored = self.versions(publication.dataset, MOST_OF_PARTITION, version.partition)
-                again = (one for one in stored if one.run == run.id)  # by withdrawals of later versions
-                self._store.delete_many(version_key(publication.dataset, one) for one in (version, *again))
+                again = [one for one in stored if one.run == run.id]  # by withdrawals of later versions
+                for key in (_mark_key, version_key):
+                    self._store.delete_many(key(publication.dataset, one) for one in (version, *again))
 
     def newest_versions(
         self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
@@ -158,6 +172,28 @@ class S3History:
                 seen = partition
                 if (version := read_record(self._store, info.key, records.VERSION)) is not None:
                     yield version
+
+    def newer_versions(self, dataset: DatasetName, sequence: int) -> Iterator[Version]:
+        """See `nimbus.ports.History.newer_versions`."""
+        newest: dict[str, tuple[int, int]] = {}
+        with or_unavailable(f"versions of dataset {dataset} cannot be read"):
+            for published, partition, number in self._marks(dataset):
+                if published <= sequence:
+                    break
+                newest[partition] = max(newest.get(partition, (0, 0)), (number, published))
+        for partition, (_, published) in sorted(newest.items(), key=lambda one: one[1][1]):
+            version = self.version(dataset, partition)
+            # Else a run published late, after the newest version, or another version is there by now.
+            if version is not None and version.sequence == published:
+                yield version
+
+    def _marks(self, dataset: DatasetName) -> Iterator[tuple[int, str, int]]:
+        """Sequence, partition and number of all versions, the last publication first."""
+        prefix = f"{PUBLISHED}{dataset}/"
+        for info in valid_objects(self._store, prefix):
+            if found := _MARK.fullmatch(info.key.removeprefix(prefix)):
+                partition = "" if found[2] == WHOLE else found[2]
+                yield _LATEST_NUMBER - int(found[1]), partition, int(found[3])
 
     def versions(
         self,

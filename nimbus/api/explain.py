@@ -162,7 +162,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         if ends is None
         else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
     )
-    reads = why_it_reads(run, task, around.datasets)
+    reads = why_it_reads(run, task, around.datasets, lambda: around.upstream(run.pipeline).live)
     return (reads or why_not_admitted(run, task, around.capacity(), around.now)) + fails
 
 

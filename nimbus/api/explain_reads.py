@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.publications import Read
-from nimbus.domain.reads import Reader, ReadError, missing, to_pin
-from nimbus.domain.run import Run
+from nimbus.domain.reads import Reader, ReadError, missing, reads_new, to_pin
+from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.task_run import TaskRun
 
 _LOOKED_UP = "its versions are looked up, every 5 s while storage does not answer: all of them are published"
@@ -28,11 +28,20 @@ class DatasetView:
     """Their runs that have not ended."""
 
 
-def why_it_reads(run: Run, task: TaskRun, view: Callable[[DatasetName], DatasetView]) -> str | None:
-    """Explain a ready task whose reads are not pinned; None: all are."""
+def why_it_reads(
+    run: Run,
+    task: TaskRun,
+    view: Callable[[DatasetName], DatasetView],
+    live: Callable[[], Iterable[RunHeader]] = tuple,
+) -> str | None:
+    """Explain a ready task whose reads are not pinned; None: all are. `live`: live runs of its pipeline."""
     reads = to_pin(run, task.spec.name)
     if not reads:
         return None
+    if any(read.new for read in reads):
+        for other in live():
+            if other.id != run.id and reads_new(other):
+                return f"waits for the end of run {other.id}, which reads what is new"
     told_of = [told for read in reads if (told := lacks(read, run, view(read.dataset)))]
     return f"waits for {'; '.join(told_of)}" if told_of else _LOOKED_UP
 

@@ -72,7 +72,7 @@ class Read(TypedDict, total=False):
     """One of `reads` of a pipeline."""
 
     dataset: str
-    take: Literal["interval", "latest"]
+    take: Literal["interval", "latest", "new"]
     last: Duration
     key: str
     optional: bool

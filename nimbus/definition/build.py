@@ -262,6 +262,7 @@ def _read(name: str, model: ReadModel, start: StartModel | None) -> Read:
         name=name,
         dataset=DatasetName(model.dataset or name),
         latest=model.take == "latest",
+        new=model.take == "new",
         last=model.last,
         key=model.key or "",
         optional=model.optional,

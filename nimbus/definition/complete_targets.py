@@ -89,10 +89,11 @@ def due_targets(
 
 def _reads_its_interval(due: Due, datasets: Mapping[DatasetName, Dataset]) -> bool:
     """True when a target is complete only with data for all of its time."""
-    intervals = (
-        read for read in due.reads if not read.optional and not read.latest and read.dataset in datasets
+    return any(
+        datasets[read.dataset].partition is Partitioning.INTERVAL
+        for read in due.reads
+        if not (read.optional or read.latest or read.new) and read.dataset in datasets
     )
-    return any(datasets[read.dataset].partition is Partitioning.INTERVAL for read in intervals)
 
 
 def _lacking(due: Due, target: Target, datasets: Mapping[DatasetName, Dataset]) -> Found | None:

@@ -78,11 +78,27 @@ def _read_faults(model: DefinitionModel) -> Iterator[Fault]:
         if read.of is not None and (read.of not in model.tasks or not model.tasks[read.of].pipeline):
             yield Fault(("reads", name, "of"), f"{read.of!r} is no task of type pipeline; name one")
         said = [key for key in ("of", "last", "key") if getattr(read, key) is not None]
-        said += ["take"] if read.take == "latest" else []
+        said += ["optional"] if read.optional and read.take == "new" else []
+        said += ["take"] if read.take != "interval" else []
         if len(said) > 1:
             yield Fault(("reads", name, said[1]), f"does not go together with {said[0]}; remove one of them")
         if read.key and tasks_read(read.key):
             yield Fault(("reads", name, "key"), _LATER)
+    yield from _new_faults(model)
+
+
+def _new_faults(model: DefinitionModel) -> Iterator[Fault]:
+    """Faults of reads of what is new. Two runs at once would read the same."""
+    readers: dict[str, str] = {}
+    for name, read in model.reads.items():
+        if read.take != "new":
+            continue
+        path = ("reads", name, "take")
+        other = readers.setdefault(read.dataset or name, name)
+        if other != name:
+            yield Fault(path, f"{other!r} reads what is new in this dataset already; remove one of them")
+        if model.concurrency is None or model.concurrency.limit > 1:
+            yield Fault(path, "`new` needs `concurrency: {limit: 1}`, so that no two runs read the same")
 
 
 def _use_faults(path: KeyPath, name: str, task: TaskModel, reads: Mapping[str, ReadModel]) -> Iterator[Fault]:

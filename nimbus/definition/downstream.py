@@ -70,7 +70,7 @@ def awaiting_dates(
     waits += [
         PipelineWait(pipeline=publishers[read.dataset], last=read.last)
         for read in spec.reads
-        if read.dataset in publishers and not read.latest and read.of is None
+        if read.dataset in publishers and not (read.latest or read.new or read.of)
     ]
     found = [
         dates

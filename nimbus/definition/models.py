@@ -455,15 +455,15 @@ class ReadModel(Strict):
 
     dataset: Name | None = None
     """Name of the dataset; by default, the name of the read."""
-    take: Literal["interval", "latest"] = "interval"
+    take: Literal["interval", "latest", "new"] = "interval"
     """Of a dataset by interval: the versions for the data interval of the run (`interval`), or the last one
-    (`latest`)."""
+    (`latest`). Of any dataset: what was published since the last success of the pipeline (`new`)."""
     last: PositiveDuration | None = None
     """Of a dataset by interval: the versions of this time before the end of the run's interval."""
     key: Argument | None = None
     """Of a dataset by key: the key; may hold templates. None: all keys."""
     optional: Flag = False
-    """True: the run does not wait for it, and reads what is there."""
+    """True: the run does not wait for it, and reads what is there. `new` never waits."""
     start: Flag = True
     """False: in a pipeline with `start: data`, changes of it start no run."""
     of: Name | None = None

@@ -9,12 +9,12 @@ A run's `number` orders runs: leaders count up, each above all its predecessors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
-from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval, with_span
 from nimbus.domain.publications import (
     KEY_PATTERN,
@@ -62,6 +62,7 @@ def published_by(run: Run, task: TaskRun) -> Iterator[tuple[Publication, Version
             Version(
                 partition=partition,
                 number=run.number,
+                sequence=task.sequence,
                 run=run.id,
                 task=task.spec.name,
                 source=AttemptId(of, source.spec.name, made.number),
@@ -106,6 +107,15 @@ _publications: WeakKeyDictionary[object, tuple[tuple[TaskName, Publication], ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """How far a pipeline has read with `take: new`."""
+
+    sequence: int
+    """The largest one that a run which has succeeded has read. It never falls."""
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """What ZooKeeper keeps of a dataset. Its size is bounded; history has all versions.
 
@@ -123,8 +133,8 @@ class Dataset:
     """How many versions were ever published, also those that an older run published late."""
     versions: tuple[Version, ...] = ()
     """The newest version of each partition that is kept here, in the order of publication."""
-    dropped: bool = False
-    """True: history has partitions that are not here."""
+    dropped: int = 0
+    """The largest sequence of the partitions that history alone has; 0: all are here."""
     longest: timedelta = timedelta(0)
     """The longest interval that was ever published."""
     unstored: tuple[Version, ...] = ()
@@ -133,6 +143,16 @@ class Dataset:
     """The times for which intervals are published, joined, in order."""
     spans_from: datetime | None = None
     """Earlier spans are not kept; None: all are."""
+    taken: Mapping[PipelineName, Taken] = field(default_factory=dict)
+    """How far the pipelines with `take: new` have read."""
+
+    def taken_by(self, pipeline: PipelineName) -> int:
+        """The sequence up to which a pipeline with `take: new` has read; 0: it has read nothing."""
+        return self.taken[pipeline].sequence if pipeline in self.taken else 0
+
+    def has_since(self, sequence: int) -> bool:
+        """True when a partition has perhaps changed later; false: none has."""
+        return self.dropped > sequence or any(one.sequence > sequence for one in self.versions)
 
     @property
     def newest(self) -> Version | None:
@@ -159,18 +179,20 @@ class Dataset:
             return replace(self, published=self.published + 1)
         versions = [one for one in self.versions if one is not before]
         last = self.last
-        kept = [
-            one
-            for place, one in enumerate(versions)
-            if len(versions) - place < MOST_VERSIONS or one is last or not may_drop(one)
-        ]
+        kept: list[Version] = []
+        dropped = self.dropped
+        for place, one in enumerate(versions):
+            if len(versions) - place < MOST_VERSIONS or one is last or not may_drop(one):
+                kept.append(one)
+            else:
+                dropped = max(1, dropped, one.sequence)
         interval = interval_in(version.partition)
         spans, spans_from = self._with_span(interval)
         return replace(
             self,
             published=self.published + 1,
             versions=(*kept, version),
-            dropped=self.dropped or len(kept) < len(versions),
+            dropped=dropped,
             longest=self.longest if interval is None else max(self.longest, interval.end - interval.start),
             spans=spans,
             spans_from=spans_from,

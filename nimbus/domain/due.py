@@ -138,6 +138,14 @@ class Due:
             return None
         return self.dropped() if not extents else replace(self, extents=extents)
 
+    def without_change(self, dataset: DatasetName) -> Due:
+        """The consumer when a run has read all changes of a dataset. What is due by intervals stays due."""
+        if dataset not in self.changed:
+            return self
+        changed = tuple(one for one in self.changed if one != dataset)
+        causes = tuple(cause for cause in self.causes if cause.dataset != dataset)
+        return replace(self, changed=changed, causes=causes) if changed else self.dropped()
+
     def dropped(self) -> Due:
         """The consumer with nothing due."""
         return replace(self, extents=(), changed=(), causes=(), more_causes=0, refused=None)

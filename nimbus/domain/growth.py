@@ -70,6 +70,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             settled=Settlement(at=_SOME_TIME, by=reason, reason=reason),
             warned=10**6,
             asked=True,
+            sequence=(1 << 63) - 1,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,

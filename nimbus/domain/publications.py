@@ -55,6 +55,8 @@ class Read:
     dataset: DatasetName
     latest: bool = False
     """Of a dataset by interval: its last partition, whatever the run's interval."""
+    new: bool = False
+    """Only what was published since the last success of its pipeline."""
     last: timedelta | None = None
     """Use the time of this length before the end of the run's interval, instead of the interval."""
     key: str = ""
@@ -123,6 +125,8 @@ class Version:
     """Key, or interval as `interval_text` writes it; empty for a dataset that is not divided."""
     number: int
     """That of the run, or command, that published it: a larger one replaces a smaller one."""
+    sequence: int = 0
+    """Above that of every version that any dataset has got before, also of one with a larger number."""
     run: RunId = NO_SOURCE.run
     """Empty: it came from outside, so there are no task, source and output."""
     task: TaskName = NO_SOURCE.task

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
@@ -19,7 +20,8 @@ from nimbus.domain.ids import DatasetName, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown, within
 from nimbus.domain.local_dates import earlier
 from nimbus.domain.publications import Partitioning, Read, Version, interval_in
-from nimbus.domain.run import Run
+from nimbus.domain.run import Places, Run, RunHeader
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.tasks import Tasks
 
 MOST_PINNED = 1000
@@ -49,12 +51,13 @@ class Wanted:
     """The partitions that a read needs.
 
     `interval`: those that overlap it. `key`: this one; empty: the whole dataset, or all keys. `latest`: the
-    last interval alone.
+    last interval alone. `since`: those that have changed after this sequence.
     """
 
     interval: DataInterval | None = None
     key: str = ""
     latest: bool = False
+    since: int | None = None
 
 
 class Reader(Protocol):
@@ -92,7 +95,7 @@ def wanted(read: Read, run: Reader, dataset: Dataset) -> Wanted:
 
 def missing(read: Read, run: Reader, dataset: Dataset | None) -> str:
     """What a read waits for; empty: nothing. Raises ReadError: see `wanted`."""
-    if read.of is not None or (read.optional and dataset is None):
+    if read.of is not None or read.new or (read.optional and dataset is None):
         return ""
     if dataset is None or not dataset.published:
         return f"dataset {read.dataset}: nothing is published"
@@ -150,6 +153,36 @@ def chosen(
     return tuple(sorted(found, key=lambda one: one.partition))
 
 
+def portion(versions: Iterable[Version]) -> tuple[Version, ...]:
+    """What a read with `take: new` pins: as much as a read may have. The next run reads the others.
+
+    `versions`: in the order of their sequences. So what is left has larger ones than what is pinned.
+    """
+    found: list[Version] = []
+    size = 0
+    for version in islice(versions, MOST_PINNED):
+        size += version.carried_bytes
+        if size > MOST_CARRIED:
+            break
+        found.append(version)
+    return tuple(sorted(found, key=lambda one: one.partition))
+
+
+def reads_new(run: RunHeader) -> bool:
+    """True when a run has begun with what is new: only its end tells whether that is new for others."""
+    return run.holds is not Places.NONE and any(read.new and read.name in run.pins for read in run.reads)
+
+
+def taken_by(run: Run) -> Iterator[tuple[DatasetName, int]]:
+    """How far a run with `take: new` has read, if it succeeds: what only skipped tasks use does not count."""
+    for read in run.reads:
+        pins = run.pins.get(read.name) if read.new else None
+        if pins and any(
+            task.state is TaskState.SUCCEEDED and read.name in task.spec.uses for task in run.tasks.in_order()
+        ):
+            yield read.dataset, max(version.sequence for version in pins)
+
+
 def _without_overlap(read: Read, wanted: DataInterval, versions: Iterable[Version]) -> Iterator[Version]:
     taken: list[tuple[DataInterval, Version]] = []
     for version in sorted(versions, key=lambda one: -one.number):
@@ -194,7 +227,7 @@ def pinned_apart(run: Run) -> frozenset[str]:
 
     The run itself or its child runs may publish them: they are of datasets that its tasks publish, have `of`,
     or are used only after child runs. And they are pinned only while the run has its place, so that with a
-    limit of 1 each run reads what the run before it has published.
+    limit of 1 each run reads what the run before it has published, and with `take: new`, what it has left.
     """
     found = _apart.get(run.tasks.plan)
     if found is None:
@@ -213,7 +246,9 @@ def read_apart(tasks: Tasks, reads: Iterable[Read]) -> frozenset[str]:
     }
     early = {name for task in tasks.in_order() if task.spec.name not in after for name in task.spec.uses}
     return frozenset(
-        read.name for read in reads if read.dataset in own or read.of is not None or read.name not in early
+        read.name
+        for read in reads
+        if read.dataset in own or read.of is not None or read.new or read.name not in early
     )
 
 

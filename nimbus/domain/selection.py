@@ -113,9 +113,10 @@ def _kept_pins(
 ) -> Mapping[str, tuple[Version, ...]]:
     """A run that repeats a part of an earlier one reads the same versions; a whole one pins again.
 
+    With `take: new` a whole one reads the same, too, which is no longer new if the earlier one succeeded.
     What its own child runs publish is pinned again if any of them are repeated.
     """
-    if earlier is None or selection.scope is Scope.ALL:
+    if earlier is None:
         return {}
     is_same = run.parameters == earlier.parameters  # keys may be templates, which are rendered later
     before = {replace(read, key="") if is_same else read for read in earlier.reads}
@@ -123,6 +124,7 @@ def _kept_pins(
         read.name: earlier.pins[read.name]
         for read in run.reads
         if read.name in earlier.pins
+        and (read.new or selection.scope is not Scope.ALL)
         and read.of not in chosen
         and (replace(read, key="") if is_same else read) in before
     }

@@ -155,6 +155,8 @@ class TaskRun:
     """Last attempt that `late` was raised for; 1 for a task without attempts."""
     asked: bool = False
     """True: `waiting_for_approval` was raised."""
+    sequence: int = 0
+    """Of a success that has published: see `Version.sequence`."""
 
     @property
     def committed(self) -> Attempt | None:

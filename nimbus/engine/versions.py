@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from heapq import merge
 from itertools import islice
 
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import MOST_PINNED, Lacking, Wanted, chosen
+from nimbus.domain.reads import MOST_PINNED, Lacking, Wanted, chosen, portion
 from nimbus.ports import History
 
 
@@ -23,7 +24,7 @@ def found_versions(
     asked = tuple(asked)
     of_others = [one for one in asked if one[0].of is None]
     found = {read.name: versions_for(read, wanted, dataset, history) for read, wanted, dataset in of_others}
-    if not all(found[read.name] or read.optional for read, _, _ in of_others):
+    if not all(found[read.name] or read.optional or read.new for read, _, _ in of_others):
         return Lacking({one.name: one.published for _, _, one in of_others if one is not None})
     return found | {read.name: parts(read) for read, _, _ in asked if read.of is not None}
 
@@ -44,6 +45,8 @@ def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: Hi
     if dataset is None:
         return ()
     kept = dataset.versions
+    if asked.since is not None:
+        return portion(_newer(dataset, asked.since, history))
     if asked.latest:  # a record never drops the last interval
         return chosen(read, asked, kept)
     stored: Iterable[Version] = ()
@@ -54,3 +57,14 @@ def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: Hi
     newest = {one.partition: one for one in islice(stored, MOST_PINNED + 1)}
     newest |= {one.partition: one for one in kept}
     return chosen(read, asked, newest.values(), dataset.spans_from)
+
+
+def _newer(dataset: Dataset, since: int, history: History) -> Iterable[Version]:
+    """The partitions that have changed after a sequence, in the order of these changes."""
+    kept = (one for one in dataset.versions if one.sequence > since)
+    found = sorted(kept, key=lambda one: one.sequence)
+    if dataset.dropped <= since:
+        return found
+    here = {one.partition for one in dataset.versions}
+    stored = (one for one in history.newer_versions(dataset.name, since) if one.partition not in here)
+    return merge(found, stored, key=lambda one: one.sequence)

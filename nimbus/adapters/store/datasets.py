@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, MutableMapping
 from datetime import UTC, datetime
@@ -95,7 +96,7 @@ def _unreadable(name: DatasetName) -> Dataset:
         name=name,
         pipeline=PipelineName(""),
         partition=Partitioning.WHOLE,
-        dropped=True,
+        dropped=sys.maxsize,  # any of them, so history is asked
         spans_from=datetime.now(UTC),
     )
 

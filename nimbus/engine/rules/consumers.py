@@ -27,7 +27,7 @@ def consumer_removed(state: State, name: PipelineName) -> tuple[PutDue, ...]:
 
 
 def check_consumers(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a dataset would start too many pipelines."""
+    """Raise RefusedError if a dataset would start too many pipelines, or be read with `take: new` by them."""
     for name in sorted({read.dataset for read in spec.reads if read.starts}):
         consumers = state.catalog.consumers_of(name)
         others = [due for due in consumers if due.starts_on(name) and due.pipeline != spec.name]
@@ -36,4 +36,12 @@ def check_consumers(state: State, spec: PipelineSpec) -> None:
                 "too_many_consumers",
                 f"dataset {name} starts {MOST_CONSUMERS} pipelines already, which is the limit: let one of "
                 "them start others, or start by a schedule.",
+            )
+    for name in sorted({read.dataset for read in spec.reads if read.new}):
+        dataset = state.catalog.datasets.get(name)
+        if dataset is not None and len(dataset.taken.keys() - {spec.name}) >= MOST_CONSUMERS:
+            raise RefusedError(
+                "too_many_consumers",
+                f"{MOST_CONSUMERS} pipelines read what is new in dataset {name} already, which is the limit: "
+                "remove one of them, or read another dataset.",
             )

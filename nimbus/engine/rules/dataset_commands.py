@@ -49,9 +49,11 @@ def dataset_changed(
     stored = _stored(state, StoreVersions(queued.id, command.dataset, unstored)) if unstored else ()
     if not isinstance(stored, tuple):
         return stored
+    number = next_number(state.epoch, state.runs.newest_number)
     version = Version(
         partition=command.partition,
-        number=next_number(state.epoch, state.runs.newest_number),
+        number=number,
+        sequence=number,
         at=now,
         keep=accepted.keep,
         outside=Outside(uri=command.uri, sha256=command.sha256, value=command.value),
@@ -115,7 +117,7 @@ def _withdrawn(
         restored=before.number,
     )
     number = next_number(state.epoch, state.runs.newest_number)
-    version = replace(before, number=number, at=now, change=change)
+    version = replace(before, number=number, sequence=number, at=now, change=change)
     accepted = Accepted(dataset=name, partition=dataset.partition)
     write = with_version(state, accepted, version, dataset.pipeline)
     by = f"run {before.run}" if before.run else "a command"

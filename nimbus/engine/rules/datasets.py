@@ -2,39 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import replace
 
-from nimbus.domain.datasets import Dataset, published_by, still_published_by
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.datasets import Dataset, Taken, published_by, still_published_by
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Accepted, Publication, Version
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskState
-from nimbus.domain.writes import PutDataset, PutRun
+from nimbus.domain.reads import taken_by
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.run_number import next_number
+from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.writes import CreateRun, PutDataset, PutRun, RemovePipelineRecord, Write
 from nimbus.engine.decision import Decision
 from nimbus.engine.state import State
 
 
 def noted(state: State, decision: Decision) -> Decision:
-    """The decision, with the datasets that its tasks publish."""
-    changed: dict[DatasetName, PutDataset] = {}
-    for write in decision.writes:
+    """The decision, with the datasets that its tasks publish, and how far its runs have read what is new."""
+    writes = tuple(_with_sequences(state, decision.writes))
+    changed: dict[DatasetName, Dataset] = {}
+    known = ChainMap(changed, state.catalog.datasets)
+    for write in writes:
+        if isinstance(write, PutRun) and write.run.tasks.publishes:
+            for publication, version in _published(write.run, write.before):
+                dataset = known.get(publication.dataset)
+                if dataset is None or not dataset.published or dataset.partition is publication.partition:
+                    after = _after(state, dataset, publication, version, write.run.pipeline)
+                    known[publication.dataset] = after
+                # else no release may change it: see `release_checks`
+        if isinstance(write, (CreateRun, PutRun)) and write.run.state is RunState.SUCCEEDED:
+            _note_taken(known, write.run)
+        if isinstance(write, RemovePipelineRecord):
+            _forget_taken(known, write.record)
+    puts = (PutDataset(dataset, state.catalog.datasets.get(name)) for name, dataset in changed.items())
+    return replace(decision, writes=(*writes, *puts)) if changed else decision
+
+
+def _with_sequences(state: State, writes: Iterable[Write]) -> Iterator[Write]:
+    """The writes, with a sequence for each success that publishes."""
+    newest = state.runs.newest_number
+    for write in writes:
         if not isinstance(write, PutRun) or not write.run.tasks.publishes:
+            yield write
             continue
-        for publication, version in _published(write.run, write.before):
-            name = publication.dataset
-            before = state.catalog.datasets.get(name)
-            known = changed[name].dataset if name in changed else before
-            if known is not None and known.published and known.partition is not publication.partition:
-                continue  # no release may change it: see `release_checks`
-            changed[name] = PutDataset(_after(state, known, publication, version, write.run.pipeline), before)
-    return replace(decision, writes=(*decision.writes, *changed.values())) if changed else decision
+        tasks = write.run.tasks
+        for was, task in tasks.changes_since(write.before.tasks):
+            if task.spec.publishes and _has_succeeded(was, task):
+                newest = next_number(state.epoch, newest)
+                tasks = tasks.replaced([replace(task, sequence=newest)])
+        yield replace(write, run=write.run.with_tasks(tasks))
+
+
+def _note_taken(known: MutableMapping[DatasetName, Dataset], run: Run) -> None:
+    """Note how far a run has read with `take: new`. A rerun of an old run has read what is noted already."""
+    for name, sequence in taken_by(run):
+        dataset = known.get(name)
+        if dataset is not None and dataset.taken_by(run.pipeline) < sequence:
+            taken = {**dataset.taken, run.pipeline: Taken(sequence=sequence, run=run.id)}
+            known[name] = replace(dataset, taken=taken)
+
+
+def _forget_taken(known: MutableMapping[DatasetName, Dataset], record: PipelineRecord) -> None:
+    for name in record.profile.reads:
+        dataset = known.get(name)
+        if dataset is not None and record.name in dataset.taken:
+            taken = {other: one for other, one in dataset.taken.items() if other != record.name}
+            known[name] = replace(dataset, taken=taken)
+
+
+def _has_succeeded(was: TaskRun | None, task: TaskRun) -> bool:
+    """True when a task has succeeded between two versions of a run."""
+    return task.state is TaskState.SUCCEEDED and (was is None or was.state is not TaskState.SUCCEEDED)
 
 
 def _published(run: Run, before: Run) -> Iterator[tuple[Publication, Version]]:
     """What tasks publish that have succeeded between two versions of a run."""
     for was, task in run.tasks.changes_since(before.tasks):
-        if task.spec.publishes and (was is None or was.state is not TaskState.SUCCEEDED):
+        if task.spec.publishes and _has_succeeded(was, task):
             yield from published_by(run, task)
 
 

@@ -5,6 +5,7 @@ Both are one transaction each, with the publication and with the run, so no star
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,7 +21,7 @@ from nimbus.domain.intervals import DataInterval, within
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.publications import KEY_PATTERN, Read, Version, interval_in
 from nimbus.domain.run import DataCause, Run, RunCause
-from nimbus.domain.writes import CreateRun, PutDataset, PutDue
+from nimbus.domain.writes import CreateRun, PutDataset, PutDue, PutRun
 from nimbus.engine.agenda import about_pipeline
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.concurrency import queued_if_full
@@ -34,15 +35,20 @@ SUBMITTED_BY = "data"
 def noted(state: State, decision: Decision, now: datetime) -> Decision:
     """The decision, with what its changes of datasets make due.
 
-    Every change of a partition's version counts, whichever rule writes it: see `changes`.
+    Every change of a partition's version counts, whichever rule writes it: see `changes`. What a run pins
+    with `take: new` is no longer due; if it succeeds and has left something, that is due.
     """
     known: dict[PipelineName, Due] = {}
     for write in decision.writes:
+        if isinstance(write, PutRun) and write.run.pins is not write.before.pins:
+            due = known.get(write.run.pipeline) or state.catalog.due.get(write.run.pipeline)
+            if due is not None and (left := _without_pinned(state, due, write)) is not due:
+                known[due.pipeline] = left
         if not isinstance(write, PutDataset):
             continue
         for consumer in state.catalog.consumers_of(write.dataset.name):
             before = due = known.get(consumer.pipeline, consumer)
-            for version in changes(write.dataset, write.before):
+            for version in (*changes(write.dataset, write.before), *_left(write, due)):
                 due = _marked(due, version, write.dataset.name, now)
             if due is not before:
                 known[due.pipeline] = due
@@ -50,6 +56,27 @@ def noted(state: State, decision: Decision, now: datetime) -> Decision:
         return decision
     puts = (PutDue(name, due, state.catalog.due[name]) for name, due in known.items())
     return replace(decision, writes=(*decision.writes, *puts))
+
+
+def _without_pinned(state: State, due: Due, write: PutRun) -> Due:
+    """A consumer without the changes that a run pins: of datasets whose last change is among them."""
+    for read in write.run.reads:
+        if read.new and read.name in write.run.pins.keys() - write.before.pins.keys():
+            dataset = state.catalog.datasets.get(read.dataset)
+            last = max((one.sequence for one in write.run.pins[read.name]), default=0)
+            if dataset is not None and not dataset.has_since(max(last, dataset.taken_by(due.pipeline))):
+                due = due.without_change(read.dataset)
+    return due
+
+
+def _left(write: PutDataset, due: Due) -> Iterator[Version]:
+    """The newest version, if a run of a consumer has read a part of what is new, and has succeeded."""
+    before = None if write.before is None else write.before.taken.get(due.pipeline)
+    taken, newest = write.dataset.taken.get(due.pipeline), write.dataset.newest
+    if taken is None or taken == before or newest is None or write.dataset.name in due.changed:
+        return
+    if write.dataset.has_since(taken.sequence):
+        yield newest
 
 
 def _marked(due: Due, version: Version, dataset: DatasetName, now: datetime) -> Due:
@@ -69,7 +96,7 @@ def _may_read(read: Read, version: Version) -> bool:
 def _targets(read: Read, schedule: Schedule, cause: DataCause) -> DataInterval | None:
     """The time of the targets that a change makes due. Data without interval concern the newest target."""
     interval = interval_in(cause.partition)
-    if interval is None or read.latest:
+    if interval is None or read.latest or read.new:
         return newest(schedule, cause.at)
     return overlapping(read, schedule, interval)
 

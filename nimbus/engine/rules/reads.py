@@ -11,7 +11,7 @@ from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import Lacking, ReadError, Wanted, awaits_inputs, missing, to_pin, wanted
+from nimbus.domain.reads import Lacking, ReadError, Wanted, awaits_inputs, missing, reads_new, to_pin, wanted
 from nimbus.domain.run import Places, Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
@@ -38,6 +38,9 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
         return Nothing()
     if run.holds is not Places.ALL and not awaits_inputs(run, name):
         return Nothing()  # the run gets its place first, see `pinned_apart`
+    others = (state.runs.live[other] for other in state.runs.of(run.pipeline) if other != run_id)
+    if any(read.new for read in to_pin(run, name)) and any(map(reads_new, others)):
+        return Nothing()  # the end of the other run tells what is new, and puts this one on the agenda
     found = state.tasks.pins.results.get(subject)
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
@@ -49,6 +52,8 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     if isinstance(found, Lacking):
         return Nothing() if _is_current(state, found) else _look_up(state, run, name, now)
     if found is None or found.keys() <= run.pins.keys():  # pinned already, here or for another task
+        return _look_up(state, run, name, now)
+    if _is_read(state, run, found):
         return _look_up(state, run, name, now)
     pinned = replace(run, pins={**_first(found, run.pins), **run.pins})
     about = {"run": run_id, "task": name}
@@ -67,6 +72,16 @@ def _first(found: Pins, pins: Container[str]) -> Pins:
     return first
 
 
+def _is_read(state: State, run: Run, found: Pins) -> bool:
+    """True when another run has read what was found with `take: new`, and has succeeded since."""
+    for read in run.reads:
+        dataset = state.catalog.datasets.get(read.dataset) if read.new else None
+        taken = 0 if dataset is None else dataset.taken_by(run.pipeline)
+        if taken and any(version.sequence <= taken for version in found.get(read.name, ())):
+            return True
+    return False
+
+
 def _is_current(state: State, lacking: Lacking) -> bool:
     """True if nothing was published since."""
     datasets = state.catalog.datasets
@@ -82,7 +97,11 @@ def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
             dataset = state.catalog.datasets.get(read.dataset)
             if missing(read, run, dataset):
                 return Nothing()
-            needs = wanted(read, run, dataset) if dataset is not None and read.of is None else Wanted()
+            needs = Wanted()
+            if dataset is not None and read.new:
+                needs = Wanted(since=dataset.taken_by(run.pipeline))
+            elif dataset is not None and read.of is None:
+                needs = wanted(read, run, dataset)
             asked.append((read, needs, dataset))
     except ReadError as exc:
         return _failed(run, name, str(exc), now)

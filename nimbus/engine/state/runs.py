@@ -87,7 +87,7 @@ class Runs:
         """End of each pipeline's last successful run whose record this leader has seen. Runs of backfills do
         not count, because they process old data."""
         self.newest_number = 0
-        """Largest number of a run that this leader has seen."""
+        """Largest number of a run, or sequence of a version, that this leader has seen."""
         self.read: dict[RunId, Run] | None = {}
         """All runs that were read or changed so far, including final ones; None: everything is read."""
         self._of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
@@ -120,8 +120,9 @@ class Runs:
             raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
 
     def note_number(self, dataset: Dataset) -> None:
-        """Give later runs numbers above those of versions by commands."""
-        self.newest_number = max(self.newest_number, dataset.newest.number if dataset.newest else 0)
+        """Give later runs and versions larger numbers than a publication has got."""
+        if (newest := dataset.newest) is not None:
+            self.newest_number = max(self.newest_number, newest.number, newest.sequence)
 
     def put(self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})) -> None:
         """Add or replace a run. Of a final run, only what is needed to archive and remove it is kept.
@@ -239,6 +240,9 @@ class Runs:
         self._agenda.add(about_finished(run.id))
         self._commands.look_at_reruns(run.id)
         self._tasks.look_at_awaiting(run.pipeline)
+        for read in run.reads:
+            if read.new:  # what it has pinned is read, or still new
+                self._tasks.look_at_readers(read.dataset)
         if run.parent is not None:
             self._agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 

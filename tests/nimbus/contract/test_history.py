@@ -271,6 +271,42 @@ def test_versions_come_with_their_runs_the_newest_of_each_partition_first(bench:
     assert [bench.history.is_published(run, NOW) for run in runs] == [True, False, False, True]
 
 
+def with_sequence(run: Run, sequence: int) -> Run:
+    (task,) = run.tasks.in_order()
+    return replace(run, tasks=Tasks([replace(task, sequence=sequence)]))
+
+
+def test_newer_versions_come_in_the_order_of_publication(bench: Bench) -> None:
+    runs = [
+        with_sequence(publishing("slow", 2, 3), 1280),
+        with_sequence(publishing("old", 3, 1), 512),
+        with_sequence(publishing("new", 4, 1), 1024),
+        with_sequence(publishing("read", 6, 2), 768),
+        with_sequence(publishing("late", 5, 2), 1536),  # after a newer run, so it is never shown
+    ]
+    for run in runs:
+        bench.history.store(run)
+    hours = DatasetName("hours")
+
+    assert [one.run for one in bench.history.newer_versions(hours, 0)] == ["read", "new", "slow"]
+    assert [one.run for one in bench.history.newer_versions(hours, 768)] == ["new", "slow"]
+    assert [one.run for one in bench.history.newer_versions(hours, 1280)] == []
+    bench.history.forget_versions(runs[2])
+    assert [one.run for one in bench.history.newer_versions(hours, 512)] == ["read", "slow"]
+    bench.history.forget_dataset(hours)
+    assert list(bench.history.newer_versions(hours, 0)) == []
+
+
+def test_foreign_objects_beside_the_marks_of_versions_are_left_out() -> None:
+    store = MemoryObjectStore()
+    history = S3History(store)
+    history.store(with_sequence(publishing("a", 1, 0), 256))
+    for name in ("x", "1~2~3", f"{'9' * 19}~a~b", "keep/.x"):
+        store.write(f"history/published/hours/{name}", b"")
+
+    assert [one.run for one in history.newer_versions(DatasetName("hours"), 0)] == ["a"]
+
+
 def test_version_is_kept_until_it_is_replaced_or_too_old(bench: Bench) -> None:
     run = publishing("a", 1, 0, keep=timedelta(days=3))
     bench.history.store(run)

@@ -47,6 +47,11 @@ class Storage:
             if interval is None or (span and span.start < interval.end and interval.start < span.end):
                 yield found[partition]
 
+    def newer_versions(self, dataset: DatasetName, sequence: int) -> Iterator[Version]:
+        """As `nimbus.ports.History.newer_versions`."""
+        found = self.newest_versions(dataset, None, timedelta(0))
+        yield from sorted((one for one in found if one.sequence > sequence), key=lambda one: one.sequence)
+
     def read(self, run: RunId) -> Run | None:
         """As `nimbus.ports.History.read`."""
         return self.history.get(run)

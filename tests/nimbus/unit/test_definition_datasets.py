@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -304,3 +305,40 @@ def test_fault_of_a_start_by_data_is_refused_with_its_place(before: str, after: 
         parsed(STARTING.replace(before, after))
 
     assert said in str(refused.value)
+
+
+NEW = """
+schema: 1
+name: report
+concurrency: {limit: 1}
+reads:
+  landing: {take: new}
+  again: {dataset: old, take: new}
+tasks:
+  sum: {type: python, script: a.py, reads: [landing, again]}
+"""
+
+
+def test_pipeline_reads_what_is_new() -> None:
+    assert [(read.new, read.latest) for read in parsed(NEW).reads] == [(True, False), (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("concurrency: {limit: 1}", "priority: low", "needs `concurrency: {limit: 1}`"),
+        ("limit: 1", "limit: 2", "needs `concurrency: {limit: 1}`"),
+        ("dataset: old", "dataset: landing", "'landing' reads what is new in this dataset already"),
+        ("landing: {take: new}", "landing: {take: new, key: eu}", "does not go together with key"),
+        ("landing: {take: new}", "landing: {take: new, last: 2d}", "does not go together with last"),
+        (
+            "landing: {take: new}",
+            "landing: {take: new, optional: true}",
+            "does not go together with optional",
+        ),
+    ],
+)
+def test_fault_of_a_read_of_what_is_new_is_refused(before: str, after: str, said: str) -> None:
+    assert before in NEW
+    with pytest.raises(InvalidDefinitionError, match=re.escape(said)):
+        parsed(NEW.replace(before, after))
