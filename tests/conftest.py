@@ -6,6 +6,7 @@ has its own root or bucket. A test that stops, kills or pauses a server uses `ow
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -61,6 +62,19 @@ def pytest_assertrepr_compare(left: object, right: object) -> Generator[None, li
             for name in ("CI", "BUILD_NUMBER"):
                 patch.delenv(name, raising=False)
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while the files of tests are read, which takes two fifths of that time, and none in
+    what was read.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,8 @@
 """The slowest files of tests, which `make test` begins with, so that it does not end with one long file.
 
+Each worker of xdist reads all files, and begins at another place than the others, so that each file is
+compiled once.
+
 A plug-in of `tests/conftest.py`. `make slow-files` writes the table from the report of the last `make test`.
 Files that are not in the table begin after those that are.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -19,11 +23,27 @@ TABLE = Path(__file__).with_suffix(".json")
 SLOW_S = 5
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each worker begin at another place of a folder."""
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker is not None and isinstance(collector, pytest.Dir) and report.result:
+        number, workers = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        first = len(report.result) * number // workers
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files by their recorded time, if xdist's workers run them."""
+    """Order the files by their recorded time, then by name, if xdist's workers run them."""
     if hasattr(config, "workerinput"):
         known = json.loads(TABLE.read_text())
-        items.sort(key=lambda item: -known.get(item.path.relative_to(TABLE.parent).as_posix(), 0))
+        names = {path: path.relative_to(TABLE.parent).as_posix() for path in {item.path for item in items}}
+        items.sort(key=lambda item: (-known.get(names[item.path], 0), names[item.path]))
 
 
 def record(report: Path) -> None:
