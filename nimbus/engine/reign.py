@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from itertools import takewhile
 from typing import NamedTuple, assert_never
@@ -81,16 +80,6 @@ Follow = Callable[[int, Run], None]
 """Called with each run that is read or written, and with the epoch of the reign."""
 
 
-@contextmanager
-def _garbage_collector_paused() -> Iterator[None]:
-    """Pause Python's garbage collector: repeated scans would take a quarter of a large takeover's time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 class _Accepted(NamedTuple):
     """A decision that is applied to the state."""
 
@@ -141,6 +130,8 @@ class Reign:
         self._unexplained = 0
         self._transaction = store.begin()
         self._parts = store.load()
+        self._early: set[AttemptId] = set()
+        """Attempts that changed while their runs were read, which is before this leader has them."""
         self._uncommitted: list[_Accepted] = []
         """Decisions that are applied to `state`, but not yet written to ZooKeeper."""
         self._suspects: set[Subject] = set()
@@ -164,6 +155,7 @@ class Reign:
         self._young.clear()
         self._transaction, self._uncommitted = self._store.begin(), []
         self._parts = self._store.load()
+        self._early.clear()
 
     def read_on(self) -> None:
         """Read the next part of the state, until all parts are read.
@@ -171,9 +163,13 @@ class Reign:
         Raises:
             StoreUnavailableError: it could not be read; call `recover` to begin again.
         """
-        if not self.state.census_taken:
-            with _garbage_collector_paused():
-                self._take_in(next(self._parts))
+        if self.state.census_taken:
+            return
+        # On again after the last part. Repeated scans would take a tenth of a large takeover's time.
+        gc.disable()
+        self._take_in(next(self._parts))
+        if self.state.census_taken:
+            gc.enable()
 
     def _take_in(self, part: LoadedPart) -> None:
         state, now = self.state, self._now()
@@ -205,6 +201,7 @@ class Reign:
                 for run in runs:
                     state.runs.put(run, now, slots)
                 self._tell_followers(run for run in runs if not run.state.is_final)
+                self._look_at(slots.keys() & self._early)
             case CatalogPart(pipelines=pipelines, commands=commands):
                 for record in pipelines:
                     state.put_pipeline(record)
@@ -222,13 +219,6 @@ class Reign:
             if opened is not None and opened[1].opened_by_epoch != self.state.epoch:
                 adopted += 1
                 claimed += slots.claim is not None
-                _log.debug(
-                    "attempt_adopted",
-                    attempt=str(attempt_id),
-                    epoch=self.state.epoch,
-                    opened_by_epoch=opened[1].opened_by_epoch,
-                    claimed=slots.claim is not None,
-                )
         if adopted:
             _log.info("attempts_adopted", epoch=self.state.epoch, adopted=adopted, claimed=claimed)
 
@@ -313,7 +303,10 @@ class Reign:
             self._read_commands()
         if any(isinstance(news, n.WorkersChanged) for news in batch):
             self.state.put_workers(self._store.read_workers(), self._now())
-        self._look_at({news.attempt for news in batch if isinstance(news, n.AttemptChanged)})
+        changed = {news.attempt for news in batch if isinstance(news, n.AttemptChanged)}
+        if not self.state.census_taken:
+            self._early |= changed - self.state.attempts.slots.keys()
+        self._look_at(changed)
 
     def _read_commands(self) -> None:
         new = self._store.read_commands(self.state.commands.waiting.keys(), COMMANDS_AT_ONCE)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 
 from leader import (
+    CrashSentinel,
     ElectionConfig,
     LeaderLockQueue,
     Leadership,
     Participant,
+    Phase,
     Verdict,
     ZooKeeperConfig,
     ZooKeeperSession,
@@ -27,7 +30,7 @@ from nimbus.adapters.store.session import calls_on
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.engine.news import News, ReleasePrepared, RunArchived
 from nimbus.engine.policy import Policy
 from nimbus.ports import LeaderStore
 from nimbus.telemetry.engine import EngineMetrics
@@ -65,6 +68,20 @@ class TracedMetrics(EngineMetrics):
         noted[2] = now
 
 
+class TimedEngine(Engine):
+    """Records the CPU time of each turn in ms: from the end of a wait for news until the next wait."""
+
+    turns_ms: ClassVar[list[float]] = []
+    _woke_s: float | None = None
+
+    def collect(self, timeout_s: float | None) -> tuple[News, ...]:
+        if self._woke_s is not None:
+            self.turns_ms.append((time.thread_time() - self._woke_s) * 1000)
+        found = super().collect(timeout_s)
+        self._woke_s = time.thread_time()
+        return found
+
+
 class EngineRole:
     """See the module. The main thread calls its public methods."""
 
@@ -72,19 +89,22 @@ class EngineRole:
         self,
         hosts: str,
         root: str,
-        name: str = "engine",
+        name: str = "",
         policy: Policy | None = None,
         session_timeout: timedelta = timedelta(seconds=20),
     ) -> None:
         configure(stream=sys.stderr)
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.session.start(LONG)
+        self._sentinel = CrashSentinel(self.session)
+        self._sentinel.start()
         self._root = root
         self._specs: dict[str, Any] = {}
         self._builder, self._templates = ThreadPoolExecutor(1), TemplateHelper()
         self._clock, self._metrics = SteppedClock(), TracedMetrics()
         self._elected_ns = self._recovered_ns = 0
-        self.engine = Engine(
+        self._elected_cpu_s = self._recovered_cpu_s = 0.0
+        self.engine = TimedEngine(
             store_for=self._store,
             still_leads=self._leads,
             start_effect=self._effect,
@@ -96,7 +116,7 @@ class EngineRole:
         self.election = LeaderLockQueue(
             session=self.session,
             config=ElectionConfig(root=root, newest_schema=NEWEST_SCHEMA),
-            participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
+            participant=Participant(name or f"engine-{os.getpid()}", "127.0.0.1", 1, uuid.uuid4().hex),
             guard=lambda: Verdict(True),
             electable=self,
         )
@@ -105,7 +125,7 @@ class EngineRole:
     # Called by the election, as its electable.
 
     def elected(self, leadership: Leadership) -> None:
-        self._elected_ns = now_ns()
+        self._elected_ns, self._elected_cpu_s = now_ns(), time.process_time()
         self.engine.elected(leadership)
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
@@ -126,13 +146,29 @@ class EngineRole:
                 raise TimeoutError(f"no leader within {within_s} s")
             time.sleep(_POLL_S)
 
+    def stand_by(self, within_s: float) -> None:
+        """Join the election, and wait until it waits for the leader to end."""
+        self.election.add_to_leader_lock_queue()
+        until = time.monotonic() + within_s
+        while self.election.status().phase is not Phase.QUEUED:
+            if time.monotonic() > until:
+                raise TimeoutError(f"not in the queue within {within_s} s")
+            time.sleep(_POLL_S)
+
     def trace(self) -> dict[str, Any]:
         """Times and counts of what has happened so far."""
         return {
             "elected_ns": self._elected_ns,
             "recovered_ns": self._recovered_ns,
+            "cpu_s": self._recovered_cpu_s - self._elected_cpu_s,
             "decisions": dict(self._metrics.decisions),
         }
+
+    def turns_ms(self) -> list[float]:
+        """The CPU time of each turn since the last call."""
+        taken = self.engine.turns_ms.copy()
+        self.engine.turns_ms.clear()
+        return taken
 
     def session_id(self) -> int:
         """The session's id in the transaction log."""
@@ -155,6 +191,7 @@ class EngineRole:
         if self._templates is not None:
             self._templates.close()
         self.session.close(LONG)
+        self._sentinel.close(LONG)
 
     # Called by the engine's thread.
 
@@ -170,7 +207,7 @@ class EngineRole:
 
     def _status(self) -> None:
         if self.engine.status.recovered_at is not None and not self._recovered_ns:
-            self._recovered_ns = now_ns()
+            self._recovered_ns, self._recovered_cpu_s = now_ns(), time.process_time()
 
     def _build(self, effect: BuildRun) -> None:
         """Build a run as `nimbus.engine.effects` does: on its own thread, with the real helper process."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,10 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.blobsync.line_process import LineProcess
 from tests.benchmark.engine.revision import Revision
 from tests.benchmark.engine.transaction_log import Entry, entries
+from tests.benchmark.leader.clock import now_ns
 
 ROOT = "/nimbus"
+_POLL_S = 0.5
 
 
 class Child:
@@ -72,11 +77,25 @@ class Lab:
         """Let the engine lead."""
         self.engine.ask("lead", within_s=within_s)
 
-    def succeed(self, within_s: float) -> None:
-        """Replace the engine's process by a new process, which leads."""
+    def kill_leader(self, meanwhile: Callable[[], None], within_s: float) -> int:
+        """Kill the engine's process while another one waits in the queue, which leads next.
+
+        Args:
+            meanwhile: Called while the leader is stopped and not yet dead, so it does not see what changes.
+            within_s: Timeout until the other process waits.
+
+        Returns:
+            When it was killed, by `now_ns`.
+        """
+        heir = self.child("engine")
+        heir.ask("stand_by", within_s=within_s)
+        os.kill(self.engine.pid, signal.SIGSTOP)
+        meanwhile()
+        killed_ns = now_ns()
+        os.kill(self.engine.pid, signal.SIGKILL)
         self.engine.close()
-        self.engine = self.child("engine")
-        self.elect(within_s)
+        self.engine = heir
+        return killed_ns
 
     def publish(self, pipelines: Sequence[dict[str, Any]], within_s: float) -> list[str]:
         """Publish pipelines and activate them. Returns the refusals."""
@@ -93,6 +112,14 @@ class Lab:
         held = self.workers.ask("await_held", count=len(runs), within_s=within_s)
         if held < len(runs):
             raise TimeoutError(f"{held} of {len(runs)} attempts are claimed after {within_s} s")
+
+    def await_state(self, run: str, state: str, within_s: float) -> None:
+        """Wait until a run has a state."""
+        until = time.monotonic() + within_s
+        while (found := self.operator.ask("state", run=run)) != state:
+            if time.monotonic() > until:
+                raise TimeoutError(f"run {run} is {found}, not {state}, after {within_s} s")
+            time.sleep(_POLL_S)
 
     def zxid(self) -> int:
         """The id of the last transaction."""

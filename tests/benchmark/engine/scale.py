@@ -23,6 +23,7 @@ class Scale:
         logged: Tasks of the run whose bytes in the log are counted.
         large: Tasks of the large runs.
         large_chain: Tasks of the large chain.
+        wide: Tasks of the wide run, without its join.
         requests: Requests of each kind to the API.
         patience_s: Timeout of each wait.
     """
@@ -40,6 +41,7 @@ class Scale:
     logged: int = 1_000
     large: tuple[int, ...] = (10_000, 1_000)
     large_chain: int = 1_000
+    wide: int = 9_999
     requests: int = 100
     patience_s: float = 1_800.0
 
@@ -59,6 +61,7 @@ QUICK = Scale(
     logged=20,
     large=(50,),
     large_chain=20,
+    wide=40,
     requests=5,
     patience_s=60.0,
 )

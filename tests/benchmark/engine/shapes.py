@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +29,7 @@ def described(
 
     Args:
         name: Name of the pipeline.
-        shape: `wide`, `chain` or `dag`.
+        shape: `wide`, `join` (wide, and a last task that needs all others), `chain` or `dag`.
         tasks: Number of tasks.
         fails: How often a failing task fails before it succeeds.
         every: Only one in `every` tasks fails.
@@ -59,7 +59,7 @@ def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
             kind=TaskKind.PYTHON,
             script="task.py",
             args=("--day", "{{ ds }}"),
-            needs=tuple(names[other] for other in _needs(what["shape"], place, draw)),
+            needs=tuple(names[other] for other in _needs(what, place, draw)),
             retries=RetryPolicy(limit=what["fails"], delay=timedelta(0)),
         )
         for place in range(count)
@@ -82,8 +82,11 @@ def _fails(what: Mapping[str, Any], place: int) -> int:
     return int(what["fails"]) if place % what["every"] == 0 else 0
 
 
-def _needs(shape: str, place: int, draw: random.Random) -> list[int]:
-    if shape == "wide" or place == 0:
+def _needs(what: Mapping[str, Any], place: int, draw: random.Random) -> Sequence[int]:
+    shape = what["shape"]
+    if shape == "join" and place == what["tasks"] - 1:
+        return range(place)
+    if shape in ("wide", "join") or place == 0:
         return []
     if shape == "chain":
         return [place - 1]

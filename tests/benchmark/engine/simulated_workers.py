@@ -81,6 +81,9 @@ class SimulatedWorkers:
         """Write END for `count` of the held attempts, spread evenly. Returns how many were ended."""
         step = max(1, len(self.held) // count)
         chosen = self.held[::step][:count]
+        gone = set(chosen)
+        with self.changed:
+            self.held = [attempt for attempt in self.held if attempt not in gone]
         self._end(chosen)
         return len(chosen)
 

@@ -29,8 +29,10 @@ from tests.benchmark.engine.tasks import MEASURE as TASKS
 from tests.benchmark.engine.tasks import register_fast, tasks
 from tests.benchmark.engine.turn import MEASURE as TURN
 from tests.benchmark.engine.turn import turn
+from tests.benchmark.engine.width import MEASURE as WIDTH
+from tests.benchmark.engine.width import width
 
-MEASURES = (TURN, TASKS, TAKEOVER, MEMORY, STORE, LARGE, SCHEDULES, API)
+MEASURES = (TURN, TASKS, TAKEOVER, MEMORY, STORE, LARGE, SCHEDULES, API, WIDTH)
 Stage = Callable[["Plan", Lab], Iterator[Row]]
 """The measures that share one cluster."""
 _HOLDERS = 100
@@ -68,6 +70,7 @@ def _stages(scale: Scale) -> Iterator[tuple[Set[str], Stage]]:
     yield {MEMORY, TASKS}, _quiet
     yield {STORE}, _logged
     yield {LARGE}, _large
+    yield {WIDTH}, _wide
     yield {TAKEOVER, SCHEDULES}, _small_crowd
     for live in scale.crowds:
         yield {STORE, MEMORY, TAKEOVER, API, TASKS}, partial(_crowd, live=live)
@@ -109,6 +112,11 @@ def _large(plan: Plan, made: Lab) -> Iterator[Row]:
     plan.say("large runs")
     register_fast(made)
     yield from large(made, plan.scale)
+
+
+def _wide(plan: Plan, made: Lab) -> Iterator[Row]:
+    plan.say("one wide run")
+    yield from width(made, plan.scale)
 
 
 def _small_crowd(plan: Plan, made: Lab) -> Iterator[Row]:

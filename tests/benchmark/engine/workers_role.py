@@ -40,6 +40,10 @@ class WorkersRole:
         """Write END for `count` of the held attempts."""
         return self.workers.end_held(count)
 
+    def release_held(self) -> None:
+        """Write END for all held attempts."""
+        self.workers.release_held()
+
     def await_closed(self, count: int, within_s: float) -> dict[str, Any]:
         """Wait until the leader has processed `count` ENDs since `forget`. Returns the tally."""
         self.workers.wait_for(lambda: self.workers.tally.closed >= count, within_s)
