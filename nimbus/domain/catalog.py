@@ -44,6 +44,8 @@ class Profile:
     """Pipelines whose runs its tasks wait for."""
     datasets: tuple[DatasetName, ...] = ()
     """Datasets that its tasks publish, or that come from outside."""
+    published_together: tuple[tuple[DatasetName, ...], ...] = ()
+    """The datasets of each task that publishes several."""
     accepts: tuple[Accepted, ...] = ()
     """Those that come from outside."""
     reads: tuple[DatasetName, ...] = ()
@@ -67,6 +69,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         children=spec.children,
         upstream=spec.upstream,
         datasets=spec.datasets,
+        published_together=spec.published_together,
         reads=tuple(sorted({read.dataset for read in spec.reads if read.of is None})),
         accepts=spec.accepts,
         notify=spec.notify,

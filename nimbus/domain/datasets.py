@@ -29,6 +29,8 @@ from nimbus.domain.task_run import TaskRun, TaskState
 
 MOST_VERSIONS = 40
 """How many newest versions a record keeps in ZooKeeper, beside those that history does not have yet."""
+MOST_CARRIED = 200_000
+"""Limit of the bytes of URIs and values in a record, as of `Version.carried_bytes`. 40 versions have half."""
 MOST_SPANS = 256
 """Limit of the separate spans of time that a record knows to be published."""
 
@@ -158,6 +160,11 @@ class Dataset:
     def newest(self) -> Version | None:
         """The version that was published last."""
         return self.versions[-1] if self.versions else None
+
+    @property
+    def carried_bytes(self) -> int:
+        """The size of what its versions carry."""
+        return sum(one.carried_bytes for one in self.versions)
 
     @property
     def last(self) -> Version | None:

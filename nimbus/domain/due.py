@@ -35,7 +35,7 @@ MOST_CAUSES = 20
 TRY_AGAIN = timedelta(minutes=1)
 """Pause after a run could not be created."""
 MOST_CONSUMERS = 100
-"""Limit of the consumers of a dataset: each is written in the transaction that publishes a version."""
+"""Limit of the consumers of the datasets of a task: its transaction, which has 1 MB, writes them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

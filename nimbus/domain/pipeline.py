@@ -440,6 +440,12 @@ class PipelineSpec:
         return tuple(sorted(of_tasks.union(one.dataset for one in self.accepts)))
 
     @property
+    def published_together(self) -> tuple[tuple[DatasetName, ...], ...]:
+        """The datasets of each task that publishes several, by name: one transaction publishes them."""
+        of_tasks = {tuple(sorted({one.dataset for one in task.publishes})) for task in self.tasks}
+        return tuple(sorted(names for names in of_tasks if len(names) > 1))
+
+    @property
     def keeps_running(self) -> bool:
         """True when its runs do not end by themselves. The activation of a release starts one."""
         return any(task.keeps_running for task in self.tasks)

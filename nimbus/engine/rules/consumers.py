@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from nimbus.domain.due import MOST_CONSUMERS, consumer_of
+from collections.abc import Iterator
+
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.due import MOST_CONSUMERS, Due, consumer_of
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.writes import PutDue
 from nimbus.engine.state import State
@@ -27,15 +30,23 @@ def consumer_removed(state: State, name: PipelineName) -> tuple[PutDue, ...]:
 
 
 def check_consumers(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a dataset would start too many pipelines, or be read with `take: new` by them."""
-    for name in sorted({read.dataset for read in spec.reads if read.starts}):
-        consumers = state.catalog.consumers_of(name)
-        others = [due for due in consumers if due.starts_on(name) and due.pipeline != spec.name]
-        if len(others) >= MOST_CONSUMERS:
+    """Raise RefusedError if a transaction would start too many pipelines, or too many read what is new."""
+    own = {read.dataset for read in spec.reads if read.starts}
+    others = (record for record in state.catalog.pipelines.values() if record.name != spec.name)
+    of_others = (
+        names
+        for record in others
+        if record.state is not PipelineState.INACTIVE
+        for names in record.profile.published_together
+        if own.intersection(names)
+    )
+    for names in sorted({*spec.published_together, *of_others, *((name,) for name in own)}):
+        started = {due.pipeline for name in names for due in _started_by(state, name)} - {spec.name}
+        if len(started) + bool(own.intersection(names)) > MOST_CONSUMERS:
             raise RefusedError(
                 "too_many_consumers",
-                f"dataset {name} starts {MOST_CONSUMERS} pipelines already, which is the limit: let one of "
-                "them start others, or start by a schedule.",
+                f"{_said(names)} would start more than {MOST_CONSUMERS} pipelines, which is the limit: let "
+                "one of them start others, or start by a schedule.",
             )
     for name in sorted({read.dataset for read in spec.reads if read.new}):
         dataset = state.catalog.datasets.get(name)
@@ -45,3 +56,11 @@ def check_consumers(state: State, spec: PipelineSpec) -> None:
                 f"{MOST_CONSUMERS} pipelines read what is new in dataset {name} already, which is the limit: "
                 "remove one of them, or read another dataset.",
             )
+
+
+def _started_by(state: State, name: DatasetName) -> Iterator[Due]:
+    return (due for due in state.catalog.consumers_of(name) if due.starts_on(name))
+
+
+def _said(names: tuple[DatasetName, ...]) -> str:
+    return f"dataset {names[0]}" if len(names) == 1 else f"a task that publishes {', '.join(names)}"

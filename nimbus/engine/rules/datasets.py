@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import replace
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.datasets import Dataset, Taken, published_by, still_published_by
+from nimbus.domain.datasets import MOST_CARRIED, Dataset, Taken, published_by, still_published_by
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Accepted, Publication, Version
 from nimbus.domain.reads import taken_by
@@ -87,9 +88,23 @@ def _published(run: Run, before: Run) -> Iterator[tuple[Publication, Version]]:
 def with_version(
     state: State, publication: Publication | Accepted, version: Version, of: PipelineName
 ) -> PutDataset:
-    """The write that publishes a version of a pipeline, made by a command, in its transaction."""
-    before = state.catalog.datasets.get(publication.dataset)
+    """The write that publishes a version of a pipeline, made by a command, in its transaction.
+
+    Raises:
+        RefusedError: the record has no room, because older versions must stay in it.
+    """
+    name = publication.dataset
+    before = state.catalog.datasets.get(name)
     after = _after(state, before, publication, version, of)
+    if after.carried_bytes > MOST_CARRIED:
+        oldest = min(_oldest_publishers(state, name, {of, after.pipeline}).values(), default=None)
+        runs = (run.id for run in state.runs.live.values() if run.number == oldest)
+        raise RefusedError(
+            "dataset_full",
+            f"dataset {name} would keep {len(after.versions)} versions, whose URIs and values have more than "
+            f"{MOST_CARRIED} bytes: run {next(runs, 'of another')} may still publish an older one. Try again "
+            "after its end.",
+        )
     return PutDataset(replace(after, unstored=(version,)), before)
 
 

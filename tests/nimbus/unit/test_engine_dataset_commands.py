@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from nimbus.adapters.store.datasets import CODEC
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import Command, PublishDataset, QueuedCommand, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
@@ -19,7 +20,8 @@ from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, 
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
@@ -99,6 +101,31 @@ def test_next_command_first_stores_the_version_before_in_history() -> None:
     assert stored(stage) == ["s3://in/1"]
     assert [one.outside and one.outside.uri for one in kept(stage).versions] == ["s3://in/2"]
     assert kept(stage).unstored == kept(stage).versions
+
+
+def test_record_that_must_keep_its_versions_refuses_more_than_it_has_room_for() -> None:
+    stage = accepting(Partitioning.KEY)
+    stage.start("slow", CHILD)
+    run = stage.run("slow")
+    (task,) = run.tasks.values()
+    keyed = Publication(dataset=LANDING, partition=Partitioning.KEY, key="{{ not rendered }}")
+    tasks = Tasks([replace(task, spec=replace(task.spec, publishes=(keyed,)))])
+    stage.state.runs.put(replace(run, tasks=tasks), stage.instant())
+
+    def more(key: str) -> str:
+        done = publish(stage, "s3://in/" + "x" * 2000, partition=key)
+        if done.name == "versions_storing_started":
+            stored(stage)
+        return str(stage.done[-1].about.get("code"))
+
+    codes = [more(f"key-{number}") for number in range(150)]
+
+    assert len(kept(stage).versions) == codes.index("dataset_full") == codes.count("ok")
+    assert 50 < codes.count("ok") < 100
+    assert "run slow may still publish an older one" in stage.done[-1].about["message"]
+    assert len(CODEC.encode(kept(stage))) < 400_000
+    stage.end(stage.run("slow"), Outcome.FAILED)
+    assert more("another") == "ok"
 
 
 def test_refusal_of_storage_is_that_of_the_command() -> None:

@@ -96,6 +96,32 @@ def test_consumers_of_a_dataset_are_limited() -> None:
         assert publish(stage, pipeline("second", "a")).about["code"] == "ok"
 
 
+def test_consumers_of_all_datasets_of_a_task_are_limited_together() -> None:
+    loader = pipeline("load", publishes="a")
+    (task,) = loader.tasks
+    both = tuple(Publication(dataset=DatasetName(name)) for name in ("a", "b"))
+    together = replace(loader, tasks=(replace(task, publishes=both),))
+    apart = replace(
+        loader,
+        tasks=tuple(replace(task, name=TaskName(one.dataset), publishes=(one,), needs=()) for one in both),
+    )
+    stage = stage_of(pipeline("first", "a"), pipeline("second", "b"))
+    from nimbus.engine.rules import consumers
+
+    with replaced(consumers, MOST_CONSUMERS=2):
+        assert publish(stage, apart).about["code"] == "ok"
+        assert publish(stage, pipeline("third", "a")).about["code"] == "ok"
+        refused = publish(stage, together)
+        assert refused.about["code"] == "too_many_consumers"
+        assert "a task that publishes a, b would start more than 2" in refused.about["message"]
+
+    stage = stage_of(pipeline("first", "a"), pipeline("second", "b"))
+    with replaced(consumers, MOST_CONSUMERS=2):
+        assert publish(stage, together).about["code"] == "ok"
+        assert publish(stage, pipeline("third", "b")).about["code"] == "too_many_consumers"
+        assert publish(stage, pipeline("second", "a", "b")).about["code"] == "ok"
+
+
 def test_new_consumer_has_nothing_due_and_one_that_stops_to_be_one_is_forgotten() -> None:
     stage = stage_of()
     changed(stage, "a")
