@@ -22,6 +22,7 @@ from nimbus.domain.pipeline import (
     SparkDeploy,
     SparkMode,
     SparkReuse,
+    StartWhen,
     TaskKind,
 )
 from nimbus.domain.publications import Partitioning
@@ -391,11 +392,22 @@ class ConcurrencyModel(Model):
     when_full: WhenFull
 
 
+class DataStartModel(Model):
+    """Which changes of the datasets that a pipeline reads start its runs."""
+
+    data: StartWhen = Field(validation_alias="when")
+    """Without a schedule: `any` or `all` of the datasets must have changed. With one: `any`."""
+    settle_s: Seconds | None = Field(validation_alias="settle")
+    """How long nothing must have changed before a run starts."""
+
+
 class PipelineSpecModel(Model):
     """A pipeline as its release defines it."""
 
     description: str
     schedule: ScheduleModel | None
+    start: DataStartModel | None = None
+    """Changes of data start its runs, and fire times do not; null: fire times do."""
     failure_strategy: FailureStrategy
     priority: PriorityName
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
@@ -420,6 +432,8 @@ class PipelineSummaryModel(Model):
     release: str | None
     published: str
     schedule: ScheduleModel | None
+    starts_by_data: bool
+    """True: changes of data start its runs; fire times of `schedule` are then the ends of their intervals."""
     concurrency: ConcurrencyModel | None
     tasks: int
     quarantined: str | None

@@ -195,6 +195,7 @@ _ANSWERS: dict[str, Any] = {
             "catchup_window_s": None,
             "data_interval_s": None,
         },
+        "starts_by_data": False,
         "concurrency": {"limit": 1, "when_full": "queue"},
         "tasks": 2,
         "quarantined": None,

@@ -28,7 +28,7 @@ from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset, version_place
-from nimbus.domain.freshness import late_from, newest_data
+from nimbus.domain.freshness import first_late_from, newest_data
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
 from nimbus.domain.publications import MOST_VALUE_BYTES
 from nimbus.domain.readers import first_grant, read_grant
@@ -206,7 +206,6 @@ def _summary(
     watchers: Iterable[PipelineRecord],
 ) -> DatasetSummaryModel:
     newest = newest_data(found)
-    late = [at for one in watchers if (at := late_from(one, name, newest)) is not None]
     return DatasetSummaryModel(
         name=name,
         partition=None if found is None else found.partition,
@@ -214,5 +213,5 @@ def _summary(
         published=0 if found is None else found.published,
         newest=None if found is None or found.newest is None else version_model(found.newest),
         newest_data=newest,
-        late_from=min(late, default=None),
+        late_from=first_late_from(watchers, name, newest),
     )

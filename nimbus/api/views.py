@@ -205,6 +205,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "release": record.release,
         "published": record.published,
         "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
+        "starts_by_data": profile.starts_by_data,
         "concurrency": ConcurrencyModel.model_validate(profile.concurrency) if profile.concurrency else None,
         "tasks": profile.tasks,
         "quarantined": bad.get(record.name),

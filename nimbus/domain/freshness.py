@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from nimbus.domain.catalog import PipelineRecord
@@ -28,3 +29,11 @@ def late_from(record: PipelineRecord, name: DatasetName, newest: datetime | None
     """
     fresh: timedelta | None = record.profile.fresh.get(name)
     return None if fresh is None else (newest or record.updated_at) + fresh
+
+
+def first_late_from(
+    records: Iterable[PipelineRecord], name: DatasetName, newest: datetime | None
+) -> datetime | None:
+    """As `late_from`, of the pipeline by which the dataset becomes late first."""
+    found = (late_from(record, name, newest) for record in records)
+    return min((at for at in found if at is not None), default=None)

@@ -10,6 +10,7 @@ from itertools import islice
 from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.ids import DatasetName
 from nimbus.domain.run import ListedRun, RunState
 from nimbus.domain.wording import counted, format_size
 from nimbus.web.pages import segment
@@ -42,6 +43,8 @@ class Facts:
     pipelines: Sequence[PipelineRecord]
     due: Mapping[str, datetime]
     """By pipeline: its first fire time that is not handled."""
+    late_from: Mapping[DatasetName, datetime]
+    """When datasets become late without newer data."""
     backfills: Sequence[Backfill]
     runs: Sequence[ListedRun]
     """Live runs, and runs that ended lately; newest first."""
@@ -49,7 +52,7 @@ class Facts:
 
 def notices(facts: Facts) -> list[Notice]:
     """Notices of problems, the worst first; empty: there is none."""
-    about = (_election, _disks, _workers, _pipelines, _backfills, _set_aside, _runs)
+    about = (_election, _disks, _workers, _pipelines, _datasets, _backfills, _set_aside, _runs)
     parts = (part(facts) for part in about)
     return [notice for part in parts for notice in part]
 
@@ -103,6 +106,14 @@ def _pipelines(facts: Facts) -> Iterator[Notice]:
             f"The schedule of pipeline {record.name} is late: nothing was started for {due:%Y-%m-%d %H:%M}Z.",
             f"pipelines/{segment(record.name)}",
         )
+
+
+def _datasets(facts: Facts) -> Iterator[Notice]:
+    late = sorted((at, name) for name, at in facts.late_from.items() if at <= facts.now)
+    for at, name in late[:MOST]:
+        yield Notice(f"Dataset {name} is late since {at:%Y-%m-%d %H:%M}Z.", f"datasets/{segment(name)}")
+    if len(late) > MOST:
+        yield Notice(f"{len(late) - MOST} more datasets are late.", "datasets")
 
 
 def _backfills(facts: Facts) -> Iterator[Notice]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -11,13 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
+from nimbus.api.finding import by_dataset
 from nimbus.api.models_terms import term_model
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
 from nimbus.api.routes_cluster import cluster_status, known_workers
 from nimbus.api.routes_terms import known_terms, succession
 from nimbus.api.services import ApiServices
-from nimbus.domain.ids import CommandId
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.freshness import first_late_from, newest_data
+from nimbus.domain.ids import CommandId, DatasetName
 from nimbus.domain.run import ListedRun
 from nimbus.web.attention import Facts, notices
 from nimbus.web.foresight import due, first_of_all
@@ -28,6 +33,8 @@ from nimbus.web.terms import cause, term_strip
 _WORKERS = 200
 """Limit of workers in one page."""
 _FIRES = 10
+_FRESH = 100
+"""Limit of datasets with `fresh` that are read for notices."""
 _STRIPS = 30
 """Limit of pipelines whose runs of the last day are drawn."""
 _TERMS = 40
@@ -50,6 +57,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             workers=known_workers(services),
             pipelines=pipelines,
             due={record.name: at for record in pipelines if (at := due(record)) is not None},
+            late_from=_late_from(services, pipelines),
             backfills=reader.backfills(),
             runs=sorted(listed, key=lambda run: (run.created_at, run.id), reverse=True),
         )
@@ -107,6 +115,16 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "election.html", shown)
 
     return routes
+
+
+def _late_from(services: ApiServices, pipelines: Iterable[PipelineRecord]) -> dict[DatasetName, datetime]:
+    """When datasets become late, of as many as one page reads."""
+    active = (one for one in pipelines if one.state is not PipelineState.INACTIVE)
+    watchers = by_dataset((one, one.profile.fresh) for one in active)
+    names = sorted(watchers)[:_FRESH]
+    known = services.reader.datasets(names)
+    found = {name: first_late_from(watchers[name], name, newest_data(known.get(name))) for name in names}
+    return {name: at for name, at in found.items() if at is not None}
 
 
 def _strips(facts: Facts) -> dict[str, Any]:

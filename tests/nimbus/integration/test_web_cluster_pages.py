@@ -12,13 +12,14 @@ import httpx
 from nimbus.api.services import Check
 from nimbus.config.shown import Shown
 from nimbus.domain.access import AccessRole, Token
-from nimbus.domain.ids import PipelineName, WorkerId
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.ids import DatasetName, PipelineName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.schedulers import Role
 from nimbus.domain.settings import ClusterSettings
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import Parsed
-from tests.nimbus.integration.web_samples import HOSTILE, layered, pipeline, terms
+from tests.nimbus.integration.web_samples import HOSTILE, datasets, layered, pipeline, terms
 from tests.nimbus.unit.test_access import a_token
 
 
@@ -133,6 +134,33 @@ def test_cluster_page_names_first_what_needs_attention(sample: Any, web: httpx.C
     assert 'href="/ui/runs/sums-failed"' in said
     assert "The schedule of pipeline daily" not in said
     assert "Backfill held of pipeline daily is paused" in said
+    assert "Dataset days is late since 2026-02-28 01:00Z." in said
+
+
+def test_cluster_page_lists_late_datasets(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+    shop = world.reader.pipeline(PipelineName("shop"))
+    fresh = {DatasetName(f"never_{number:02}"): timedelta(hours=1) for number in range(25)}
+    profile = replace(shop.profile, fresh={**shop.profile.fresh, **fresh, "soon": timedelta(days=900)})
+    world.cluster.put(replace(shop, profile=profile))
+
+    said = web.get("/ui/").text.partition('id="attention"')[2].partition("</section>")[0]
+
+    assert '<a href="/ui/datasets/never_00" data-row>Dataset never_00 is late since' in said
+    assert len(re.findall(r'href="/ui/datasets/', said)) == 20
+    assert '<a href="/ui/datasets" data-row>6 more datasets are late.' in said
+    assert "soon" not in said
+
+
+def test_cluster_page_lists_no_late_datasets_of_a_pipeline_that_is_not_active(
+    world: Any, web: httpx.Client
+) -> None:
+    datasets(world)
+    assert "Dataset days is late since 2026-02-28 01:00Z." in web.get("/ui/").text
+    shop = world.reader.pipeline(PipelineName("shop"))
+    world.cluster.put(replace(shop, state=PipelineState.INACTIVE))
+
+    assert "Dataset days" not in web.get("/ui/").text
 
 
 def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(

@@ -9,9 +9,13 @@ from unittest.mock import Mock
 import pytest
 
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.due import consumer_of
+from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.publications import Read
+from nimbus.domain.run import DataCause, RunCause
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_deadline
 from nimbus.engine.reign import TIDY_EVERY_S
@@ -84,6 +88,42 @@ def test_deadline_is_missed_when_its_run_has_failed() -> None:
     end(bench, Outcome.FAILED)
 
     assert later(bench, 2) == [MISSED]
+
+
+BY_DATA = replace(
+    SPEC, start=DataStart(), reads=(Read(name="d", dataset=DatasetName("d"), optional=True, starts=True),)
+)
+
+
+def started_by_data(outcome: Outcome) -> AlertBench:
+    """What the run of a day reads has changed, so that it starts when its time is over, and it ends."""
+    bench = bench_of(BY_DATA)
+    fire, due = NOW.replace(hour=14), consumer_of(BY_DATA, None)
+    assert due is not None
+    day = DataInterval(start=fire - timedelta(days=1), end=fire)
+    cause = DataCause(dataset=DatasetName("d"), partition="", number=1, run=RunId("r"), at=NOW)
+    bench.cluster.change(due={NAME: due.with_change(cause, [day])})
+    later(bench, 3, epoch=3)
+    (run,) = bench.reign.state.runs.live.values()
+    assert run.cause is RunCause.DATA
+    attempt = AttemptId(run.id, TaskName("a"), 1)
+    bench.claim(attempt)
+    bench.end(attempt, outcome)
+    bench.decide()
+    return bench
+
+
+def test_deadline_of_a_run_that_data_start_is_kept_or_missed() -> None:
+    assert later(started_by_data(Outcome.SUCCEEDED), 1) == []
+    assert later(started_by_data(Outcome.FAILED), 1) == [MISSED]
+
+
+def test_deadline_is_missed_when_no_data_have_started_a_run() -> None:
+    bench = bench_of(BY_DATA)
+    assert later(bench, 3) == []
+    assert not bench.reign.state.runs.live
+
+    assert later(bench, 1) == [MISSED]
 
 
 def test_deadline_of_a_paused_pipeline_is_missed() -> None:
