@@ -31,6 +31,8 @@ def dataset_changed(
     Raises:
         RefusedError: the command cannot be carried out.
     """
+    if queued.id in state.commands.stored.under_way:
+        return Nothing()
     if isinstance(command, WithdrawDataset):
         return _withdrawn(state, queued, command, now)
     if isinstance(command, RemoveDataset):
@@ -131,8 +133,6 @@ def _removed(
     dataset = state.catalog.datasets.get(name)
     if dataset is None:
         raise RefusedError("unknown_dataset", f"there is no version of dataset {name}.")
-    if queued.id in state.commands.stored.under_way:
-        return Nothing()
     answer = state.commands.stored.results.get(queued.id)
     if isinstance(answer, Refusal):
         raise RefusedError(answer.code, answer.message)
@@ -186,10 +186,7 @@ def _of_live_runs(state: State, dataset: Dataset) -> Iterator[Version]:
 
 def _stored(state: State, effect: StoreVersions) -> tuple[Version, ...] | Answer:
     """What the effect has answered. If it has not, or versions have come since: what must come first."""
-    jobs = state.commands.stored
-    if effect.command in jobs.under_way:
-        return Nothing()
-    answer = jobs.results.get(effect.command, ())
+    answer = state.commands.stored.results.get(effect.command, ())
     if isinstance(answer, Refusal):
         raise RefusedError(answer.code, answer.message)
     newest = max((one.number for one in effect.known), default=0)

@@ -27,7 +27,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.publications import Partitioning, Publication, Read
+from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST
 from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.nimbus.simulation.clocks import START
@@ -116,12 +116,19 @@ CHAIN = PipelineSpec(
         Read(name="checked", dataset=DatasetName("checked"), optional=True),
     ),
 )
+LANDING = Accepted(dataset=DatasetName("landing"), partition=Partitioning.KEY)
+SPARE = Accepted(dataset=DatasetName("spare"), partition=Partitioning.KEY)
+"""Only one release takes it from outside, and nobody reads it: so it can be removed."""
+KEYS = ("k1", "k1", "k1", "k1", "k2", "k3")
 SINGLE = PipelineSpec(
     name=PipelineName("single"),
     schedule=_every(2, CatchUp.LATEST),
     priority=Priority.HIGH,
-    tasks=(replace(_task("a", place=_IN_CLUSTER), uses=("given",)),),
-    reads=(Read(name="given", dataset=DatasetName("given"), optional=True),),
+    tasks=(replace(_task("a", place=_IN_CLUSTER), uses=("given", "landing")),),
+    reads=(
+        Read(name="given", dataset=DatasetName("given"), optional=True),
+        Read(name="landing", dataset=LANDING.dataset, optional=True),
+    ),
 )
 NARROW_LIMIT = 2
 LEAF_LIMIT, MOST_CHILDREN = 3, 2
@@ -144,6 +151,7 @@ GIVING = PipelineSpec(
     name=PipelineName("giving"),
     schedule=_every(4, CatchUp.LATEST),
     failure_strategy=FailureStrategy.CONTINUE,
+    accepts=(SPARE,),
     tasks=(
         replace(_task("a"), publishes=(Publication(dataset=DatasetName("given")),)),
         _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
@@ -264,6 +272,7 @@ STREAM = PipelineSpec(
 TICKING = PipelineSpec(
     name=PipelineName("ticking"),
     schedule=_every(2, CatchUp.ALL, timedelta(minutes=20)),
+    accepts=(LANDING,),
     tasks=(
         replace(
             _task("a"),
@@ -308,6 +317,7 @@ RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
     _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
     RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
+RELEASES[ReleaseOf(GIVING.name, SECOND)] = replace(GIVING, accepts=())
 MAX_RUNNING = 3
 NEWEST_SCHEMA = NEWEST + 1
 """All processes know the schema after the newest one, to which some clusters are raised."""

@@ -219,6 +219,8 @@ def _check_lines(state: State) -> None:
             lines[pipeline][key] = None
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None
+        if dataset := getattr(queued.command, "dataset", ""):
+            lines[f"dataset {dataset}"][key] = None
     listed = {name: list(line) for name, line in state.commands.lines._lines.items()}
     hold(Law.INDEXES, {name: set(line) for name, line in lines.items()} == _sets(listed), "lines")
     late = {key.command for key, found in state.builds.results.items() if found.result is None}

@@ -44,7 +44,7 @@ class Law(Enum):
     BACKFILL_ONCE = "each date of a backfill is dealt with once, in the transaction that starts its run"
     BACKFILL_WINDOW = "no backfill has more live runs than its max_parallel"
     INTERVALS = "the index of intervals says how the last run of each ended"
-    DATASETS = "each success publishes once, and each partition has the version of its newest run"
+    DATASETS = "each success and each command publishes once, and each partition has its newest version"
     DUE = "what is due for a consumer is what has changed since its last starts"
     DUE_START = "data start a run once for each change, when it is complete, of an active pipeline"
     READS = "a task begins when all that it reads is pinned; pins are published versions, and never change"

@@ -69,8 +69,14 @@ class Ledger:
             if same_task and other < attempt:
                 end = self.attempts.ends.get(other)
                 cut_off = end is not None and end.written_by == "leader"  # its host seemed to be lost
-                cut_off &= not self.runs.all[attempt.run].tasks[attempt.task].spec.keeps_running
+                is_kept = self.runs.all[attempt.run].tasks[attempt.task].spec.keeps_running
+                cut_off &= not is_kept or self._is_stopped(other)
                 hold(Law.ONE_AT_A_TIME, cut_off, attempt, "computes beside", other)
+
+    def _is_stopped(self, attempt: AttemptId) -> bool:
+        """True if the process that would end its driver is stopped."""
+        stopped = (process.shells for process in self._world.processes() if process.paused)
+        return any(shell.folder.attempt == attempt for shells in stopped for shell in shells)
 
     # -- from the leader's side
 
@@ -110,12 +116,11 @@ class Ledger:
                 self.attempts.run_written(write.run)
                 self.late.run_written(write.run, writes)
             self.intervals.written(write)
-            self.datasets.written(write)
+        self.datasets.committed(writes)
         self.terms.committed(epoch, writes)
         self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
-            self.datasets.check()
         self.due.committed(writes, self.datasets.moved())
         self.attempts.check_orders()
         self.children.committed()
@@ -171,7 +176,7 @@ class Ledger:
                 | c.RemoveDataset()
             ):
                 # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
-                # are ahead, see `ledger_schedules`; nobody asks for the others.
+                # are ahead, see `ledger_schedules`; see `ledger_datasets`; nobody asks for the others.
                 return True
 
     def _is_withdrawn(self, run: RunId) -> bool:

@@ -1,14 +1,17 @@
-"""The law of datasets: each success publishes one version, and a partition shows that of its newest run."""
+"""The laws of datasets: each success and each command publishes one version, and the newest is shown."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.child_runs import child_of
 from nimbus.domain.datasets import partition_of
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.publications import NO_SOURCE, Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.laws import Law, hold
@@ -16,14 +19,28 @@ from tests.nimbus.simulation.laws import Law, hold
 if TYPE_CHECKING:
     from tests.nimbus.simulation.world import World
 
+Partition = tuple[DatasetName, str]
+
+
+class _Content(NamedTuple):
+    """What a version consists of."""
+
+    run: RunId
+    source: AttemptId
+    uri: str = ""
+
 
 class _Made(NamedTuple):
     """What a partition must show."""
 
-    created: int
-    """How many runs were created before its run."""
-    run: RunId
-    source: AttemptId
+    number: int
+    content: _Content
+    first: int
+    """The number under which its content was published first."""
+
+
+def _content_of(version: Version) -> _Content:
+    return _Content(version.run, version.source, version.outside.uri if version.outside else "")
 
 
 class DatasetLaws:
@@ -31,33 +48,93 @@ class DatasetLaws:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._created: dict[RunId, int] = {}
         self._newest_number = 0
-        self.made: dict[tuple[DatasetName, str], _Made] = {}
-        self._ever: set[tuple[DatasetName, str, _Made]] = set()
+        self.made: dict[Partition, _Made] = {}
+        self._ever: dict[Partition, dict[int, _Content]] = {}
+        """Everything that was published, by number."""
+        self._withdrawn: set[tuple[DatasetName, str, int]] = set()
+        """Contents that were withdrawn, by the numbers under which they were published first."""
         self.published = Counter[DatasetName]()
-        self._moved: list[tuple[DatasetName, str]] = []
+        self._moved: list[Partition] = []
         self.late = 0
         """How often a run published after a newer one."""
         self.fanned_in = 0
         """How many versions of their own child runs were pinned."""
         self.left = 0
         """How often a version was not found in ZooKeeper (any more)."""
+        self.by_commands = Counter[str]()
+        """How many commands about datasets were accepted."""
 
-    def written(self, write: w.Write) -> None:
-        """Record one write."""
-        match write:
-            case w.CreateRun(run):
-                self._created[run.id] = len(self._created)
-                hold(Law.DATASETS, run.number > self._newest_number, run.id, "has number", run.number)
-                self._newest_number = run.number
-            case w.PutRun(run, before):
-                self._check_pins(run, before)
-                for name, task in run.tasks.items():
-                    if task.state is TaskState.SUCCEEDED and before.tasks[name].state is not task.state:
-                        self._succeeded(run, task)
-            case _:
-                pass  # no task ends by it
+    def committed(self, writes: Sequence[w.Write]) -> None:
+        """Record a commit."""
+        for write in writes:
+            match write:
+                case w.CreateRun(run):
+                    self._check_number(run.number, run.id)
+                case w.PutRun(run, before):
+                    self._check_pins(run, before)
+                    for name, task in run.tasks.items():
+                        if task.state is TaskState.SUCCEEDED and before.tasks[name].state is not task.state:
+                            self._succeeded(run, task)
+                case w.ConsumeCommand(outcome) if outcome.accepted:
+                    command = self._world.ledger.submitted.get(outcome.command)
+                    if isinstance(command, c.DatasetCommand):
+                        self.by_commands[command.type] += 1
+                        self._commanded(outcome.command, command)
+                case _:
+                    pass  # no task ends by it
+        if any(isinstance(one, w.PutRun | w.PutDataset | w.RemoveDatasetRecord) for one in writes):
+            self._check()
+
+    def _check_number(self, number: int, whose: str) -> None:
+        hold(Law.DATASETS, number > self._newest_number, whose, "has number", number)
+        self._newest_number = number
+
+    def _commanded(self, key: str, command: c.DatasetCommand) -> None:
+        """A command about a dataset was accepted: it is done in the transaction that ends it."""
+        name = command.dataset
+        if isinstance(command, c.RemoveDataset):
+            forgotten = self._world.storage.forgotten  # a deposed leader may still store a version later
+            hold(Law.DATASETS, name in forgotten, name, "is removed, and history has it")
+            forgotten.discard(name)
+            self.made = {place: made for place, made in self.made.items() if place[0] != name}
+            self._ever = {place: made for place, made in self._ever.items() if place[0] != name}
+            del self.published[name]
+            return
+        found = self._world.zookeeper.world.datasets[name].version(command.partition)
+        hold(Law.COMMAND_ONCE, found is not None and found.change is not None, key, "left", found)
+        assert found is not None
+        assert found.change is not None
+        hold(Law.COMMAND_ONCE, found.change.command == key, key, "left the version of", found.change)
+        self._check_number(found.number, key)
+        place = name, command.partition
+        if isinstance(command, c.PublishDataset):
+            content, first = _Content(NO_SOURCE.run, NO_SOURCE, command.uri), found.number
+        else:
+            current = self.made[place]
+            hold(Law.DATASETS, command.number in (None, current.number), key, "withdrew", current)
+            self._withdrawn.add((*place, current.first))
+            first = self._before(place, current.first)
+            content = self._ever[place][first]
+        hold(Law.DATASETS, _content_of(found) == content, key, "left", found, "and not", content)
+        self._publish(place, _Made(found.number, content, first))
+
+    def _before(self, place: Partition, first: int) -> int:
+        """The newest content that was published before another one, and not withdrawn."""
+        contents: dict[_Content, int] = {}
+        for number, content in sorted(self._ever[place].items()):
+            contents.setdefault(content, number)
+        numbers = (one for one in contents.values() if one < first and (*place, one) not in self._withdrawn)
+        return max(numbers, default=0)
+
+    def _publish(self, place: Partition, made: _Made) -> None:
+        self.published[place[0]] += 1
+        self._ever.setdefault(place, {})[made.number] = made.content
+        newest = max(self.made.get(place, made), made)
+        self.late += newest is not made
+        if newest is made:
+            self._moved.append(place)
+        self.made[place] = newest
 
     def _check_pins(self, run: Run, before: Run) -> None:
         kept = {name: run.pins.get(name) for name in before.pins}
@@ -65,8 +142,8 @@ class DatasetLaws:
         for name in run.pins.keys() - before.pins.keys():
             (read,) = (one for one in run.reads if one.name == name)
             for version in run.pins[name]:
-                made = _Made(self._created[version.run], version.run, version.source)
-                there = (read.dataset, version.partition, made) in self._ever
+                made = self._ever[read.dataset, version.partition].get(version.number)
+                there = made == _content_of(version)
                 hold(Law.READS, there, run.id, "pinned", version, "which nobody published")
             hold(Law.READS, read.optional or run.pins[name], run.id, "pinned nothing of", name)
             if read.of is not None:
@@ -82,7 +159,8 @@ class DatasetLaws:
         if run.rerun_of is not None or children is None:
             return  # some child runs may be of an earlier run
         last = {child_of(run, name, index) for index in range(len(children.tried))}
-        made = {one.run for of, _, one in self._ever if of == dataset and one.run in last}
+        contents = (one for place, made in self._ever.items() if place[0] == dataset for one in made.values())
+        made = {one.run for one in contents if one.run in last}
         self.fanned_in += len(pinned)
         hold(Law.READS, pinned == made, run.id, "pinned parts of", pinned, "and its child runs made", made)
 
@@ -92,25 +170,20 @@ class DatasetLaws:
             partition = partition_of(publication, run)
             if source.committed is None or partition is None:
                 continue
-            self.published[publication.dataset] += 1
             of = run.id if source.reused is None else source.reused.run
-            made = _Made(
-                self._created[run.id], run.id, AttemptId(of, source.spec.name, source.committed.number)
-            )
-            key = publication.dataset, partition
-            self._ever.add((*key, made))
-            self.late += self.made.get(key, made) > made
-            newest = max(self.made.get(key, made), made)
-            if newest is made:
-                self._moved.append(key)
-            self.made[key] = newest
+            content = _Content(run.id, AttemptId(of, source.spec.name, source.committed.number))
+            self._publish((publication.dataset, partition), _Made(run.number, content, run.number))
 
-    def moved(self) -> list[tuple[DatasetName, str]]:
+    def withdrawable(self) -> list[Partition]:
+        """Partitions that were published more than once."""
+        return [place for place in self.made if len(self._ever[place]) > 1]
+
+    def moved(self) -> list[Partition]:
         """The partitions whose newest version has changed since the last call."""
         moved, self._moved = self._moved, []
         return moved
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Compare with what ZooKeeper and history hold after a commit."""
         found = self._world.zookeeper.world.datasets
         for (name, partition), made in self.made.items():
@@ -119,8 +192,10 @@ class DatasetLaws:
             version = found[name].version(partition)
             if version is None:  # it has left ZooKeeper
                 self.left += 1
-                hold(Law.DATASETS, made.run in self._world.storage.history, made, "is lost", partition)
-            else:
-                hold(Law.DATASETS, (version.run, version.source) == made[1:], version, "is not", made)
+                version = self._world.storage.versions_of[name].get((partition, made.number))
+                hold(Law.DATASETS, version is not None, made, "is lost", partition)
+            assert version is not None
+            is_so = (version.number, _content_of(version)) == made[:2]
+            hold(Law.DATASETS, is_so, version, "is not", made)
         counts = {name: dataset.published for name, dataset in found.items()}
         hold(Law.DATASETS, counts == dict(self.published), counts, "and there were", self.published)

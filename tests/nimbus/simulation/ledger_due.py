@@ -118,7 +118,8 @@ class DueLaws:
                 continue
             for version in pins:
                 newest = ledger.datasets.made[STARTING[name], version.partition]
-                hold(Law.DUE_START, version.source == newest.source, run.id, "pins", version, "not", newest)
+                is_newest = version.number == newest.number
+                hold(Law.DUE_START, is_newest, run.id, "pins", version, "not", newest)
 
 
 def _windows(partition: str) -> set[Target]:

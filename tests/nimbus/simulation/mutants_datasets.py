@@ -8,9 +8,12 @@ from typing import Any
 
 from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset, published_by
+from nimbus.domain.run_number import next_number
 from nimbus.engine import versions
+from nimbus.engine import withdrawals as engine_withdrawals
+from nimbus.engine.decision import StoreVersions
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import datasets, reads
+from nimbus.engine.rules import dataset_commands, datasets, reads
 from nimbus.engine.state import tasks
 from nimbus.engine.state.tasks import WaitingTasks
 from tests.nimbus.simulation import scheduler
@@ -90,4 +93,42 @@ def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
         replaced(reads, missing=lambda _read, _run, _dataset: ""),
         replaced(scheduler, found_versions=found_versions),
     ):
+        yield
+
+
+@mutant
+def command_is_answered_after_its_version() -> Iterator[None]:
+    """A leader that dies in between publishes it a second time."""
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutDataset))):
+        yield
+
+
+@mutant
+def version_of_a_command_is_not_stored_before_the_next_one() -> Iterator[None]:
+    """No run has it, so nothing stores it in history when its run ends."""
+    original = datasets.with_version
+
+    def with_version(*args: Any) -> w.PutDataset:
+        put = original(*args)
+        return replace(put, dataset=replace(put.dataset, unstored=()))
+
+    with replaced(dataset_commands, with_version=with_version):
+        yield
+
+
+@mutant
+def removed_dataset_stays_in_history() -> Iterator[None]:
+    """A dataset of the same name shows versions of the removed one."""
+
+    def stored_and_found(effect: StoreVersions, history: Any) -> Any:
+        return () if effect.removes else engine_withdrawals.stored_and_found(effect, history)
+
+    with replaced(scheduler, stored_and_found=stored_and_found):
+        yield
+
+
+@mutant
+def command_gets_a_number_below_those_of_runs() -> Iterator[None]:
+    """A withdrawn version comes back, because its run has a larger number."""
+    with replaced(dataset_commands, next_number=lambda epoch, _newest: next_number(epoch - 1, 0)):
         yield

@@ -17,10 +17,13 @@ from tests.nimbus.simulation.catalog import (
     FANNING,
     FIRST,
     GIVING,
+    KEYS,
+    LANDING,
     MISSING,
     NAMES,
     POOLS,
     SECOND,
+    SPARE,
     STREAM,
     TICKING,
     WINDOWED,
@@ -47,6 +50,7 @@ _WEIGHTS = {
     "decide": 6,
     "backfill": 5,
     "abdicate": 1,
+    "data": 14,
 }
 _MARKS: tuple[Literal["succeeded", "skipped"], ...] = ("succeeded", "skipped")
 
@@ -57,7 +61,7 @@ class Operators:
     def __init__(self, world: World) -> None:
         self._world = world
         self._numbers = 0
-        self._runs = self._backfills = 0
+        self._runs = self._backfills = self._published = 0
 
     def ask(self) -> None:
         """Send a random command."""
@@ -170,12 +174,28 @@ class Operators:
                 return c.RemovePipeline(pipeline=pipeline)
             case "pool":
                 return c.SetPool(pool=rng.choice(list(POOLS)), size=rng.randint(0, 3))
-            case "cordon":
-                return self._cordon()
-            case "decide":
-                return self._decision()
+            case "abdicate":
+                return c.Abdicate(reason="asked")
             case _:
-                return self._backfill() if verb == "backfill" else c.Abdicate(reason="asked")
+                others = {"cordon": self._cordon, "decide": self._decision, "backfill": self._backfill}
+                return others.get(verb, self._about_data)()
+
+    def _about_data(self) -> c.Command:
+        """Publish a version from outside, withdraw one, or remove a dataset."""
+        rng, laws = self._world.rng, self._world.ledger.datasets
+        verb = rng.choice(("publish", "publish", "publish", "withdraw", "withdraw", "remove"))
+        dataset, partition = rng.choice((LANDING, SPARE)).dataset, rng.choice(KEYS)
+        if verb == "publish":
+            self._published += 1
+            return c.PublishDataset(dataset=dataset, partition=partition, uri=f"s3://in/{self._published}")
+        if verb == "withdraw":
+            dataset, partition = rng.choice([(dataset, partition)] * 5 + laws.withdrawable())
+            known = laws.made.get((dataset, partition))
+            number = known.number if known and rng.random() < 0.5 else None
+            return c.WithdrawDataset(dataset=dataset, partition=partition, number=number, reason="asked")
+        if rng.random() < 0.5:
+            return c.ActivatePipeline(pipeline=GIVING.name, digest=rng.choice((FIRST, SECOND, SECOND)))
+        return c.RemoveDataset(dataset=SPARE.dataset, reason="asked")
 
     def _about_run(self, verb: str) -> c.Command:
         runs, rng = self._world.ledger.runs, self._world.rng

@@ -51,6 +51,7 @@ class Tally:
         self.met["versions that left"] += ledger.datasets.left
         self.met["late versions"] += ledger.datasets.late
         self.met["parts of child runs"] += ledger.datasets.fanned_in
+        self.met.update(ledger.datasets.by_commands)
         self.met["starts by data"] += ledger.due.starts
         self.met["child runs"] += len(ledger.children.created)
         self.met["refusals in history"] += len(outcome.world.storage.refusals)

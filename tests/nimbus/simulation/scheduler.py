@@ -51,6 +51,7 @@ from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
 from nimbus.engine.versions import found_versions
+from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import DefinitionNotHereError, History, StoreUnavailableError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.nimbus.in_process_templates import InProcessTemplates
@@ -234,15 +235,17 @@ class Scheduler:
                 return self._build(subject, draft)
             case RenderTask(read, task):
                 return self._render(read, task)
-            case FindVersions():
-                return self._find_versions(job)
+            case FindVersions() | StoreVersions():
+                return (
+                    self._find_versions(job) if isinstance(job, FindVersions) else self._store_versions(job)
+                )
             case LookAt(look):
                 return self._look(look)
             case PrepareRelease(release):
                 return self._prepare(release, since_s)
             case SendAlert(alert):
                 return self._send(alert)
-            case ArchiveTerms() | StorePurge() | StoreVersions() | ResignLeadership():
+            case ArchiveTerms() | StorePurge() | ResignLeadership():
                 raise AssertionError(f"nothing here asks for this: {job}")
 
     def _find_versions(self, job: FindVersions) -> bool:
@@ -257,6 +260,16 @@ class Scheduler:
         except (ReadError, RefusedError) as exc:
             found = Refusal(exc.code, str(exc))
         self.engine.tell(n.VersionsFound(job.run.id, job.task, found))
+        return True
+
+    def _store_versions(self, job: StoreVersions) -> bool:
+        if not self.world.storage.available:
+            return False
+        try:
+            answer: Any = stored_and_found(job, cast(History, self.world.storage))
+        except RefusedError as exc:
+            answer = Refusal(exc.code, str(exc))
+        self.engine.tell(n.StoredForCommand(job.command, answer))
         return True
 
     def _slots_of(self, attempts: Iterable[AttemptId]) -> dict[AttemptId, Slots]:

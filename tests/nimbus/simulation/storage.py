@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from nimbus.domain.catalog import ReleaseOf
@@ -24,6 +25,9 @@ class Storage:
         self.available = True
         self.history: dict[RunId, Run] = {}
         self.refusals: dict[CommandId, CommandOutcome] = {}
+        self.versions_of: defaultdict[DatasetName, dict[tuple[str, int], Version]] = defaultdict(dict)
+        """By partition and number."""
+        self.forgotten: set[DatasetName] = set()
 
     def version(self, dataset: DatasetName, partition: str) -> Version | None:
         """As `nimbus.ports.History.version`."""
@@ -36,12 +40,7 @@ class Storage:
         self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
     ) -> Iterator[Version]:
         """As `nimbus.ports.History.newest_versions`."""
-        found: dict[str, Version] = {}
-        for run in self.history.values():
-            for publication, version in versions_of(run):
-                newest = found.get(version.partition, version)
-                if publication.dataset == dataset and version.number >= newest.number:
-                    found[version.partition] = version
+        found = {one.partition: one for one in reversed(self.versions(dataset, 0))}
         for partition in sorted(found):
             span = interval_in(partition)
             if interval is None or (span and span.start < interval.end and interval.start < span.end):
@@ -52,6 +51,23 @@ class Storage:
         found = self.newest_versions(dataset, None, timedelta(0))
         yield from sorted((one for one in found if one.sequence > sequence), key=lambda one: one.sequence)
 
+    def versions(self, dataset: DatasetName, _limit: int, partition: str | None = None) -> list[Version]:
+        """As `nimbus.ports.History.versions`; all of them."""
+        found = sorted(self.versions_of[dataset].values(), key=lambda one: (one.partition, -one.number))
+        return [one for one in found if partition in (None, one.partition)]
+
+    def store_versions(self, dataset: DatasetName, versions: Iterable[Version]) -> None:
+        """As `nimbus.ports.History.store_versions`."""
+        self.versions_of[dataset] |= {(one.partition, one.number): one for one in versions}
+
+    def forget_dataset(self, dataset: DatasetName) -> None:
+        """As `nimbus.ports.History.forget_dataset`."""
+        self.versions_of[dataset].clear()
+        self.forgotten.add(dataset)
+
+    def purged(self, _run: RunId) -> None:
+        """As `nimbus.ports.History.purged`: nothing is."""
+
     def read(self, run: RunId) -> Run | None:
         """As `nimbus.ports.History.read`."""
         return self.history.get(run)
@@ -61,3 +77,5 @@ class Storage:
         hold(Law.ARCHIVED, run.state.is_final, run.id, "went to history while", run.state)
         before = self.history.setdefault(run.id, run)
         hold(Law.ARCHIVED, before == run, run.id, "went to history twice, with different contents")
+        for publication, version in versions_of(run):
+            self.store_versions(publication.dataset, [version])
