@@ -39,7 +39,7 @@ from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import Results
-from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.domain.run_order import RunPlace
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -714,8 +714,26 @@ class History(Protocol):
         """Results of the tasks of a finished run."""
         ...
 
-    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
-        """At most `limit` finished runs after a place in the order of `nimbus.domain.run_order`."""
+    def recent(
+        self,
+        pipeline: PipelineName | None,
+        limit: int,
+        after: RunPlace | None = None,
+        *,
+        state: RunState | None = None,
+        since: datetime | None = None,
+    ) -> RecentRuns:
+        """At most `limit` finished runs after a place in the order of `nimbus.domain.run_order`.
+
+        Fewer do not mean that there are no more: a call reads a bounded number of objects.
+
+        Args:
+            pipeline: Only its runs; None: those of all.
+            limit: At least 0.
+            after: None: from the newest on.
+            state: Only runs in this final state.
+            since: Only runs that were created at that time, to the second, or later.
+        """
         ...
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:

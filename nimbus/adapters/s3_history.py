@@ -5,6 +5,7 @@ Keys, below the storage prefix:
     history/results/<run>.json                   results of its tasks, by task; missing if there are none
     history/recent/<inverted time>~<run>         no content; its name is the index
     history/pipelines/<pipeline>/<inverted time>~<run>
+    history/<state>/recent/..., history/<state>/pipelines/...    the same for `failed` and `stopped` runs
     history/refusals/<inverted time>~<command>.json   refused commands that were moved out of ZooKeeper
     together history/commands/<inverted time>~<command>.json   the same for accepted commands
     history/terms/<inverted epoch>.json          a term of leadership that was moved out of ZooKeeper
@@ -20,8 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 
 import structlog
 
@@ -30,8 +32,11 @@ from nimbus import records
 from nimbus.adapters.s3_index import (
     ACCEPTED,
     INDEX_MARK,
+    INDEXED_STATES,
     REFUSED,
+    Ascending,
     after,
+    index_of,
     read_record,
     readable_places,
     results_key,
@@ -47,8 +52,8 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import Version, interval_in, moment_text
 from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
-from nimbus.domain.run import Run
-from nimbus.domain.run_order import LATEST_S, RunPlace, place
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.run_order import LATEST_S, RunPlace, place, place_at
 from nimbus.domain.terms import Term
 from nimbus.ports import RecentRuns
 
@@ -58,6 +63,8 @@ MOST_OUTCOME_OBJECTS = 50
 """Most objects of each kind that one list of commands reads, with up to 500 outcomes each."""
 
 
+MOST_SCANNED, READERS = 1000, 8
+"""Of one list of runs: most names that it reads, and threads that read records at the same time."""
 MOST_OF_PARTITION = 100
 """How many of its newest versions are searched for those that repeat one."""
 TERMS = "history/terms/"
@@ -105,8 +112,10 @@ class S3History:
             for publication, version in versions_of(run):
                 self._store_version(publication.dataset, version)
             self._store.write(run_key(run.id), records.RUN.encode(run))
-            self._store.write(f"history/pipelines/{run.pipeline}/{name}", INDEX_MARK)
-            self._store.write(f"history/recent/{name}", INDEX_MARK)
+            for state in (*INDEXED_STATES, None):
+                if state in (run.state, None):
+                    self._store.write(f"{index_of(run.pipeline, state)}{name}", INDEX_MARK)
+                    self._store.write(f"{index_of(None, state)}{name}", INDEX_MARK)
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
@@ -221,16 +230,46 @@ class S3History:
             found = read_record(self._store, results_key(run), records.RESULTS)
         return {} if found is None else found.results
 
-    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
-        """Finished runs, newest first."""
-        prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
-        begin = None if after is None else f"{prefix}{after}"
+    def recent(
+        self,
+        pipeline: PipelineName | None,
+        limit: int,
+        after: RunPlace | None = None,
+        *,
+        state: RunState | None = None,
+        since: datetime | None = None,
+    ) -> RecentRuns:
+        """See `nimbus.ports.History.recent`."""
+        scanned: list[str] = []
         with or_unavailable("history cannot be listed"):
-            keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit + 1)]
-            places = list(readable_places(key.removeprefix(prefix) for key in keys[:limit]))
-            found = [self._readable(run_key(RunId(one.id)), records.RUN) for one in places]
-        more_after = places[-1] if places and len(keys) > limit else None
-        return RecentRuns(tuple(run for run in found if run is not None), more_after)
+            names = self._names(pipeline, state if state in INDEXED_STATES else None, after)
+            if since is not None:
+                last = str(place_at(since, "~"))
+                names = takewhile(lambda name: name <= last, names)
+            succeeded = state is RunState.SUCCEEDED
+            others = [Ascending(self._names(pipeline, one, after)) for one in INDEXED_STATES if succeeded]
+
+            def fitting() -> Iterator[str]:
+                for name in islice(names, MOST_SCANNED):
+                    scanned.append(name)
+                    if not any(other.has(name) for other in others):
+                        yield name
+
+            found = list(islice(fitting(), limit + 1))
+            with ThreadPoolExecutor(READERS, "nimbus-history") as pool:
+                keys = (run_key(RunId(one.id)) for one in readable_places(found[:limit]))
+                runs = list(pool.map(lambda key: self._readable(key, records.RUN), keys))
+        passed = found[:limit] if len(found) > limit else scanned if len(scanned) == MOST_SCANNED else []
+        more_after = max(readable_places(passed), default=None)
+        return RecentRuns(tuple(run for run in runs if run is not None), more_after)
+
+    def _names(
+        self, pipeline: PipelineName | None, state: RunState | None, after: RunPlace | None
+    ) -> Iterator[str]:
+        """Names in an index after a place."""
+        prefix = index_of(pipeline, state)
+        begin = None if after is None else f"{prefix}{after}"
+        return (info.key.removeprefix(prefix) for info in valid_objects(self._store, prefix, begin))
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
         """Store outcomes in one object for each kind, named by the newest time and the first command."""
@@ -287,7 +326,7 @@ class S3History:
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
         """See `nimbus.ports.History.created_before`."""
-        prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
+        prefix = index_of(pipeline)
         with or_unavailable("history cannot be listed"):
             listed = valid_objects(self._store, prefix, after(prefix, when))
             for entry in readable_places(info.key.removeprefix(prefix) for info in listed):

@@ -8,7 +8,8 @@ from datetime import datetime
 import structlog
 
 from blobsync import BlobNotFoundError, ObjectStore
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.run import RunState
 from nimbus.domain.run_order import RunPlace, place_at
 from nimbus.records import Codec, T
 
@@ -16,6 +17,8 @@ _log = structlog.get_logger(__name__)
 
 INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
+INDEXED_STATES = (RunState.FAILED, RunState.STOPPED)
+"""States with indexes of their own. The other runs in history have succeeded."""
 REFUSED, ACCEPTED = "history/refusals/", "history/commands/"
 """Outcomes of commands that were moved out of ZooKeeper."""
 
@@ -25,6 +28,12 @@ def after(prefix: str, when: datetime) -> str:
     return f"{prefix}{place_at(when, '~')}"
 
 
+def index_of(pipeline: PipelineName | None, state: RunState | None = None) -> str:
+    """The prefix of an index: of all runs or a pipeline's, and of all states or one of `INDEXED_STATES`."""
+    kind = "history/" if state is None else f"history/{state.value}/"
+    return kind + ("recent/" if pipeline is None else f"pipelines/{pipeline}/")
+
+
 def readable_places(names: Iterable[str]) -> Iterator[RunPlace]:
     """The places in an index. An object that is no entry of it is logged and left out."""
     for name in names:
@@ -32,6 +41,19 @@ def readable_places(names: Iterable[str]) -> Iterator[RunPlace]:
             yield RunPlace.parse(name)
         except ValueError as exc:
             _log.error("record_unreadable", place=name, error=str(exc))
+
+
+class Ascending:
+    """Looks up names in a sorted iterator; lookups must be in ascending order, too."""
+
+    def __init__(self, names: Iterator[str]) -> None:
+        self._names, self._next = names, next(names, None)
+
+    def has(self, name: str) -> bool:
+        """True if the name is in the iterator."""
+        while self._next is not None and self._next < name:
+            self._next = next(self._names, None)
+        return self._next == name
 
 
 def run_key(run: RunId) -> str:

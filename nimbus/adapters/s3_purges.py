@@ -22,6 +22,9 @@ from blobsync import ObjectStore, valid_objects
 from nimbus import records
 from nimbus.adapters.s3_index import (
     INDEX_MARK,
+    INDEXED_STATES,
+    Ascending,
+    index_of,
     read_record,
     readable_places,
     results_key,
@@ -107,9 +110,9 @@ class S3Purges:
             beyond: Only runs after this one.
         """
         begin = str(beyond) if beyond is not None else str(place_at(when, "~"))
-        runs = self._names("history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/", begin)
+        runs = self._names(index_of(pipeline), begin)
         listed = (part for part in parts if part is not Part.HISTORY)  # a run without history is not listed
-        marks = [_Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
+        marks = [Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
         for place in readable_places(runs):
             if Part.HISTORY in parts or not all(names.has(str(place)) for names in marks):
                 yield place
@@ -148,8 +151,11 @@ class S3Purges:
                 (
                     results_key(purged.run),
                     *(_done_key(purged, part) for part in (Part.LOGS, Part.OUTPUTS)),
-                    f"history/pipelines/{purged.pipeline}/{place}",
-                    f"history/recent/{place}",
+                    *(
+                        f"{index_of(pipeline, state)}{place}"
+                        for state in (*INDEXED_STATES, None)
+                        for pipeline in (purged.pipeline, None)
+                    ),
                 )
             )
             self._store.delete(f"{_PURGING}{purged.run}")
@@ -158,19 +164,6 @@ class S3Purges:
         with or_unavailable("history cannot be listed"):
             for info in valid_objects(self._store, prefix, f"{prefix}{begin}"):
                 yield info.key.removeprefix(prefix)
-
-
-class _Ascending:
-    """Looks up names in a sorted iterator; lookups must be in ascending order, too."""
-
-    def __init__(self, names: Iterator[str]) -> None:
-        self._names, self._next = names, next(names, None)
-
-    def has(self, name: str) -> bool:
-        """True if the name is in the iterator."""
-        while self._next is not None and self._next < name:
-            self._next = next(self._names, None)
-        return self._next == name
 
 
 def _note_key(run: RunId) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from heapq import nlargest, nsmallest
 from operator import attrgetter
@@ -17,6 +18,7 @@ from nimbus.api.explain import Surroundings
 from nimbus.api.explain_queue import QueueView
 from nimbus.api.explain_reads import DatasetView
 from nimbus.api.models_runs import RequestedRunModel
+from nimbus.api.paging import Created
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
@@ -29,7 +31,7 @@ from nimbus.domain.leader_report import LeaderReport, LimitUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.purge import fate_of
 from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.domain.run_order import RunPlace, place
+from nimbus.domain.run_order import RunPlace, place, place_at
 from nimbus.domain.schedulers import leader_report
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
@@ -41,8 +43,6 @@ _log = structlog.stdlib.get_logger(__name__)
 MAX_RUNS = 500
 """Limit of runs in one answer."""
 READ_AT_ONCE = 200
-_RECENT = 20
-"""How many runs in history are read to find the last success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,18 @@ def list_runs(
     state: RunState | None,
     limit: int,
     after: RunPlace | None = None,
+    created: Created = Created(),  # noqa: B008 - immutable
 ) -> RunPage:
     """A page of runs, newest first, in the order of `nimbus.domain.run_order`.
 
     Live runs are listed even when history's storage is down: an outage hides only finished runs.
     """
+    since, until = created
+    if until is not None:
+        newest = place_at(until, "")
+        after = newest if after is None else max(after, newest)
     found = services.reader.run_list()
-    recent, complete = _past_runs(services, pipeline, state, limit, after)
+    recent, complete = _past_runs(services, pipeline, state, limit, after, since)
     past: dict[str, Run] = {run.id: run for run in recent.runs}
     edge = recent.more_after
     known: dict[str, ListedRun | Run] = {**past, **found}
@@ -182,6 +187,8 @@ def list_runs(
         if pipeline in (None, run.pipeline)
         and state in (None, run.state)
         and (after is None or place(run) > after)
+        and (since is None or run.created_at >= since)
+        and (until is None or run.created_at <= until)
     ]
     # Beyond the part of history that was read, the runs between live runs are not known yet.
     first = [one for one in _first_places(ahead, limit + 1) if edge is None or one <= edge]
@@ -208,14 +215,14 @@ def _first_places(runs: Collection[ListedRun | Run], most: int) -> list[RunPlace
 def last_success(services: ApiServices, run: Run) -> Run | None:
     """The last successful run of the same pipeline that was created before `run`.
 
-    Searches the runs in ZooKeeper and the newest runs in history.
+    Searches the runs in ZooKeeper, and history.
     """
     listed = services.reader.run_list().values()
     near = [one for one in listed if one.pipeline == run.pipeline and one.state is RunState.SUCCEEDED]
     before = (one for one in near if one.created_at < run.created_at)
     newest = max(before, key=lambda one: (one.created_at, one.id), default=None)
     found = [] if newest is None else list(services.reader.runs([newest.id]).values())
-    found += services.history.recent(run.pipeline, _RECENT).runs
+    found += services.history.recent(run.pipeline, 1, place(run), state=RunState.SUCCEEDED).runs
     fitting = (one for one in found if one.state is RunState.SUCCEEDED and one.created_at < run.created_at)
     return max(fitting, key=lambda one: (one.created_at, one.id), default=None)
 
@@ -226,14 +233,14 @@ def _past_runs(
     state: RunState | None,
     limit: int,
     after: RunPlace | None,
+    since: datetime | None,
 ) -> tuple[RecentRuns, bool]:
     """Runs in history that a list may need, and whether history answered."""
     if state is not None and not state.is_final:
         return RecentRuns((), None), True
     name = PipelineName(pipeline) if pipeline is not None else None
     try:
-        # The caller filters by state, so more runs must be read.
-        return services.history.recent(name, MAX_RUNS if state else limit, after), True
+        return services.history.recent(name, limit, after, state=state, since=since), True
     except NimbusError as exc:
         if not exc.retryable:
             raise

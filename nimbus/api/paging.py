@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Query
+from pydantic import BeforeValidator
 
 from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import BoundText
+from nimbus.definition.intervals import bound_of
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -82,3 +86,28 @@ def decoded(cursor: str | None) -> Key | None:
     if not isinstance(found, list) or not all(isinstance(part, str | int) for part in found):
         raise unknown_cursor()
     return tuple(found)
+
+
+class Created(NamedTuple):
+    """A filter of lists of runs: when they were created, both times included; None: at any time."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+_DAY_OF_RUNS = "A day in UTC, or a time with an offset: only runs that were created"
+_Bound = Annotated[BoundText | None, BeforeValidator(lambda value: value or None)]
+
+
+def created(
+    first: Annotated[_Bound, Query(alias="from", description=f"{_DAY_OF_RUNS} then or later.")] = None,
+    last: Annotated[_Bound, Query(alias="to", description=f"{_DAY_OF_RUNS} until its end.")] = None,
+) -> Created:
+    """The filter of a request."""
+    return Created(
+        None if first is None else bound_of(first, UTC),
+        None if last is None else bound_of(last, UTC, is_last=True),
+    )
+
+
+CreatedFilter = Annotated[Created, Depends(created)]

@@ -137,11 +137,22 @@ def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) ->
 @click.command(name="list")
 @click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
 @click.option("--state", type=click.Choice(_STATES), help="Only in this state.")
+@click.option("--from", "first", metavar="DATE", help="Only created then or later: a day in UTC, or a time.")
+@click.option("--to", "last", metavar="DATE", help="Only created until then; a day is included.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True)
 @remote
-def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit: int) -> None:
+def list_(
+    api: Api,
+    out: Output,
+    pipeline: str | None,
+    state: str | None,
+    first: str | None,
+    last: str | None,
+    limit: int,
+) -> None:
     """List runs, newest first: live ones and those in history."""
-    answer = api.listed("/runs", "runs", limit, pipeline=pipeline, state=state)
+    filters = {"pipeline": pipeline, "state": state, "from": first, "to": last}
+    answer = api.listed("/runs", "runs", limit, **filters)
     if out.as_json:
         out.data(answer)
         return

@@ -19,7 +19,7 @@ from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
 from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import RunModel
-from nimbus.api.paging import CursorText, decoded, encoded
+from nimbus.api.paging import CreatedFilter, CursorText, decoded, encoded
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.services import ApiServices
@@ -64,18 +64,22 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     @routes.get("/runs")
     def runs(
         request: Request,
+        created: CreatedFilter,
         pipeline: PipelineFilter = None,
         state: StateFilter = None,
         cursor: CursorText = None,
     ) -> Response:
-        after = run_place(decoded(cursor))
-        found = list_runs(services, pipeline=pipeline, state=state, limit=_RUNS, after=after)
+        after, days = (
+            run_place(decoded(cursor)),
+            {name: request.query_params.get(name) for name in ("from", "to")},
+        )
+        found = list_runs(services, pipeline=pipeline, state=state, limit=_RUNS, after=after, created=created)
         shown = {
             "runs": [views.run_summary(run, archived=archived) for run, archived in found.rows],
             "history_complete": found.complete,
             "is_later_page": cursor is not None,
             "older": None if found.next_after is None else encoded(found.next_after),
-            "given": {"pipeline": pipeline, "state": state},
+            "given": {"pipeline": pipeline, "state": state, **days},
             "states": [one.value for one in RunState],
             "names": sorted(record.name for record in services.reader.pipelines()),
         }

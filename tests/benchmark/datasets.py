@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from nimbus.adapters.store.datasets import CODEC
 from nimbus.api.routes_explanations import explained_run
@@ -81,19 +82,23 @@ def _full() -> Dataset:
     return full
 
 
-def _stage() -> Bench:
-    bench, full = Bench(), _full()
-    specs = [_publisher(number) for number in range(PUBLISHERS)]
-    bench.cluster.change(
-        pipelines={spec.name: active(spec, schedule_position=NOW) for spec in [*specs, _READER]},
-        workers={WORKER.id: replace(WORKER, slots=ENDS)},
-        datasets={
+def cluster_parts() -> dict[str, Any]:
+    """Pipelines and datasets, for `DictCluster.change`."""
+    full, specs = _full(), [_publisher(number) for number in range(PUBLISHERS)]
+    return {
+        "pipelines": {spec.name: active(spec, schedule_position=NOW) for spec in [*specs, _READER]},
+        "datasets": {
             publication.dataset: replace(full, name=publication.dataset, pipeline=spec.name)
             for spec in specs
             for task in spec.tasks
             for publication in task.publishes
         },
-    )
+    }
+
+
+def _stage() -> Bench:
+    bench = Bench()
+    bench.cluster.change(workers={WORKER.id: replace(WORKER, slots=ENDS)}, **cluster_parts())
     return bench
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
+from nimbus.adapters import s3_history
 from nimbus.adapters.s3_history import S3History
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
@@ -135,6 +136,59 @@ def test_runs_of_one_pipeline_are_told_apart_also_from_one_that_begins_alike(ben
     assert [run.id for run in bench.history.recent(PipelineName("p"), 10).runs] == ["p-3", "p-0"]
     assert [run.id for run in bench.history.recent(PipelineName("p-q"), 10).runs] == ["p-q-1"]
     assert bench.history.recent(PipelineName("nobody"), 10).runs == ()
+
+
+@pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED])
+@pytest.mark.parametrize("pipeline", [None, "p"])
+def test_runs_in_a_state_are_read_page_by_page(bench: Bench, state: RunState, pipeline: str | None) -> None:
+    states = (RunState.SUCCEEDED, RunState.FAILED, RunState.SUCCEEDED, RunState.STOPPED)
+    runs = [
+        replace(
+            a_run(f"r{number}", pipeline="pq"[number % 3 // 2], minutes=number // 3), state=states[number % 4]
+        )
+        for number in range(13)
+    ]
+    for run in runs:
+        bench.history.store(run)
+
+    seen: list[Run] = []
+    after, pages = None, 0
+    while pages == 0 or after is not None:
+        page = bench.history.recent(pipeline and PipelineName(pipeline), 2, after, state=state)
+        seen, after, pages = [*seen, *page.runs], page.more_after, pages + 1
+
+    wanted = [
+        run for run in sorted(runs, key=place) if run.state is state and pipeline in (None, run.pipeline)
+    ]
+    assert wanted
+    assert seen == wanted
+    assert pages == -(-len(wanted) // 2)
+
+
+def test_a_search_for_successful_runs_goes_on_after_many_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_history, "MOST_SCANNED", 3)
+    for number in range(5):
+        state = RunState.FAILED if number else RunState.SUCCEEDED
+        bench.history.store(replace(a_run(f"r{number}", minutes=number), state=state))
+
+    first = bench.history.recent(None, 2, state=RunState.SUCCEEDED)
+    assert first.runs == ()
+    second = bench.history.recent(None, 2, first.more_after, state=RunState.SUCCEEDED)
+    assert [run.id for run in second.runs] == ["r0"]
+    assert second.more_after is None
+
+
+@pytest.mark.parametrize("state", [None, RunState.SUCCEEDED])
+def test_runs_since_a_time_are_the_last_ones(bench: Bench, state: RunState | None) -> None:
+    for minutes in range(4):
+        bench.history.store(a_run(f"r{minutes}", minutes=minutes))
+
+    found = bench.history.recent(None, 9, since=NOW + timedelta(minutes=2), state=state)
+
+    assert [run.id for run in found.runs] == ["r3", "r2"]
+    assert found.more_after is None
 
 
 def test_a_history_that_does_not_answer_says_so_and_may_later(bench: Bench) -> None:

@@ -75,6 +75,37 @@ def test_pages_of_runs_in_a_state_miss_none(world: Any, api: httpx.Client) -> No
     assert {run["state"] for run in found} == {"failed"}
 
 
+@pytest.mark.parametrize("state", [None, "succeeded", "failed"])
+def test_runs_of_some_days_are_listed_from_both_places(
+    world: Any, api: httpx.Client, state: str | None
+) -> None:
+    for day in range(10):
+        at = world.clock.time + timedelta(days=day)
+        ended = RunState.SUCCEEDED if day % 3 else RunState.FAILED
+        run = world.new_run(f"r{day}", created_at=at, state=ended, finished_at=at)
+        if day < 6:
+            world.history.store(run)
+        else:
+            world.cluster.put(run)
+    first, last = world.clock.time + timedelta(days=3), world.clock.time + timedelta(days=7)
+    filters = {} if state is None else {"state": state}
+
+    found = paged(
+        api, "/runs", "runs", 2, **filters, **{"from": f"{first:%Y-%m-%d}", "to": f"{last:%Y-%m-%d}"}
+    )
+    exact = paged(api, "/runs", "runs", 2, **filters, **{"from": first.isoformat(), "to": last.isoformat()})
+    later = paged(api, "/runs", "runs", 2, **{"from": (last + timedelta(microseconds=1)).isoformat()})
+
+    wanted = [day for day in (7, 6, 5, 4, 3) if state in (None, "succeeded" if day % 3 else "failed")]
+    assert [run["id"] for run in found] == [run["id"] for run in exact] == [f"r{day}" for day in wanted]
+    assert [run["id"] for run in later] == ["r9", "r8"]
+
+
+@pytest.mark.parametrize("query", ["from=tomorrow", "to=2026-13-01", "from=2026-01-01T00:00:00"])
+def test_days_that_are_none_are_refused(api: httpx.Client, query: str) -> None:
+    assert api.get(f"/runs?{query}").status_code == 422
+
+
 def test_commands_are_paged(world: Any, api: httpx.Client) -> None:
     world.deciding = False
     for _ in range(7):

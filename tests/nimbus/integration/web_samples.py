@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -162,8 +163,10 @@ def hostile(world: Any, run_id: str = "hostile-1") -> Run:
     return run
 
 
-def pipeline(world: Any, name: str, **changes: Any) -> PipelineRecord:
-    """A pipeline with a schedule and a parameter of each kind."""
+def pipeline(
+    world: Any, name: str, of: Sequence[TaskSpec] = tuple(layered(5)), **changes: Any
+) -> PipelineRecord:
+    """A pipeline with a schedule, a parameter of each kind, and the tasks `of`."""
     spec = PipelineSpec(
         name=PipelineName(name),
         description="Counts what came in",
@@ -175,7 +178,7 @@ def pipeline(world: Any, name: str, **changes: Any) -> PipelineRecord:
             "strict": ParameterSpec(type="boolean", default=True),
             "region": ParameterSpec(type="string", choices=("eu", "us"), default="eu"),
         },
-        tasks=tuple(layered(5)),
+        tasks=tuple(of),
     )
     record = active(spec, **{"schedule_position": world.clock.now(), **changes})
     world.cluster.put(record)

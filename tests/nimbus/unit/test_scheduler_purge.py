@@ -227,8 +227,9 @@ def test_retention_counts_from_the_end_of_a_run(stage: Stage) -> None:
     assert stage.history.read(RunId("long")) is not None
 
 
-def test_retention_of_history_leaves_only_the_note(stage: Stage) -> None:
-    stage.keep(a_run("old", OLD))
+@pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED])
+def test_retention_of_history_leaves_only_the_note(stage: Stage, state: RunState) -> None:
+    stage.keep(replace(a_run("old", OLD), state=state))
 
     stage.retain(history=MONTH)
 
