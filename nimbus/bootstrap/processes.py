@@ -18,8 +18,6 @@ from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
 from nimbus.bootstrap.metrics import build_metrics_server, tell_sync
-from nimbus.bootstrap.scheduler import build_parts
-from nimbus.bootstrap.worker import build_worker
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.java import JavaMissingError, find_java
@@ -42,6 +40,8 @@ def run_scheduler(settings: Settings) -> int:
     Raises:
         NimbusError, LeaderError, BlobSyncError: it cannot start; the message has the reason and the remedy.
     """
+    from nimbus.bootstrap.scheduler import build_parts  # a worker does not need it
+
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()  # frees the buffers of a sync
     if settings.worker.embedded and settings.store_folder is None:
@@ -77,6 +77,8 @@ def run_worker(settings: Settings) -> int:
         raise InvalidConfigurationError(
             [Problem(file="configuration", key="leadership.elector", message=message)]
         )
+    from nimbus.bootstrap.worker import build_worker
+
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()
     _look_for_java()

@@ -7,12 +7,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from blobsync import Readiness, ReplicaBoard
+from blobsync import Readiness, ReplicaBoard, Syncer
 from leader import (
     ElectionConfig,
     ElectorSetup,
@@ -58,10 +59,10 @@ from nimbus.bootstrap.foundation import (
     zookeeper_config,
 )
 from nimbus.bootstrap.metrics import tell_sync
+from nimbus.bootstrap.secrets import secret_provider
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
-from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
 from nimbus.config.shown import shown
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -92,6 +93,9 @@ from nimbus.web.app import add_pages
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
+
+if TYPE_CHECKING:
+    from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)
 
@@ -283,12 +287,21 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             settings.scheduler.port,
             tls=None if tls is None else tls.context,
         ),
-        worker=build_worker(
-            foundation, syncer, registrations, WorkerMetrics(registry), scheduler_id=identity.id
-        )
-        if embedded
-        else None,
+        worker=_worker(foundation, syncer, registrations, registry, identity) if embedded else None,
     )
+
+
+def _worker(
+    foundation: Foundation,
+    syncer: Syncer,
+    registrations: TreeRegistrations,
+    registry: CollectorRegistry,
+    identity: Identity,
+) -> Worker:
+    from nimbus.bootstrap.worker import build_worker  # a scheduler without a worker needs less memory
+
+    metrics = WorkerMetrics(registry)
+    return build_worker(foundation, syncer, registrations, metrics, scheduler_id=identity.id)
 
 
 def _changes(foundation: Foundation) -> ChangeFeed:

@@ -26,12 +26,12 @@ from nimbus.bootstrap.foundation import (
     zookeeper_auth,
     zookeeper_tls,
 )
+from nimbus.bootstrap.secrets import secret_provider
 from nimbus.bootstrap.targets import spark_targets
 from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Environment as EnvironmentSection
-from nimbus.config.sections import Secrets
 from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.secret_rules import SecretRules
@@ -46,15 +46,6 @@ from nimbus.worker.connections import Connections, open_data, storage_environmen
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.environments import Environments, TaskEnvironment
 from nimbus.worker.free_room import MinFree
-from nimbus.worker.secrets import (
-    CommandProvider,
-    EnvironmentProvider,
-    FolderProvider,
-    PlugIn,
-    Provider,
-    SecretError,
-    plugged_in,
-)
 from nimbus.worker.settings import WorkerSettings
 from nimbus.worker.targets import SparkTarget
 from nimbus.worker.task_user import find_users, refuse_readable_secrets
@@ -173,29 +164,6 @@ def _clusters(targets: Mapping[str, SparkTarget], foundation: Foundation) -> dic
 
     settings = foundation.settings
     return clusters(targets, settings.spark.targets, foundation.reader.schedulers, settings.worker)
-
-
-def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:
-    """The worker's provider of secrets.
-
-    Raises:
-        SecretError: a plug-in cannot be created, or a key of the provider is missing.
-    """
-    match section.provider:
-        case None:
-            return None
-        case "file":
-            if section.folder is None:
-                raise SecretError("worker.secrets.provider is file: worker.secrets.folder is missing")
-            return FolderProvider(section.folder)
-        case "env":
-            return EnvironmentProvider(dict(environment))
-        case "command":
-            if not section.command:
-                raise SecretError("worker.secrets.provider is command: worker.secrets.command is missing")
-            return CommandProvider(tuple(section.command), section.timeout)
-        case place:
-            return PlugIn(plugged_in(place), section.timeout)
 
 
 def _connect_provider(settings: Settings) -> ConnectProvider:

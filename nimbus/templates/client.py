@@ -28,6 +28,9 @@ MOST_TEXT = 512 << 10
 many takes 5 s at most."""
 MOST_FILE_TEXT = 1 << 20
 """The same for the template in a SQL file: most of such a text is none of its expressions."""
+MOST_PLAIN = 64 << 10
+"""Limit of texts without templates that are returned without a question, in characters: that of one text.
+`nimbus.templates.rendering` refuses longer ones."""
 _CONF = "spark.conf."
 _KEY = "key of "
 LARGEST_RENDERED = 96 << 10
@@ -193,6 +196,8 @@ class Templates(ABC):
         most = MOST_FILE_TEXT if question == "file" else MOST_TEXT
         if size > most:
             raise TemplateError(f"the templates have {size} characters, {most} is the most")
+        if question == "render" and size == 0 and sum(map(len, texts)) <= MOST_PLAIN:
+            return list(texts)
         answer = self._ask({"question": question, "texts": list(texts), **more})
         if "error" in answer:
             raise TemplateError(answer["error"], answer["at"])

@@ -112,6 +112,11 @@ def test_checking_a_template_is_limited_too(helper: TemplateHelper, tmp_path: Pa
     )
 
 
+def test_texts_without_templates_need_no_helper(helper: TemplateHelper) -> None:
+    assert rendered(helper, "plain", "{}") == ("plain", "{}")
+    assert helper.pid is None
+
+
 def test_a_helper_that_was_killed_is_replaced(helper: TemplateHelper) -> None:
     rendered(helper, "{{ ds }}")
     killed = helper.pid

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.api.server import PortInUseError
-from nimbus.bootstrap import processes
+from nimbus.bootstrap import processes, worker
 from nimbus.config import load_settings
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
@@ -60,13 +60,14 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
             settings=load_settings(file, {}), session=Stub("session", called), local=Stub("local", called)
         ),
         "build_syncer": Stub("syncer", called),
-        "build_worker": Stub("worker", called),
         "build_collector": Stub("collector", called),
         "build_metrics_server": Stub("metrics", called),
         "TreeRegistrations": Stub("registrations", called, StoreUnavailableError("no answer")),
     }
     for name, part in made.items():
         monkeypatch.setattr(processes, name, lambda *_given, part=part, **_named: part)
+    built = Stub("worker", called)
+    monkeypatch.setattr(worker, "build_worker", lambda *_given, **_named: built)
     for name in ("configure", "give_back_large_blocks", "tell_build", "tell_sync", "_look_for_java"):
         monkeypatch.setattr(processes, name, lambda *_given: None)
     monkeypatch.setattr(processes, "_keep_what_is_loaded", lambda: None)

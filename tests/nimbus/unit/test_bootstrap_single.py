@@ -137,10 +137,10 @@ BUILT = """
 import json, os, sys
 from pathlib import Path
 from nimbus.config import load_settings
-from nimbus.bootstrap import processes
+from nimbus.bootstrap import processes, scheduler
 settings = load_settings(Path(sys.argv[1]), os.environ)
 foundation = processes.lay_foundation(settings)
-processes.build_parts(foundation)
+scheduler.build_parts(foundation)
 print(json.dumps(sorted(sys.modules)))
 sys.stdout.flush()
 os._exit(0)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nimbus.bootstrap.worker import secret_provider
+from nimbus.bootstrap.secrets import secret_provider
 from nimbus.config.sections import Secrets
 from nimbus.worker.preparation import is_of_pipeline
 from nimbus.worker.secret_mask import Mask
