@@ -698,11 +698,11 @@ class History(Protocol):
         dataset: DatasetName,
         limit: int,
         partition: str | None = None,
-        after: tuple[str, int] | None = None,
+        before: int | None = None,
     ) -> tuple[Version, ...]:
-        """Stored versions, at most `limit`, in the order of `version_place`.
+        """Stored versions, at most `limit`: by sequence, those of a partition by number; the largest first.
 
-        `after`: partition and number of a version; only later ones are returned.
+        `before`: a sequence, or for a partition a number; only versions with smaller ones are returned.
         """
         ...
 

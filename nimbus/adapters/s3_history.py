@@ -196,10 +196,11 @@ class S3History:
             if version is not None and version.sequence == published:
                 yield version
 
-    def _marks(self, dataset: DatasetName) -> Iterator[tuple[int, str, int]]:
-        """Sequence, partition and number of all versions, the last publication first."""
+    def _marks(self, dataset: DatasetName, before: int | None = None) -> Iterator[tuple[int, str, int]]:
+        """Sequence, partition and number of all versions, or of those before one; the last one first."""
         prefix = f"{PUBLISHED}{dataset}/"
-        for info in valid_objects(self._store, prefix):
+        begin = None if before is None else f"{prefix}{_LATEST_NUMBER - before:019d}~~"
+        for info in valid_objects(self._store, prefix, begin):
             if found := _MARK.fullmatch(info.key.removeprefix(prefix)):
                 partition = "" if found[2] == WHOLE else found[2]
                 yield _LATEST_NUMBER - int(found[1]), partition, int(found[3])
@@ -209,13 +210,17 @@ class S3History:
         dataset: DatasetName,
         limit: int,
         partition: str | None = None,
-        after: tuple[str, int] | None = None,
+        before: int | None = None,
     ) -> tuple[Version, ...]:
-        """Stored versions of a dataset."""
-        begin = None if after is None else _version_key(dataset, *after)
-        prefix = f"{DATASETS}{dataset}/" + ("" if partition is None else f"{partition or WHOLE}~")
+        """See `nimbus.ports.History.versions`."""
         with or_unavailable(f"versions of dataset {dataset} cannot be read"):
-            keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit)]
+            if partition is None:
+                marks = islice(self._marks(dataset, before), limit)
+                keys = [_version_key(dataset, of, number) for _, of, number in marks]
+            else:
+                prefix = f"{DATASETS}{dataset}/{partition or WHOLE}~"
+                begin = None if before is None else _version_key(dataset, partition, before)
+                keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit)]
             found = [self._readable(key, records.VERSION) for key in keys]
         return tuple(one for one in found if one is not None)
 

@@ -107,7 +107,7 @@ class VersionsModel(Model):
 
     dataset: str
     versions: list[VersionModel]
-    """By partition; of each the newest first."""
+    """The last publication first; those of one partition by number, the largest first."""
     complete: bool
     """False: there are more than the limit."""
     next_cursor: str | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -27,7 +27,7 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset, version_place
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.freshness import first_late_from, newest_data
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
 from nimbus.domain.publications import MOST_VALUE_BYTES
@@ -38,7 +38,6 @@ MOST_RESULTS = 20
 """How many versions of an answer have results: each may be read from storage."""
 MOST_SHOWN = 1000
 """Limit of the versions in one answer."""
-_PARTITION = re.compile(r"[A-Za-z0-9._:-]{0,100}")
 _NUMBERS = range(1 << 63)
 
 
@@ -65,7 +64,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         cursor: CursorText = None,
         results: Annotated[bool, Query(description="With results, of the first 20 versions.")] = False,
     ) -> VersionsModel:
-        """The versions of a dataset, or of one partition."""
+        """The versions of a dataset, the last publication first; or of one partition, the shown one first."""
         found = list_versions(services, DatasetName(name), partition, limit, _place(cursor))
         first, rest = found.versions[: MOST_RESULTS if results else 0], found.versions
         told = [one.model_copy(update={"result": _result_of(services, one)}) for one in first]
@@ -150,29 +149,29 @@ def list_versions(
     name: DatasetName,
     partition: str | None,
     limit: int,
-    after: tuple[str, int] | None = None,
+    before: int | None = None,
 ) -> VersionsModel:
     """Versions of a dataset, or of one partition. Raises NotFoundError: see `shown_dataset`.
 
-    `after`: partition and number of the last version of the page before.
+    `before`: sequence, or of a partition the number, of the last version of the page before.
     """
     found = services.reader.dataset(name)
     if found is None and name not in publishers_of(services):
         shown_dataset(services, name)
     kept = () if found is None else (*found.versions, *found.unstored)
+    place = attrgetter("sequence" if partition is None else "number")
     shown = {
         (one.partition, one.number): one
-        for one in (*kept, *services.history.versions(name, limit + 1, partition, after))
-        if partition in (None, one.partition)
-        and (after is None or version_place(one.partition, one.number) > version_place(*after))
+        for one in (*kept, *services.history.versions(name, limit + 1, partition, before))
+        if partition in (None, one.partition) and (before is None or place(one) < before)
     }
-    ordered = sorted(shown.values(), key=lambda one: version_place(one.partition, one.number))
+    ordered = sorted(shown.values(), key=place, reverse=True)
     page, is_last = ordered[:limit], len(ordered) <= limit
     return VersionsModel(
         dataset=name,
         versions=list(map(version_model, page)),
         complete=is_last,
-        next_cursor=None if is_last else encoded((page[-1].partition, page[-1].number)),
+        next_cursor=None if is_last else encoded((place(page[-1]),)),
     )
 
 
@@ -189,12 +188,12 @@ def _result_of(services: ApiServices, version: VersionModel) -> Mapping[str, Any
     return result if result is not None and len(json.dumps(result)) <= MOST_VALUE_BYTES else None
 
 
-def _place(cursor: str | None) -> tuple[str, int] | None:
+def _place(cursor: str | None) -> int | None:
     match decoded(cursor):
         case None:
             return None
-        case str(partition), int(number) if _PARTITION.fullmatch(partition) and number in _NUMBERS:
-            return partition, number
+        case (int(place),) if place in _NUMBERS:
+            return place
         case _:
             raise unknown_cursor()
 

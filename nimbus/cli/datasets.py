@@ -60,7 +60,7 @@ def list_(api: Api, out: Output) -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Versions.")
 @remote
 def show(api: Api, out: Output, name: str, partition: str | None, limit: int) -> None:
-    """Show who publishes a dataset, which times are published, and its versions."""
+    """Show who publishes a dataset, which times are published, and its versions, the newest first."""
     path = f"/datasets/{quote(name, safe='')}"
     answer = api.get(path)
     listed = api.get(f"{path}/versions", partition=partition, limit=limit, results=True)
@@ -84,7 +84,7 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
         out.line(f"  published from {clock(span['start'])} to {clock(span['end'])}")
     out.table(_VERSION, list(map(_row, answer["versions"])), empty="no versions")
     if not answer["complete"]:
-        out.line(f"only the first {limit}: name a --partition, or raise --limit")
+        out.line(f"only the newest {limit}: name a --partition, or raise --limit")
 
 
 @dataset.command(

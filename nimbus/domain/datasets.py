@@ -214,11 +214,6 @@ class Dataset:
         return spans[1:], spans[0].end
 
 
-def version_place(partition: str, number: int) -> tuple[str, int]:
-    """The order of all versions of a dataset: by partition, those of each newest first."""
-    return f"{partition}~", -number
-
-
 def end_of(version: Version) -> tuple[datetime, int]:
     """The order of versions by interval: their ends, then their numbers."""
     interval = interval_in(version.partition)

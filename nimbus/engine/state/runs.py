@@ -134,8 +134,8 @@ class Runs:
         """
         if self.read is not None:
             self.read[run.id] = run
-        self.newest_number = max(self.newest_number, run.number)
         before = self.live.get(run.id)
+        self.newest_number = max(self.newest_number, _newest_number(run, before))
         if before is not None:
             self._attempts.note_ends(before, run)
         if run.state.is_final:
@@ -311,6 +311,14 @@ class Runs:
             if run_id in runs and runs[run_id].state.is_final
         }
         self.last_success = {name: at for name, at in self.last_success.items() if name in pipelines}
+
+
+def _newest_number(run: Run, before: Run | None) -> int:
+    """The largest number of a run, or sequence of what it has published since."""
+    if not run.tasks.publishes:
+        return run.number
+    changed = run.tasks.changes_since(None if before is None else before.tasks)
+    return max((run.number, *(task.sequence for _, task in changed)))
 
 
 def _waits_or_waited(was: TaskRun, task: TaskRun) -> bool:
