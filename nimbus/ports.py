@@ -37,6 +37,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Version
+from nimbus.domain.purge import Kept as KeptRun
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run, RunState
@@ -669,8 +670,8 @@ class History(Protocol):
         """Remove all versions of a dataset. Safe to repeat."""
         ...
 
-    def is_published(self, run: Run, now: datetime) -> bool:
-        """True when a finished run published the newest version of a partition, and it must be kept."""
+    def kept_version(self, run: Run, now: datetime) -> KeptRun | None:
+        """Why datasets keep a version that a finished run published; None: they do not."""
         ...
 
     def forget_versions(self, run: Run) -> None:

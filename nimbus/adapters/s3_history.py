@@ -50,7 +50,7 @@ from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import Version, interval_in, moment_text
-from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
+from nimbus.domain.purge import Kept, Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_order import LATEST_S, RunPlace, place, place_at
@@ -142,14 +142,20 @@ class S3History:
             for prefix in (f"{PUBLISHED}{dataset}/", f"{DATASETS}{dataset}/"):
                 self._store.delete_many(info.key for info in valid_objects(self._store, prefix))
 
-    def is_published(self, run: Run, now: datetime) -> bool:
-        """See `nimbus.ports.History.is_published`."""
+    def kept_version(self, run: Run, now: datetime) -> Kept | None:
+        """See `nimbus.ports.History.kept_version`."""
+        kept = set[Kept]()
         for publication, version in versions_of(run):
             newest = self.version(publication.dataset, version.partition)
             # The newest one: a withdrawal has perhaps published the run's version again, and later.
-            if newest is not None and newest.run == run.id and not newest.may_go(now):
-                return True
-        return False
+            if newest is None or newest.may_go(now):
+                continue
+            if newest.run == run.id:
+                return Kept.PUBLISHED
+            if newest.keep_versions > 1:
+                stored = self.versions(publication.dataset, newest.keep_versions, version.partition)
+                kept |= {Kept.VERSIONS for one in stored if one.run == run.id}
+        return next(iter(kept), None)
 
     def forget_versions(self, run: Run) -> None:
         """See `nimbus.ports.History.forget_versions`."""

@@ -95,8 +95,9 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
             run,
             used,
             set(services.history.reusers(run.id)) - going,
-            published=services.history.is_published(run, services.clock.now())
-            or is_restored(run, used, services.reader.dataset),
+            Kept.PUBLISHED
+            if is_restored(run, used, services.reader.dataset)
+            else services.history.kept_version(run, services.clock.now()),
         )
         parts = losing(what, kept)
         going |= {run.id} if Part.OUTPUTS in parts else set()  # it then no longer counts as a reuser

@@ -58,11 +58,18 @@ class Publication(TypedDict, total=False):
     key: str
 
 
+class Keep(TypedDict, total=False):
+    """`keep` of one of `datasets`."""
+
+    versions: int
+    partitions: Duration
+
+
 class Dataset(TypedDict, total=False):
     """One of `datasets`."""
 
     partition: Literal["whole", "interval", "key"]
-    keep: Duration
+    keep: Duration | Keep
     fresh: Duration
     outside: bool | Sequence[str]
     readers: Sequence[str]

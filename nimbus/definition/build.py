@@ -276,7 +276,8 @@ def _accepted(model: DefinitionModel) -> tuple[Accepted, ...]:
         Accepted(
             dataset=DatasetName(name),
             partition=said.partition,
-            keep=said.keep,
+            keep=said.keep.partitions,
+            keep_versions=said.keep.versions,
             senders=() if said.outside is True else tuple(said.outside),
         )
         for name, said in model.datasets.items()
@@ -289,7 +290,8 @@ def _publications(model: TaskModel, pipeline: DefinitionModel) -> tuple[Publicat
         Publication(
             dataset=DatasetName(name),
             partition=pipeline.datasets[name].partition,
-            keep=pipeline.datasets[name].keep,
+            keep=pipeline.datasets[name].keep.partitions,
+            keep_versions=pipeline.datasets[name].keep.versions,
             key=said.key or "",
             of=None if said.of is None else TaskName(said.of),
         )

@@ -49,6 +49,7 @@ MOST_DATASETS = 100
 MOST_READS = 32
 """Limit of the datasets that a pipeline reads."""
 MOST_PUBLISHED = 10
+MOST_KEPT_VERSIONS = 100
 """Limit of the datasets of a task: one transaction publishes them."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
@@ -423,14 +424,30 @@ class WaitForModel(Strict):
     """With `pipeline`: after a failed run, the wait goes on (`wait`, the default) or fails (`fail`)."""
 
 
+def _keep(value: Any) -> Any:
+    """A duration alone, as an object."""
+    return value if isinstance(value, dict) else {"partitions": value}
+
+
+class KeepModel(Strict):
+    """What retention and purges keep of a dataset. What a live run has pinned stays in any case."""
+
+    versions: Annotated[int, Field(ge=1, le=MOST_KEPT_VERSIONS)] = 1
+    """How many newest versions of each partition are kept."""
+    partitions: PositiveDuration | None = None
+    """Age of a partition after which all its versions may be deleted; none: it is kept."""
+
+
 class DatasetModel(Strict):
     """A dataset: the newest output of a task, which outlives the run, or the newest for each partition."""
 
     partition: Annotated[Partitioning, one_of(Partitioning)] = Partitioning.WHOLE
     """Division of the dataset: none (`whole`), by the data interval of the run (`interval`), or by a text
     that the task names (`key`)."""
-    keep: PositiveDuration | None = None
-    """Age of a partition after which retention may delete its newest output, too; none: it is kept."""
+    keep: Annotated[
+        KeepModel, BeforeValidator(_keep, json_schema_input_type=PositiveDuration | KeepModel)
+    ] = Field(default_factory=KeepModel)
+    """How many versions of a partition are kept, and how long; a duration alone is that of `partitions`."""
     fresh: PositiveDuration | None = None
     """Age from which the newest data (the end of the last interval, or the last publication) are late."""
     outside: Flag | Annotated[list[Address], Field(min_length=1, max_length=20)] = False

@@ -71,6 +71,7 @@ def published_by(run: Run, task: TaskRun) -> Iterator[tuple[Publication, Version
                 output=made.output,
                 at=ended or run.created_at,
                 keep=publication.keep,
+                keep_versions=publication.keep_versions,
             ),
         )
 

@@ -44,6 +44,8 @@ class Publication:
     """The task whose output is published, after this one has checked it; None: its own."""
     keep: timedelta | None = None
     """Age of a partition's end after which retention may take its outputs; None: they are kept."""
+    keep_versions: int = 1
+    """How many newest versions of a partition are kept before that age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class Accepted:
     partition: Partitioning
     keep: timedelta | None = None
     """As of `Publication.keep`."""
+    keep_versions: int = 1
+    """As of `Publication.keep_versions`."""
     senders: tuple[str, ...] = ()
     """Principals and teams that may publish it; empty: every operator."""
 
@@ -139,6 +143,8 @@ class Version:
     """When its task succeeded, or the command was done."""
     keep: timedelta | None = None
     """As of `Publication.keep`."""
+    keep_versions: int = 1
+    """As of `Publication.keep_versions`; that of the newest version counts."""
     item: Any = None
     """Pinned by a read with `of`: the item of the child run that published it."""
     value: Mapping[str, Any] | None = None

@@ -72,6 +72,7 @@ class Kept(StrEnum):
 
     LIVE = "it, or the run that started it, has not ended, or only lately"
     PUBLISHED = "a dataset has a version of it that no newer one has replaced"
+    VERSIONS = "a version of it is one of the newest that `keep.versions` of a dataset keeps"
     REUSED = "a later run reuses or reads what its tasks did"
 
 
@@ -140,20 +141,18 @@ def is_restored(run: Run, used: Used, dataset_of: Callable[[DatasetName], Datase
     return not names.isdisjoint(used.withdrawing) or run.id in again
 
 
-def why_kept(run: Run, used: Used, reusers: Collection[RunId], *, published: bool) -> Kept | None:
+def why_kept(run: Run, used: Used, reusers: Collection[RunId], published: Kept | None) -> Kept | None:
     """Why a run keeps its outputs and its history; None: it does not. LIVE: it keeps its logs, too.
 
     Args:
         run: A run that has ended.
         used: Runs that the state in ZooKeeper names.
         reusers: Runs in history that reuse it and still have their outputs.
-        published: True if it published the newest version of a dataset or partition.
+        published: Why datasets keep a version of it, as `History.kept_version` tells; None: they do not.
     """
     if run.id in used.there or (run.parent is not None and run.parent.run in used.there):
         return Kept.LIVE
-    if published:
-        return Kept.PUBLISHED
-    return Kept.REUSED if run.id in used.reused or reusers else None
+    return published or (Kept.REUSED if run.id in used.reused or reusers else None)
 
 
 def losing(what: PurgeRuns, kept: Kept | None) -> tuple[Part, ...]:
@@ -161,7 +160,7 @@ def losing(what: PurgeRuns, kept: Kept | None) -> tuple[Part, ...]:
     match kept:
         case None:
             return parts_of(what)
-        case Kept.REUSED | Kept.PUBLISHED if Part.LOGS in what.parts:
+        case Kept.REUSED | Kept.PUBLISHED | Kept.VERSIONS if Part.LOGS in what.parts:
             return (Part.LOGS,)
-        case Kept.REUSED | Kept.PUBLISHED | Kept.LIVE:
+        case Kept.REUSED | Kept.PUBLISHED | Kept.VERSIONS | Kept.LIVE:
             return ()

@@ -27,6 +27,7 @@ def store_order(history: History, command: CommandId, order: PurgeOrder) -> None
         by = history.reusers(run_id)
         if by and set(order.what.parts) != {Part.LOGS}:
             raise RefusedError("run_reused", f"run {run_id} keeps its outputs: {Kept.REUSED} ({by[0]}).")
-        if set(order.what.parts) != {Part.LOGS} and history.is_published(run, order.at):
-            raise RefusedError("run_published", f"run {run_id} keeps its outputs: {Kept.PUBLISHED}.")
+        kept = history.kept_version(run, order.at) if set(order.what.parts) != {Part.LOGS} else None
+        if kept is not None:
+            raise RefusedError("run_published", f"run {run_id} keeps its outputs: {kept}.")
     history.order_purge(command, order)

@@ -261,9 +261,9 @@ class RunPurge:
     def _why_kept(self, run: Run, what: PurgeRuns, used: Used, going: Iterable[RunId] = ()) -> Kept | None:
         """`going`: newer runs whose outputs are deleted earlier in the same step."""
         reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
-        published = self._history.is_published(run, self._clock.now())
-        published = published or is_restored(run, used, self._state.dataset)
-        return why_kept(run, used, set(reusers).difference(going), published=published)
+        restored = is_restored(run, used, self._state.dataset)
+        published = Kept.PUBLISHED if restored else self._history.kept_version(run, self._clock.now())
+        return why_kept(run, used, set(reusers).difference(going), published)
 
     def _used(self) -> Used:
         commands = self._state.all_commands()  # before runs, because commands become runs

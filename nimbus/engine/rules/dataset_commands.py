@@ -58,6 +58,7 @@ def dataset_changed(
         sequence=number,
         at=now,
         keep=accepted.keep,
+        keep_versions=accepted.keep_versions,
         outside=Outside(uri=command.uri, sha256=command.sha256, value=command.value),
         change=Change(command=queued.id, by=queued.submitted_by),
     )

@@ -19,7 +19,7 @@ from nimbus.domain.ids import CommandId, DatasetName, PipelineName, ReleaseDiges
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, interval_in
-from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge import Kept, PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.run_order import place
@@ -328,7 +328,12 @@ def test_versions_come_with_their_runs_the_last_publication_first(bench: Bench) 
     assert bench.history.versions(hours, 10, shown.partition) == (shown, found[2])
     assert bench.history.versions(hours, 10, shown.partition, shown.number) == (found[2],)
     assert bench.history.versions(DatasetName("hour"), 10) == ()
-    assert [bench.history.is_published(run, NOW) for run in runs] == [True, False, False, True]
+    assert [bench.history.kept_version(run, NOW) for run in runs] == [
+        Kept.PUBLISHED,
+        None,
+        None,
+        Kept.PUBLISHED,
+    ]
 
 
 def test_newer_versions_come_in_the_order_of_publication(bench: Bench) -> None:
@@ -366,11 +371,30 @@ def test_version_is_kept_until_it_is_replaced_or_too_old(bench: Bench) -> None:
     run = publishing("a", 1, 0, keep=timedelta(days=3))
     bench.history.store(run)
 
-    assert bench.history.is_published(run, NOW + timedelta(days=3))
-    assert not bench.history.is_published(run, NOW + timedelta(days=4))
+    assert bench.history.kept_version(run, NOW + timedelta(days=3))
+    assert not bench.history.kept_version(run, NOW + timedelta(days=4))
     bench.history.forget_versions(run)
-    assert not bench.history.is_published(run, NOW)
+    assert not bench.history.kept_version(run, NOW)
     assert bench.history.versions(DatasetName("hours"), 10) == ()
+
+
+def test_as_many_of_the_newest_versions_are_kept_as_the_newest_says(bench: Bench) -> None:
+    day = timedelta(days=1)
+    runs = [publishing(name, number, 0, keep=3 * day) for number, name in enumerate("abcd", 1)]
+    for run in runs:
+        (task,) = run.tasks.in_order()
+        (publication,) = task.spec.publishes
+        several = replace(publication, keep_versions=1 if run.id == "c" else 3)
+        spec = replace(task.spec, publishes=(several,))
+        bench.history.store(replace(run, tasks=Tasks([replace(task, spec=spec)])))
+
+    def kept(now: datetime) -> list[Kept | None]:
+        return [bench.history.kept_version(run, now) for run in runs]
+
+    assert kept(NOW) == [None, Kept.VERSIONS, Kept.VERSIONS, Kept.PUBLISHED]
+    assert kept(NOW + 4 * day) == [None] * 4
+    bench.history.forget_versions(runs[3])
+    assert kept(NOW) == [None, None, Kept.PUBLISHED, None]
 
 
 def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
@@ -379,7 +403,7 @@ def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
         bench.history.store(one)
     (first,) = (one for one in bench.history.versions(name, 10) if one.run == "a")
     bench.history.store_versions(name, [replace(first, number=3)])
-    assert [bench.history.is_published(one, NOW) for one in (run, wrong)] == [True, False]
+    assert [bench.history.kept_version(one, NOW) for one in (run, wrong)] == [Kept.PUBLISHED, None]
 
     bench.history.forget_versions(run)
 
@@ -393,11 +417,11 @@ def test_version_that_is_published_again_is_kept_from_then_on() -> None:
     history.store(run)
     (first,) = history.versions(name, 10)
     later = NOW + timedelta(days=10)
-    assert not history.is_published(run, later)
+    assert not history.kept_version(run, later)
     history.store_versions(name, [replace(first, number=3, at=later)])
 
-    assert history.is_published(run, later + timedelta(days=2))
-    assert not history.is_published(run, later + timedelta(days=4))
+    assert history.kept_version(run, later + timedelta(days=2))
+    assert not history.kept_version(run, later + timedelta(days=4))
 
 
 def test_versions_are_found_beside_one_that_covers_thousands_of_years() -> None:

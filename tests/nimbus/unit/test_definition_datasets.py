@@ -92,6 +92,11 @@ def test_task_publishes_its_own_output_or_that_of_a_task_that_it_has_checked() -
         ("params.region }}", "params.reigon }}", "reigon"),
         ("partition: key", "partition: keys", "keys"),
         ("keep: 400d", "keep: 0d", "keep"),
+        ("keep: 400d", "keep: {versions: 0}", "datasets.orders.keep.versions"),
+        ("keep: 400d", "keep: {versions: 101}", "datasets.orders.keep.versions"),
+        ("keep: 400d", "keep: {partitions: 0d}", "datasets.orders.keep.partitions"),
+        ("keep: 400d", "keep: {age: 3d}", "datasets.orders.keep.age"),
+        ("keep: 400d", "keep: [3]", "datasets.orders.keep"),
         ("fresh: 26h", "fresh: 0h", "fresh"),
     ],
 )
@@ -102,6 +107,22 @@ def test_fault_is_refused_with_its_place(before: str, after: str, said: str) -> 
 
     assert said in str(refused.value)
     assert "pipeline.yaml:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "partitions", "versions"),
+    [
+        ("{versions: 3, partitions: 400d}", timedelta(days=400), 3),
+        ("{versions: 3}", None, 3),
+        ("{partitions: 9d}", timedelta(days=9), 1),
+    ],
+)
+def test_keep_names_an_age_and_a_number_of_versions(
+    said: str, partitions: timedelta | None, versions: int
+) -> None:
+    (publication,) = published(parsed(TWO.replace("keep: 400d", f"keep: {said}")))["check"]
+
+    assert (publication.keep, publication.keep_versions) == (partitions, versions)
 
 
 def started(parameters: dict[str, str]) -> Run:

@@ -704,9 +704,9 @@ def test_purge_that_is_killed_after_any_call_leaves_no_half_and_the_next_one_end
     assert S3Purges(whole.store).purged(RunId("old")) is not None
 
 
-def published(run_id: str, age: timedelta, number: int, keep: timedelta | None = None) -> Run:
+def published(run_id: str, age: timedelta, number: int, keep: timedelta | None = None, **more: int) -> Run:
     run = a_run(run_id, age)
-    publication = Publication(dataset=DatasetName("sums"), keep=keep)
+    publication = Publication(dataset=DatasetName("sums"), keep=keep, **more)
     (task,) = run.tasks.in_order()
     spec = replace(task.spec, publishes=(publication,))
     return replace(run, number=number, tasks=Tasks([replace(task, spec=spec)]))
@@ -734,6 +734,29 @@ def test_retention_takes_a_version_that_is_older_than_its_dataset_keeps(stage: S
 
     assert not stage.has_outputs("first")
     assert stage.history.versions(DatasetName("sums"), 10) == ()
+
+
+def test_retention_keeps_as_many_versions_as_the_dataset_says_and_what_is_pinned(stage: Stage) -> None:
+    runs = [
+        published(f"r{number}", OLD - timedelta(hours=number), number, keep_versions=2) for number in range(4)
+    ]
+    stage.keep(*runs)
+    _, (_, pinned), _, _ = (one for run in runs for one in versions_of(run))
+    reader = replace(a_run("reader", MONTH), state=RunState.RUNNING, pins={"sums": (pinned,)})
+    stage.live = [reader]
+
+    stage.retain(outputs=MONTH)
+
+    assert [stage.has_outputs(run.id) for run in runs] == [False, True, True, True]
+    order = PurgeOrder(
+        what=PurgeRuns(parts=(Part.OUTPUTS,), reason="space", run_id=runs[2].id), at=NOW, by="ann"
+    )
+    with pytest.raises(RefusedError, match=r"one of the newest that `keep.versions` of a dataset keeps"):
+        store_order(stage.history, COMMAND, order)
+
+    stage.live = []
+    stage.retain(outputs=MONTH)
+    assert [stage.has_outputs(run.id) for run in runs] == [False, False, True, True]
 
 
 def test_version_that_a_withdrawal_publishes_again_is_kept(stage: Stage) -> None:
