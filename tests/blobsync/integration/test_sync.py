@@ -97,7 +97,7 @@ def test_two_syncers_of_one_host_and_one_of_another_end_with_what_was_published(
         syncer.want({ref})
 
     for syncer in syncers:
-        eventually(lambda syncer=syncer: syncer.readiness().is_ready(ref), within_s=30)
+        eventually(lambda syncer=syncer: syncer.readiness().is_ready(ref))
         assert files_below(syncer.ensure(ref, SOON)) == files_below(source)
     with LocalStore(tmp_path / "one") as local:
         assert not local.verify(made.manifest.ref)
@@ -120,7 +120,7 @@ def test_outage_leaves_what_is_ready_ready_and_the_rest_heals_by_itself(
     two = ReleaseRef("p", publish(store, name="p", files=collect(source, include=["**"])).digest)
     syncer = start_syncer(closing, config, tmp_path / "local")
     syncer.want({one})
-    eventually(lambda: syncer.readiness().is_ready(one), within_s=30)
+    eventually(lambda: syncer.readiness().is_ready(one))
 
     own_s3.stop()
     syncer.want({one, two})
@@ -132,7 +132,7 @@ def test_outage_leaves_what_is_ready_ready_and_the_rest_heals_by_itself(
     assert (syncer.ensure(one, SOON) / "lib/m1.py").is_file()
 
     own_s3.start()
-    eventually(lambda: syncer.readiness().all_ready, within_s=30)
+    eventually(lambda: syncer.readiness().all_ready)
 
 
 def test_release_that_nobody_published_is_absent_not_unavailable(

@@ -73,7 +73,7 @@ class Participant:
 @pytest.fixture
 def observer(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     client = KazooClient(zookeeper.hosts)
-    client.start(timeout=20)
+    client.start(timeout=60)
     yield client
     client.stop()
     client.close()
@@ -109,7 +109,7 @@ class Succession:
     def _join(self) -> None:
         wanted = len(self._living) + 1
         self._living.append(self._start(next(self._names)))
-        self._eventually(lambda: self._length() == wanted, within_s=30, what=f"{wanted} in the queue")
+        self._eventually(lambda: self._length() == wanted, what=f"{wanted} in the queue")
 
     def end(self) -> None:
         for participant in self._living:

@@ -390,7 +390,7 @@ def test_an_id_in_use_is_refused_until_it_is_free(bench: Bench, eventually: Even
 
     first.elector.close(LONG)
 
-    eventually(lambda: len(twin.told) == 1, what="it leads once the id is free", within_s=20)
+    eventually(lambda: len(twin.told) == 1, what="it leads once the id is free")
 
 
 @every_kind

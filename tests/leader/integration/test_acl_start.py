@@ -40,7 +40,7 @@ def test_a_participant_with_a_credential_closes_what_was_left_open(
     zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
     stranger = KazooClient(hosts=zookeeper.hosts)
-    stranger.start(timeout=20)
+    stranger.start(timeout=60)
     stranger.create(f"{zk_root}/left/open", b"", makepath=True, acl=OPEN_ACL_UNSAFE)
     session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts, auth=("digest", "nimbus:secret")))
     session.start(LONG)

@@ -307,7 +307,7 @@ def test_a_listener_that_was_removed_or_raises_troubles_no_other(
 @pytest.fixture
 def owner(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     client = KazooClient(hosts=zookeeper.hosts, auth_data=[("digest", "owner:secret")])
-    client.start(timeout=20)
+    client.start(timeout=60)
     yield client
     client.stop()
     client.close()

@@ -392,7 +392,7 @@ def test_an_outage_ends_leadership_and_everybody_returns_by_themselves(
             member.session.call(member.session.client.exists_async, "/", timeout=timedelta(milliseconds=300))
         own_zookeeper.start()
 
-        eventually(member.queue.is_leader, within_s=30, what="it leads again")
+        eventually(member.queue.is_leader, what="it leads again")
         # It is called after the step that grants leadership, shortly after `is_leader` became true.
         eventually(lambda: len(member.told) == 3, what="it is told")
         assert member.told == [("elected", 1), ("revoked", 1), ("elected", member.told[-1][1])]

@@ -217,7 +217,7 @@ def test_a_leader_node_that_its_owner_left_behind_is_not_taken_from_its_successo
     first, second = participants.queued(eventually, "a", "b")
     paths = ElectionPaths(zk_root)
     operator = KazooClient(hosts=zookeeper.hosts)
-    operator.start(timeout=20)
+    operator.start(timeout=60)
     try:
         with suppress(NoNodeError):
             operator.delete(paths.latch(participants.nodes()[0]))

@@ -138,11 +138,9 @@ def test_a_leader_woken_after_three_sessions_does_not_lead_for_a_moment_and_writ
 
 
 def _wait_until_the_zombie_leads(pair: Pair, eventually: Eventually) -> None:
-    eventually(pair.zombie_leads, within_s=30, what=f"{pair.zombie.name} leads")
+    eventually(pair.zombie_leads, what=f"{pair.zombie.name} leads")
     pair.heir.add_to_leader_lock_queue()
-    eventually(
-        lambda: len(pair.heir.get_all_participants()) == 2, within_s=30, what="the heir queues behind it"
-    )
+    eventually(lambda: len(pair.heir.get_all_participants()) == 2, what="the heir queues behind it")
 
 
 def _stop_until_the_heirs_lead(pairs: list[Pair], eventually: Eventually) -> None:
@@ -150,14 +148,14 @@ def _stop_until_the_heirs_lead(pairs: list[Pair], eventually: Eventually) -> Non
         pair.stop()
     stopped_at = boottime()
     for pair in pairs:
-        eventually(pair.heir.is_leader, within_s=30, what="the heir leads when the session has run out")
-    eventually(lambda: boottime() - stopped_at > PAUSE, within_s=30, what="three sessions are over")
+        eventually(pair.heir.is_leader, what="the heir leads when the session has run out")
+    eventually(lambda: boottime() - stopped_at > PAUSE, what="three sessions are over")
     for pair in pairs:
         pair.zombie.resume()
 
 
 def _first_answer(pair: Pair, eventually: Eventually) -> Did:
-    eventually(pair.since_waking, within_s=30, what=f"{pair.zombie.name} asks again")
+    eventually(pair.since_waking, what=f"{pair.zombie.name} asks again")
     return pair.since_waking()[0].did
 
 
@@ -169,7 +167,7 @@ def _fates_of_writes(pair: Pair, session: ZooKeeperSession, eventually: Eventual
         writes = [line for line in pair.since_waking() if line.did in (Did.WROTE, Did.FENCED)]
         return [line.did for line in writes if line.zxid is None or line.zxid > epoch.mzxid]
 
-    eventually(lambda: Did.FENCED in fates(), within_s=30, what=f"a write of {pair.zombie.name} is refused")
+    eventually(lambda: Did.FENCED in fates(), what=f"a write of {pair.zombie.name} is refused")
     assert pair.heir.is_leader()
     return fates()
 
@@ -180,8 +178,6 @@ def _let_the_zombie_lead_again(pair: Pair, session: ZooKeeperSession, eventually
     path = f"{pair.root}/chaos"
     fenced_transaction(session, leadership.token, lambda t: t.set_data(path, b"of the heir"))
     assert session.call(session.client.get_async, path)[0] == b"of the heir"
-    eventually(
-        lambda: len(pair.heir.get_all_participants()) == 2, within_s=30, what=f"{pair.zombie.name} queues"
-    )
+    eventually(lambda: len(pair.heir.get_all_participants()) == 2, what=f"{pair.zombie.name} queues")
     pair.zombie.read()
     pair.heir.remove_from_leader_lock_queue()

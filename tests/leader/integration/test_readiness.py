@@ -33,7 +33,7 @@ def test_a_change_of_readiness_is_seen_by_the_others_and_changes_who_is_next(
     assert following.participant.id == "c"
 
     leader.queue.close(timedelta(seconds=30))
-    eventually(second.queue.is_leader, within_s=30, what="the ready one leads")
+    eventually(second.queue.is_leader, what="the ready one leads")
     assert first.told == []
     assert "yields to c" in (first.queue.status().last_abdication or "")
 
@@ -56,7 +56,7 @@ def test_who_lacks_something_does_not_lead_while_another_is_ready_though_it_decl
     if verdict is DEGRADED:
         assert "ready is ready" in lacks.queue.status().why()
         ready.queue.publish_readiness(False)
-        eventually(lacks.queue.is_leader, within_s=30, what="nobody is ready now")
+        eventually(lacks.queue.is_leader, what="nobody is ready now")
 
 
 def test_the_best_of_those_that_decline_is_forced_to_lead(

@@ -72,7 +72,7 @@ def _is_cut_while_sending(client: Client, kill_the_link: Callable[[], None], eve
     assert client.session.negotiated_timeout == BRIEF
     kill_the_link()
     # kazoo alone stays CONNECTED until the kernel gives up, after a quarter of an hour or never.
-    eventually(lambda: SessionState.SUSPENDED in client.heard, within_s=15, what="the dead link is noticed")
+    eventually(lambda: SessionState.SUSPENDED in client.heard, what="the dead link is noticed")
 
 
 def test_link_that_swallows_everything_is_noticed_though_requests_are_sent_all_the_time(
@@ -112,9 +112,7 @@ def test_link_is_noticed_when_the_server_has_no_more_room_for_what_we_send(
         for _ in range(100):
             client.session.client.set_async("/", bytes(100_000))
 
-        eventually(
-            lambda: SessionState.SUSPENDED in client.heard, within_s=15, what="the dead link is noticed"
-        )
+        eventually(lambda: SessionState.SUSPENDED in client.heard, what="the dead link is noticed")
         client.close()
 
 
@@ -165,7 +163,7 @@ def test_session_that_somebody_else_ended_is_lost_and_another_begins(
     stolen, password = client.session.client.client_id
     thief.close()
     robber = type(client.session.client)(hosts=zookeeper.hosts, client_id=(stolen, password))
-    robber.start(timeout=20)
+    robber.start(timeout=60)
     robber.stop()
     robber.close()
 

@@ -254,7 +254,7 @@ def test_dead_link_is_noticed_over_tls_too(stage: Stage, connect: Connect, event
             session.client.exists_async("/")
             return bool(heard)
 
-        eventually(asked_again_and_suspended, within_s=15)
+        eventually(asked_again_and_suspended)
         session.close(LONG)
 
 

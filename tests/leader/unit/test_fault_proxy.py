@@ -114,7 +114,7 @@ def dial(proxy: FaultProxy) -> Iterator[Callable[[], socket.socket]]:
     made: list[socket.socket] = []
 
     def connect() -> socket.socket:
-        made.append(socket.create_connection((proxy.host, proxy.port), timeout=10))
+        made.append(socket.create_connection((proxy.host, proxy.port), timeout=60))
         made[-1].sendall(HELLO)
         assert xid_of(read_frame(made[-1])) == 0
         return made[-1]
@@ -206,7 +206,7 @@ def test_proxy_cuts_at_the_chosen_one_of_many_requests_and_only_once(
 
 def test_proxy_loses_the_reply_to_a_handshake(server: Server, proxy: FaultProxy) -> None:
     trap = proxy.cut_after(Op.HANDSHAKE)
-    with socket.create_connection((proxy.host, proxy.port), timeout=10) as client:
+    with socket.create_connection((proxy.host, proxy.port), timeout=60) as client:
         client.sendall(HELLO)
         assert read_frame(client) is None
     assert trap.wait(SOON)
@@ -232,7 +232,7 @@ def test_black_hole_keeps_the_connection_open_and_cuts_it_when_healed(
     client.settimeout(0.2)
     with pytest.raises(TimeoutError):
         client.recv(1)
-    late = socket.create_connection((proxy.host, proxy.port), timeout=10)
+    late = socket.create_connection((proxy.host, proxy.port), timeout=60)
     late.sendall(HELLO)
     eventually(lambda: proxy.open_connections == 3, what="a new connection is accepted")
     late.settimeout(0.2)
@@ -345,7 +345,7 @@ def test_proxy_goes_to_the_next_server_when_one_refuses(server: Server) -> None:
         nobody: tuple[str, int] = closed.getsockname()
     with FaultProxy([nobody, server.address]) as proxy:
         for _ in range(3):
-            with socket.create_connection((proxy.host, proxy.port), timeout=10) as client:
+            with socket.create_connection((proxy.host, proxy.port), timeout=60) as client:
                 client.sendall(HELLO)
                 assert read_frame(client) is not None
 
@@ -355,7 +355,7 @@ def test_proxy_hangs_up_when_no_server_accepts() -> None:
         nobody: tuple[str, int] = closed.getsockname()
     with (
         FaultProxy([nobody]) as proxy,
-        socket.create_connection((proxy.host, proxy.port), timeout=10) as client,
+        socket.create_connection((proxy.host, proxy.port), timeout=60) as client,
     ):
         assert _exactly(client, 1) is None
 
@@ -364,7 +364,7 @@ def test_plain_proxy_relays_any_bytes_and_a_half_closed_stream() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         FaultProxy([listener.getsockname()], plain=True) as proxy,
-        socket.create_connection((proxy.host, proxy.port), timeout=10) as client,
+        socket.create_connection((proxy.host, proxy.port), timeout=60) as client,
     ):
         ours, _ = listener.accept()
         with ours:
@@ -380,7 +380,7 @@ def test_four_letter_word_passes_as_it_is(proxy: FaultProxy, server: Server) -> 
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         FaultProxy([listener.getsockname()]) as own,
-        socket.create_connection((own.host, own.port), timeout=10) as client,
+        socket.create_connection((own.host, own.port), timeout=60) as client,
     ):
         ours, _ = listener.accept()
         with ours:

@@ -20,11 +20,13 @@ import httpx
 import pytest
 
 from nimbus.localstack import tagged
+from nimbus.localstack.ports import free_port
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import NAME, PIPELINE, Cluster, moment
 from tests.nimbus.chaos.journal import read_journal
 from tests.report import number_from, say
+from tests.thorough import thorough
 
 ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 1)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
@@ -66,7 +68,7 @@ def test_runs_of_a_single_scheduler_survive_its_kills_and_no_task_runs_twice(
 
 def _second_scheduler_is_refused(stack: LocalStack) -> None:
     """A second scheduler on one store is refused before it touches anything."""
-    other = {"NIMBUS__SCHEDULER__PORT": str(stack.scheduler(1).port + 1)}
+    other = {"NIMBUS__SCHEDULER__PORT": str(free_port())}
     refused = subprocess.run(
         [sys.executable, "-m", "nimbus.cli.main", "scheduler", "--config", str(stack.config_file(1))],
         env={**os.environ, **other},
@@ -80,6 +82,7 @@ def _second_scheduler_is_refused(stack: LocalStack) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@thorough
 def test_a_run_goes_on_when_nimbus_up_is_killed_and_started_again(
     tmp_path: Path, eventually: Callable[..., None]
 ) -> None:

@@ -24,13 +24,14 @@ from nimbus.localstack.settings import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import NAME, Cluster, number_of
 from tests.nimbus.collectors import Collector, collector
+from tests.thorough import thorough
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=30)
 RUNS = ("r0", "r1", "r2")
 TERMINAL = {"COMPLETE", "FAIL", "ABORT"}
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, thorough, pytest.mark.timeout(600)]
 
 
 def test_all_is_told_under_the_same_ids_though_leaders_are_killed(

@@ -61,7 +61,7 @@ def configure(zookeeper: ZooKeeperServer, zk_root: str, tmp_path: Path) -> Confi
 def stranger(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[KazooClient]:
     """A client without a credential that has created an open node of the cluster."""
     client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=20)
+    client.start(timeout=60)
     client.create(f"{zk_root}/nimbus/runs", b"", makepath=True, acl=OPEN_ACL_UNSAFE)
     yield client
     client.stop()
@@ -184,7 +184,7 @@ def test_acl_needs_the_former_password_to_change_nodes_of_the_former_password(
     configure: Configure, zookeeper: ZooKeeperServer, zk_root: str, tmp_path: Path
 ) -> None:
     former = KazooClient(hosts=zookeeper.hosts, auth_data=[("digest", "nimbus:former")])
-    former.start(timeout=20)
+    former.start(timeout=60)
     former.ensure_path(zk_root)
     former.create(f"{zk_root}/nimbus", b"", acl=[make_digest_acl("nimbus", "former", all=True)])
     former.stop()

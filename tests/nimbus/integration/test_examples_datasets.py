@@ -281,10 +281,10 @@ def test_alert_says_that_no_newer_day_came_and_a_rerun_replaces_a_day(
 
     nimbus("pipeline", "publish", str(EXAMPLES / "delays"), "--activate")
     first = run("first", "2013-03-04", "2013-03-05")
-    eventually(lambda: len(oncall.got) == 1, within_s=30, what="the alert")
+    eventually(lambda: len(oncall.got) == 1, what="the alert")
     replaced = run("again", "2013-03-04", "2013-03-05", "--param", "minutes=60")
     run("next", "2013-03-05", "2013-03-06")
-    eventually(lambda: len(oncall.got) == 2, within_s=30, what="the alert about the next day")
+    eventually(lambda: len(oncall.got) == 2, what="the alert about the next day")
 
     flights = _table("flights.csv.zip")
     delays = flights[(flights.month == 3) & (flights.day == 4)].dep_delay

@@ -64,7 +64,9 @@ def content(stack: LocalStack, place: str, reference: str, path: str) -> bytes:
     return (stack.s3.objects / "nimbus-data" / reference).with_name(path).read_bytes()
 
 
-@pytest.mark.parametrize("place", [pytest.param("folder", marks=thorough), "s3", "single"])
+@pytest.mark.parametrize(
+    "place", ["s3", *(pytest.param(place, marks=thorough) for place in ("folder", "single"))]
+)
 def test_hello_runs_with_outputs_in_either_place(tmp_path: Path, java_home: Path, place: str) -> None:
     with stack_with(tmp_path, place) as stack:
         outputs = outputs_of(stack, EXAMPLES / "hello")

@@ -31,7 +31,7 @@ Eventually = Callable[..., None]
 @contextmanager
 def _client(server: ZooKeeperServer) -> Iterator[KazooClient]:
     client = KazooClient(hosts=server.hosts)
-    client.start(timeout=20)
+    client.start(timeout=60)
     try:
         yield client
     finally:

@@ -22,7 +22,7 @@ def _named_as_the_first(config: Path) -> list[str]:
 
 def _registration(stack: LocalStack, number: int) -> Any:
     """The check of this name, from `/readyz`."""
-    checks = httpx.get(f"{stack.scheduler(number).url}/readyz", timeout=20).json()["checks"]
+    checks = httpx.get(f"{stack.scheduler(number).url}/readyz", timeout=60).json()["checks"]
     return next(check for check in checks if check["name"] == "registration")
 
 
@@ -40,15 +40,15 @@ def test_second_live_scheduler_with_an_id_leaves_the_queue_until_the_first_has_e
         def second() -> list[int]:
             return [number for number in (1, 2) if not _registration(stack, number)["ok"]]
 
-        eventually(second, what="one of the two is refused", within_s=30)
+        eventually(second, what="one of the two is refused")
         (late,) = second()
         first = 3 - late
-        eventually(lambda: len(queue_of(stack)) == 1, what="only the first is in the queue", within_s=30)
-        eventually(lambda: _leader_of(stack, late) == stack.scheduler(first).url, within_s=30)
+        eventually(lambda: len(queue_of(stack)) == 1, what="only the first is in the queue")
+        eventually(lambda: _leader_of(stack, late) == stack.scheduler(first).url)
         assert "is in use by a live scheduler on" in _registration(stack, late)["detail"]
         assert "is in use by a live scheduler on" in asked(stack, late, "/status")["answered_by_lacks"]
 
         stack.kill_scheduler(first)
 
-        eventually(lambda: _leader_of(stack, late) == stack.scheduler(late).url, within_s=30)
+        eventually(lambda: _leader_of(stack, late) == stack.scheduler(late).url)
         assert _registration(stack, late)["ok"]

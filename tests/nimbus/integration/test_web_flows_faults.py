@@ -10,6 +10,7 @@ import pytest
 from tests.nimbus.browser import Tabs, says, scripts_run
 from tests.nimbus.chaos.cluster import number_of
 from tests.nimbus.web_flows import Flows
+from tests.thorough import thorough
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,7 @@ def _whole_again(flows: Flows) -> Iterator[None]:
     flows.cluster.whole()
 
 
+@thorough
 def test_every_tab_goes_on_after_the_leader_is_killed(
     flows: Flows, tabs: Tabs, held_run: str, gates: Path
 ) -> None:

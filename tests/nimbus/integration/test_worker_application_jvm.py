@@ -12,6 +12,7 @@ import pytest
 from nimbus.worker.application.late_conf import without_late
 from nimbus.worker.program import installed_spark
 from tests.nimbus.java_source import needs_javac, numbers_jar
+from tests.thorough import thorough
 
 CONF = {
     "spark.plain": "1",
@@ -43,7 +44,10 @@ def test_submission_lacks_what_names_the_release() -> None:
 @needs_javac
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_driver_in_a_cluster_gets_properties_and_jars_of_its_release(tmp_path: Path, java_home: Path) -> None:
+@pytest.mark.parametrize("master", ["local[1]", pytest.param("local-cluster[1,1,512]", marks=thorough)])
+def test_driver_in_a_cluster_gets_properties_and_jars_of_its_release(
+    tmp_path: Path, java_home: Path, master: str
+) -> None:
     """As a standalone cluster starts it: `spark-submit` in client mode, with a Python file."""
     release = tmp_path / "release"
     (release / "lib").mkdir(parents=True)
@@ -57,7 +61,7 @@ def test_driver_in_a_cluster_gets_properties_and_jars_of_its_release(tmp_path: P
 
     done = subprocess.run(
         [
-            *(f"{installed_spark()}/bin/spark-submit", "--master", "local-cluster[1,1,512]"),
+            *(f"{installed_spark()}/bin/spark-submit", "--master", master),
             *("--conf", "spark.executor.memory=512m", *options),
             *(str(tmp_path / "main.py"), str(tmp_path), str(archive)),
         ],

@@ -101,7 +101,6 @@ class Stage:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.beats = bench.root / "beats"
         self._workers: list[Worker] = []
         self.seen: set[int] = set()
 
@@ -143,11 +142,13 @@ class Stage:
 
     def beating(self, attempt: str = "run1.task.1") -> None:
         """Start an operation that shows periodically that it runs."""
+        self.beats = self.bench.root / f"beats-{attempt}"
         self.assign(self.bench.script("beats.py", BEATS), attempt, args=(str(self.beats),))
         eventually(self.beats.exists, "an operation", 300)
 
     def beating_program(self, attempt: str) -> None:
         """Start an operation with a program that does not check whether the server is alive."""
+        self.beats = self.bench.root / f"beats-{attempt}"
         program = self.bench.release / self.bench.script("beats.sh", BEATING_PROGRAM)
         script = self.bench.script("starts.py", STARTS_A_PROGRAM)
         self.assign(script, attempt, args=(str(self.beats), str(program)))
@@ -194,7 +195,7 @@ def succeeded(bench: Bench, attempt: str) -> End:
 def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> None:
     pq: Any = pytest.importorskip("pyarrow.parquet")
     bench = stage.bench
-    worker = stage.worker(stage.server(exercised=True))
+    worker = stage.worker()
 
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
     succeeded(bench, "run1.sum.1")
@@ -271,7 +272,6 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     assert bench.await_end("run1.stopped.1").outcome is Outcome.STOPPED
     eventually(stage.has_stopped_beating, "the operation's end", 60)
 
-    stage.beats.unlink()
     stage.beating("run1.driver.1")
     driver = bench.slots("run1.driver.1").claim
     assert driver is not None
@@ -281,7 +281,6 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     assert bench.await_end("run1.driver.1").outcome is Outcome.FAILED
     eventually(stage.has_stopped_beating, "the operation's end", 60)
 
-    stage.beats.unlink()
     stage.beating("run1.runner.1")
     runner = bench.runner("run1.runner.1")
     assert runner is not None
@@ -291,7 +290,6 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     eventually(stage.has_stopped_beating, "the operation's end", 60)
     (server,) = stage.servers()
 
-    stage.beats.unlink()
     stage.beating("run1.server.1")
     os.kill(server.pid, signal.SIGSTOP)  # it does not answer, so it is killed before the end
     bench.board.request_stop("run1.server.1")
@@ -313,16 +311,16 @@ def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage
 
     succeeded(bench, "run1.sum.1")
     assert stage.servers() == [first]
-    assert not stage.has_stopped_beating()
+    beats = stage.beats.stat().st_size
+    eventually(lambda: stage.beats.stat().st_size > beats, "the operation goes on", 60)
 
     bench.board.request_stop("run1.outlives.1")
 
     assert bench.await_end("run1.outlives.1", 300).outcome is Outcome.STOPPED
-    eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
+    eventually(lambda: stage.servers() == [], "the end of the idle server", 60)
 
     stage.end_workers()
     stage.worker()  # of the usual patience
-    stage.beats.unlink()
     stage.beating_program("run1.server.1")
     (second,) = stage.servers()
     os.kill(second.pid, signal.SIGKILL)
@@ -332,15 +330,18 @@ def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage
     assert "Spark Connect server" in end.reason
     eventually(stage.has_stopped_beating, "the program's end", 60)
 
-    stage.beats.unlink()
+
+@thorough
+def test_operation_ends_whose_server_and_runner_are_killed(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
     stage.beating_program("run1.both.1")
-    (third,) = stage.servers()
-    assert third != second, "the next task gets another server"
+    (server,) = stage.servers()
     runner = bench.runner("run1.both.1")
     assert runner is not None
     os.kill(runner.pid, signal.SIGSTOP)
-    os.kill(third.pid, signal.SIGKILL)
-    eventually(lambda: not procfs.is_alive(third.pid, third.start_ticks), "the server's end")
+    os.kill(server.pid, signal.SIGKILL)
+    eventually(lambda: not procfs.is_alive(server.pid, server.start_ticks), "the server's end")
     os.kill(runner.pid, signal.SIGKILL)
 
     assert bench.await_end("run1.both.1", 300).outcome is Outcome.LOST

@@ -73,7 +73,7 @@ class HistoryServer:
             )
 
     def get(self, path: str) -> Any:
-        with suppress(OSError), urllib.request.urlopen(f"{self.url}/{path}", timeout=20) as answer:
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}/{path}", timeout=60) as answer:
             return json.load(answer)
         return None
 

@@ -22,13 +22,13 @@ from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P, store
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NOW, WORKER, Bench
-from tests.thorough import at_most
+from tests.thorough import examples
 
-KILLS = at_most(20)
+KILLS = min(20, examples(10))
 _ANSWERED = PrepareRelease | StorePurge | StoreVersions
 """Minimum number of kills for each type of command."""
 STRIDE = 20 // KILLS
-"""Leaders are killed at each step, but in `make check` at every fifth."""
+"""Leaders are killed at each step in `make simulate`, at every second one in `make test`."""
 
 
 class KilledError(BaseException):
