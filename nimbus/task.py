@@ -145,6 +145,7 @@ class TaskContext:
                     item=one.get("item"),
                     given=one.get("value"),
                     outside=one.get("outside") or "",
+                    verified=bool(one.get("verified")),
                     sha256=one.get("sha256") or "",
                     input=f"{name}:{place}",
                     context=self,
@@ -259,7 +260,9 @@ class ReadVersion:
     outside: str = ""
     """The URI of data from outside; empty: a run made it."""
     sha256: str = ""
-    """Of data from outside, hexadecimal; empty: unverified. Files on this host are verified already."""
+    """Of data from outside, hexadecimal; empty: unverified. See `verified`."""
+    verified: bool = False
+    """Of data from outside: the worker has compared every byte with `sha256`."""
 
     @property
     def key(self) -> str:

@@ -32,8 +32,13 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
 
-LOOK_TIMEOUT = timedelta(seconds=5)
-"""Time limit of a check for an object that tasks wait for."""
+_LOOK_TIMEOUT = timedelta(seconds=5)
+LOOK_LIMITS: dict[str, Any] = {
+    "connect_timeout": _LOOK_TIMEOUT,
+    "read_timeout": _LOOK_TIMEOUT,
+    "max_attempts": 1,
+}
+"""Limits of a check for an object that tasks wait for."""
 OTHER_CONNECTIONS = 12
 """Connections to storage in addition to downloads: checks, a collection, logs, history, the API."""
 
@@ -191,19 +196,12 @@ def _data_place(settings: Settings, bucket: str, prefix: str = "") -> dict[str, 
     }
 
 
-def open_bucket(settings: Settings, bucket: str) -> S3ObjectStore:
-    """A bucket in which tasks wait for objects."""
+def open_bucket(settings: Settings, bucket: str, /, **limits: Any) -> S3ObjectStore:
+    """A bucket with data that no task made. `limits`: others than those of `blobsync.S3Config`."""
     place = _data_place(settings, bucket)
     if (secret := place["secret_access_key"]) is not None:
         place["secret_access_key"] = Secret(secret)
-    return S3ObjectStore(
-        S3Config(
-            **place,
-            connect_timeout=LOOK_TIMEOUT,
-            read_timeout=LOOK_TIMEOUT,
-            max_attempts=1,
-        )
-    )
+    return S3ObjectStore(S3Config(**place, **limits))
 
 
 def data_access(settings: Settings) -> dict[str, str]:

@@ -51,6 +51,7 @@ from nimbus.bootstrap.access import (
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import add_purges, build_collector, output_files
 from nimbus.bootstrap.foundation import (
+    LOOK_LIMITS,
     Foundation,
     build_syncer,
     data_connection,
@@ -160,7 +161,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         renderer=TemplateHelper(),
         open_file=open_file,
         look=DataLooker(
-            open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
+            open_bucket=partial(open_bucket, settings, **LOOK_LIMITS), http_allow=settings.waits.http_allow
         ).look,
         sender=alert_sender(settings, targets, leads_in=late.leads_in, tell=late.tell),
         exports=exports,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import structlog
 from blobsync import Syncer
 from leader import SessionState
 from nimbus import __version__
+from nimbus.adapters.data_looks import MOST_BUCKETS
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeRegistrations
@@ -22,6 +23,7 @@ from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,
     data_connection,
+    open_bucket,
     store_file,
     zookeeper_auth,
     zookeeper_tls,
@@ -80,6 +82,7 @@ def build_worker(
             data_dir=worker.data_dir,
             data=_bucket_of(worker, connections),
             data_access=data_access(settings),
+            open_bucket=lru_cache(MOST_BUCKETS)(partial(open_bucket, settings)),
             slots=worker.slots,
             master=worker.master,
             spark_conf=worker.spark_conf,

@@ -16,6 +16,7 @@ from nimbus.worker import executor_files
 from nimbus.worker.application.late_conf import JARS
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
+from nimbus.worker.data.outside import is_verified
 from nimbus.worker.data.places import place_of
 from nimbus.worker.driver import DriverPlan
 from nimbus.worker.environment import scaled_conf
@@ -125,6 +126,7 @@ def reads_document(order: Assignment) -> dict[str, Any]:
                 "value": one.value if one.outside is None else one.outside.value,
                 "outside": one.outside and one.outside.uri,
                 "sha256": one.outside and one.outside.sha256,
+                "verified": one.outside is not None and is_verified(one.outside, order),
             }
             for one in versions
         ]

@@ -23,7 +23,7 @@ from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.mark import MARK, is_marked
-from nimbus.worker.data.outside import OutsideRefusedError, files_to_verify, verify_file
+from nimbus.worker.data.outside import OutsideRefusedError, to_verify, verify
 from nimbus.worker.data.places import folder_place
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
@@ -135,8 +135,7 @@ def prepare(
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
-        if not order.task.runs_in_cluster:
-            _fetch_inputs(order, settings, user)
+        _fetch_inputs(order, settings, user)
         jars = find_jars(root, order.task.jars)
         wheels = tuple(
             unpack_wheel(root / wheel, settings.work_dir / "wheels", None if own is None else own.tags())
@@ -197,21 +196,22 @@ def prepare_if_here(
 
 
 def _fetch_inputs(order: Assignment, settings: WorkerSettings, user: TaskUser | None) -> None:
-    for reference in order.inputs.values():
+    """A driver in a cluster fetches its inputs there, but for data from outside."""
+    for reference in () if order.task.runs_in_cluster else order.inputs.values():
         _place(settings).fetch(reference, None if user is None else user.gid)
-    for outside in files_to_verify(order):
-        verify_file(outside)
+    for outside in to_verify(order):
+        verify(outside, settings.open_bucket, settings.prepare_timeout)
 
 
 def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
-    """True if `prepare` has no inputs to fetch or verify. A driver in a cluster fetches its inputs there.
+    """True if `prepare` has no inputs to fetch or verify.
 
     Raises:
         InputRefusedError: they are not in the place of this worker's configuration.
     """
-    if order.task.runs_in_cluster:
-        return True
-    return all(map(_place(settings).is_here, order.inputs.values())) and not any(files_to_verify(order))
+    in_cluster = order.task.runs_in_cluster
+    are_here = in_cluster or all(map(_place(settings).is_here, order.inputs.values()))
+    return are_here and not any(to_verify(order))
 
 
 def _access(settings: WorkerSettings) -> dict[str, str]:

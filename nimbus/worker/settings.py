@@ -25,6 +25,7 @@ from nimbus.worker.task_user import TaskUser, TaskUsers
 
 if TYPE_CHECKING:
     from nimbus.worker.data.bucket import BucketPlace
+    from nimbus.worker.data.ports import DataStore
     from nimbus.worker.targets import SparkTarget
 
 CONNECT_OPTION = "--connect"
@@ -36,6 +37,10 @@ class WorkerSettingsError(NimbusError):
 
     code = "worker_settings"
     exit_code = 2
+
+
+def _no_bucket(bucket: str) -> DataStore:
+    raise WorkerSettingsError(f"s3://{bucket} cannot be opened: this worker has no storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,8 @@ class WorkerSettings:
     """The bucket of task outputs; None: outputs are in `data_dir`."""
     data_access: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The bucket's connection settings for tasks; see `nimbus.task.TaskContext.data`."""
+    open_bucket: Callable[[str], DataStore] = field(default=_no_bucket, repr=False)
+    """Opens a bucket with data from outside by its name."""
     slots: int = 2
     """Most attempts at the same time."""
     master: str = "local[2]"

@@ -2,9 +2,9 @@
 
 Runs in the driver, after go. Each needed task's folder `data` is a view with the task's name, `_` for `-`,
 and each other folder of Parquet files the view TASK_FOLDER. So are those of a dataset that it reads, with the
-name of the read, over all its versions. If the last statement is a query, its result is
-written as Parquet to `data` in the task's own output. With outputs in a bucket and executors that may be on
-other hosts, both go through the format `nimbus`.
+name of the read, over all its versions, also those from outside. If the last statement is a query, its result
+is written as Parquet to `data` in the task's own output. With outputs in a bucket and executors that may be
+on other hosts, both go through the format `nimbus`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 DATA_FOLDER = "data"
 WAREHOUSE = "spark.sql.warehouse.dir"
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+"""Formats of data from outside, by the end of their name."""
 
 
 class SqlTaskError(NimbusError):
@@ -145,12 +148,19 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
             spark.conf.set(name, with_secrets(value, os.environ))
     tables = _RemoteTables if _is_remote(spark, task) else _LocalTables
     sources = {needed: [needed] for needed in task.inputs}
-    sources |= {read: [_input(one) for one in versions] for read, versions in task.reads.items()}
+    sources |= {
+        read: [one.input for one in versions if not one.outside] for read, versions in task.reads.items()
+    }
     folders = {name: _inputs_by_folder(task, inputs) for name, inputs in sources.items()}
+    outside = {read: found for read, versions in task.reads.items() if (found := _outside(versions))}
+    for read in outside:
+        folders[read].setdefault(DATA_FOLDER, [])
     for name, (source, folder) in views(folders, text).items():
         inputs = folders[source][folder]
-        tables.read(spark, task, inputs, folder).createOrReplaceTempView(name)
-        count = f", {len(inputs)} versions" if source in task.reads else ""
+        uris = outside.get(source, []) if folder == DATA_FOLDER else []
+        parts = [*tables.read(spark, task, inputs, folder), *(_read_outside(spark, uri) for uri in uris)]
+        _joined(parts).createOrReplaceTempView(name)
+        count = f", {len(parts)} versions" if source in task.reads else ""
         sys.stdout.write(f"view {name}: {source}/{folder}{count}\n")
     for statement in statements[:-1]:
         spark.sql(statement, markers(statement, task.parameters) or None)
@@ -164,10 +174,33 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
     sys.stdout.write(f"result: {place or 'none, because the last statement is no query'}\n")
 
 
-def _input(version: ReadVersion) -> str:
-    if version.outside:
-        raise SqlTaskError(f"{version.outside} is data from outside, which has no view: use a Python task")
-    return version.input
+def _outside(versions: Iterable[ReadVersion]) -> list[str]:
+    """The URIs of data from outside."""
+    return [one.outside for one in versions if one.outside]
+
+
+def format_of(uri: str) -> str:
+    """Spark's format of data from outside, by the end of their name.
+
+    Raises:
+        SqlTaskError: it tells none.
+    """
+    name = re.sub(r"\.(gz|bz2|zst)$", "", uri.rstrip("/").lower())
+    for ends, found in _FORMATS.items():
+        if name.endswith(ends):
+            return found
+    raise SqlTaskError(
+        f"{uri} is data from outside, and the end of its name tells no format that a view can have "
+        f"({', '.join(_FORMATS)}, also with .gz, .bz2, .zst): name it so, or read it by a Python task"
+    )
+
+
+def _read_outside(spark: SparkSession, uri: str) -> DataFrame:
+    """A table of data from outside. The first line of a CSV file has the names of its columns."""
+    found = format_of(uri)
+    place = unquote(uri) if uri.startswith("file:") else uri.replace("s3://", "s3a://", 1)
+    options = {"header": True, "inferSchema": True} if found == "csv" else {}
+    return spark.read.format(found).options(**options).load(place)
 
 
 def _is_remote(spark: SparkSession, task: TaskContext) -> bool:
@@ -185,8 +218,10 @@ class _LocalTables:
     """Tables in local folders that all executors can read."""
 
     @staticmethod
-    def read(spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str) -> DataFrame:
-        return _joined(spark.read.parquet(str(task.input_folder(one) / folder)) for one in inputs)
+    def read(
+        spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str
+    ) -> Iterator[DataFrame]:
+        return (spark.read.parquet(str(task.input_folder(one) / folder)) for one in inputs)
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
@@ -199,9 +234,10 @@ class _RemoteTables:
     """Tables in the bucket."""
 
     @staticmethod
-    def read(spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str) -> DataFrame:
-        tables = (spark.read.format("nimbus").load(task.input_uri(one, folder)) for one in inputs)
-        return _joined(tables)
+    def read(
+        spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str
+    ) -> Iterator[DataFrame]:
+        return (spark.read.format("nimbus").load(task.input_uri(one, folder)) for one in inputs)
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:

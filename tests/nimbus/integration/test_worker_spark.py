@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.publications import Version
+from nimbus.domain.publications import Outside, Version
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.worker.launcher import launch
@@ -49,7 +50,7 @@ SUMS = """
 -- the semicolon; in this comment ends nothing
 CREATE TEMPORARY VIEW some AS SELECT * FROM make_numbers WHERE id < {{ params.below }};
 SELECT count(*) AS n, sum(twice) AS total, '{{ ds }}; {{ run.id }}' AS told,
-  (SELECT count(*) FROM numbers) AS read FROM some;
+  (SELECT count(*) FROM numbers) AS read, (SELECT sum(rate) FROM rates) AS rates FROM some;
 """
 LOADS = """
 CREATE TABLE orders USING parquet PARTITIONED BY (day) AS
@@ -108,13 +109,18 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     assert end.outcome is Outcome.SUCCEEDED, first.log.read_text()
     assert "spark.local.dir" not in first.log.read_text()
 
+    (csv := bench.root / "in of march.csv").write_text("currency,rate\neur,1.5\n")
+    (lines := bench.root / "in.jsonl").write_text('{"rate": 2.0}\n{"rate": 4.0}\n')
     summed = bench.order(
         bench.script("sum.sql", SUMS),
         attempt="run1.sum.1",
         task_kind=TaskKind.SQL,
         inputs={"make-numbers": made.output, "numbers:0": made.output, "numbers:1": made.output},
         parameters={"below": 10},
-        pins={"numbers": (version_of(made, "k0"), version_of(made, "k1"))},
+        pins={
+            "numbers": (version_of(made, "k0"), version_of(made, "k1")),
+            "rates": tuple(outside(file) for file in (csv, lines)),
+        },
     )
     second = bench.folder("run1.sum.1")
     second.create(summed)
@@ -126,7 +132,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     assert end.outcome is Outcome.SUCCEEDED, second.log.read_text()
     rows = pq.read_table(bench.data / summed.output / "data").to_pylist()
     count = pq.read_table(bench.data / made.output / "data").num_rows
-    assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1", "read": 2 * count}]
+    assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1", "read": 2 * count, "rates": 7.5}]
 
 
 def version_of(made: Assignment, partition: str) -> Version:
@@ -139,6 +145,11 @@ def version_of(made: Assignment, partition: str) -> Version:
         output=made.output,
         at=made.logical_date,
     )
+
+
+def outside(file: Path) -> Version:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    return Version(partition=file.suffix[1:], number=1, at=at, outside=Outside(uri=file.as_uri()))
 
 
 def said_by_events(folder: Path) -> str:

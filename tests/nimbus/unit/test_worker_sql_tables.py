@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.sql_task import SqlTaskError, folders_of, markers, views
+from nimbus.worker.sql_task import SqlTaskError, folders_of, format_of, markers, views
 from tests.nimbus.unit.test_worker_sql_template import TASK
 
 
@@ -52,3 +52,22 @@ def test_statement_gets_only_the_parameters_that_it_names() -> None:
     assert markers("SELECT :rows LIMIT :rows", parameters) == {"rows": 3}
     assert markers("SELECT 1", parameters) == {}
     assert markers("SET x = ':day' -- :rows", parameters) == {}
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [
+        ("file:///in/a%20b.CSV.gz", "csv"),
+        ("s3://in/day.parquet/", "parquet"),
+        ("s3a://in/x.jsonl", "json"),
+        ("https://in/x.json.bz2", "json"),
+    ],
+)
+def test_format_of_data_from_outside_is_told_by_their_name(uri: str, found: str) -> None:
+    assert format_of(uri) == found
+
+
+@pytest.mark.parametrize("uri", ["s3://in/csv", "file:///in/day/", "s3://in/x.xlsx"])
+def test_data_from_outside_of_an_unknown_format_are_refused_with_what_to_do(uri: str) -> None:
+    with pytest.raises(SqlTaskError, match=r"name it so, or read it by a Python task"):
+        format_of(uri)
