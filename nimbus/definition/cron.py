@@ -106,6 +106,12 @@ def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
 
 def fires_between(schedule: Schedule, after: datetime, until: datetime, limit: int) -> tuple[datetime, ...]:
     """Fire times after `after` and up to `until` (both aware), in UTC, oldest first, at most `limit`."""
+    first = next_fire(schedule, after)
+    if first is None or first > until:
+        return ()
+    second = next_fire(schedule, first)  # kept for the next call, which begins there
+    if second is None or second > until:
+        return (first,)
     return tuple(islice(takewhile(lambda fire: fire <= until, fires_after(schedule, after)), limit))
 
 

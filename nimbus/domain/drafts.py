@@ -46,6 +46,8 @@ class Draft:
     selection: Selection | None = None
     """Which tasks are run; None: all."""
     causes: tuple[DataCause, ...] = ()
+    is_early: bool = False
+    """True: a schedule has asked before the run is due."""
     may_exist: bool = False
     """True: history must be asked whether there was a run of this id."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from nimbus.domain.cost import LARGEST as LARGEST_FIGURE
 from nimbus.domain.cost import Cost
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import RunId, WorkerId
+from nimbus.domain.ids import RunId, TaskName, WorkerId
 from nimbus.domain.notify import Lateness
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.spark_application import LONGEST
@@ -58,10 +59,10 @@ def brief(reason: str) -> str:
     return reason[:fits] + "…"
 
 
-def largest(run: Run, *, extra: int = 0) -> Run:
-    """`run` with every field at its longest, one attempt in each task and `extra` in one."""
+def largest(run: Run, only: Iterable[TaskName] | None = None) -> Run:
+    """`run` with every field at its longest, and one attempt in each task, or in some tasks `only`."""
     reason = "w" * REASON_BYTES
-    longest = max(run.tasks, key=len)
+    enlarged = run.tasks.items() if only is None else ((name, run.tasks[name]) for name in only)
     tasks = run.tasks.replaced(
         replace(
             task,
@@ -75,10 +76,9 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
             early_ends=10**6,
-            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{_MANIFEST}", reason),)
-            * (1 + (extra if name == longest else 0)),
+            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{_MANIFEST}", reason),),
         )
-        for name, task in run.tasks.items()
+        for name, task in enlarged
     )
     verdict = RunState.SUCCEEDED
     return replace(

@@ -257,7 +257,8 @@ class Reign:
             case n.BuildingFailed(subject, draft, error):
                 if subject in self.state.builds.under_way:
                     self.state.run_built(subject, Built(draft, None))
-                    self._set_aside(subject, error)
+                    if not draft.is_early:  # else it is built again when it is due
+                        self._set_aside(subject, error)
 
     def _hear_of_history(
         self, news: n.RunArchived | n.OutcomesArchived | n.TermsArchived | n.StoredForCommand

@@ -39,12 +39,8 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
     if subject in state.builds.under_way:
         return Nothing()
     found = state.builds.results.get(subject)
-    if found is None or found.result is None or not _same(found.draft, draft):
-        return Decision(
-            name="run_building_started",
-            effects=(BuildRun(subject, replace(draft, variables=state.settings.variables), parent),),
-            about={"run": draft.id},
-        )
+    if found is None or found.result is None or not _same(state, found.draft, draft):
+        return build(state, subject, draft, parent)
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
     if draft.cause in (RunCause.PARENT, RunCause.BACKFILL, RunCause.DATA) and found.result.keeps_running:
@@ -56,6 +52,12 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
     check_publisher(state, draft.pipeline, owner, datasets_of(found.result))  # it may be of an old release
     check_reader(state, draft.pipeline, owner, found.result.reads)  # also what a rerun has pinned already
     return pinned(state, found.result)
+
+
+def build(state: State, subject: Subject, draft: Draft, parent: Run | None = None) -> Decision:
+    """Begin to build the run of a draft."""
+    effect = BuildRun(subject, replace(draft, variables=state.settings.variables), parent)
+    return Decision(name="run_building_started", effects=(effect,), about={"run": draft.id})
 
 
 def numbered(state: State, decision: Decision) -> Decision:
@@ -82,7 +84,8 @@ def pinned(state: State, run: Run) -> Run:
     )
 
 
-def _same(one: Draft, other: Draft) -> bool:
-    """True when the run of one draft serves for the other. After a build, a start by data may wait long."""
+def _same(state: State, one: Draft, other: Draft) -> bool:
+    """True when the run of one draft serves for the other. After a build, a start may wait long."""
     is_old = other.cause is RunCause.DATA and other.asked_at - one.asked_at > _FRESH
-    return (one.id, one.release) == (other.id, other.release) and not is_old
+    wanted = (other.id, other.release, state.settings.variables)
+    return (one.id, one.release, one.variables) == wanted and not is_old

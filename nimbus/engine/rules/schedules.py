@@ -11,7 +11,7 @@ from nimbus.definition.intervals import interval_of
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.writes import CreateRun
@@ -20,13 +20,15 @@ from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.catalog import put
 from nimbus.engine.rules.concurrency import is_skipped, queued_if_full, replaced
 from nimbus.engine.rules.due import start_by_data
-from nimbus.engine.rules.new_run import built
+from nimbus.engine.rules.new_run import build, built
 from nimbus.engine.state import Built, State
 
 MISFIRE_GRACE = timedelta(minutes=1)
 """A fire time that is this late, for example after a takeover, is still on time for `catchup: none`."""
 SUBMITTED_BY = "schedule"
 """The requester of a scheduled run."""
+PREPARED_BEFORE = timedelta(seconds=30)
+"""How long before its fire time a run is built, because many may be due in the same second."""
 MOST_AT_ONCE = 1000
 """Limit of missed fire times in one step; the rest follow in the next step."""
 
@@ -46,7 +48,7 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
         return Nothing()
     passed = fires_between(schedule, record.schedule_position, now, MOST_AT_ONCE)
     if not passed:
-        return Nothing(at=next_fire(schedule, record.schedule_position))
+        return _prepared(state, record, schedule, now)
     begun = state.builds.results.get(subject)
     if begun is not None and begun.draft.release != record.release:
         begun = None  # another release has become active since
@@ -64,7 +66,7 @@ class _Step(NamedTuple):
 
 def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None, now: datetime) -> _Step:
     why = f"missed, and catchup is {schedule.catchup}"
-    if begun is not None and (due := begun.draft.logical_date) in passed:
+    if begun is not None and not begun.draft.is_early and (due := begun.draft.logical_date) in passed:
         return _Step(passed[: passed.index(due)], why, due)  # it was due when the build began
     if schedule.catchup_window is not None:
         window = max(schedule.catchup_window, MISFIRE_GRACE)
@@ -94,6 +96,37 @@ def caught_up(schedule: Schedule, position: datetime, now: datetime) -> tuple[tu
     return tuple(starting), skipped
 
 
+def _prepared(state: State, record: PipelineRecord, schedule: Schedule, now: datetime) -> Answer:
+    """Build the run of the next fire time shortly before it. If that fails, build it again when it is due."""
+    due = next_fire(schedule, record.schedule_position or now)
+    if due is None or record.release is None or now < due - PREPARED_BEFORE:
+        return Nothing(at=None if due is None else due - PREPARED_BEFORE)
+    subject, draft = (
+        about_pipeline(record.name),
+        replace(_draft(record, record.release, due, due), is_early=True),
+    )
+    if (found := state.builds.results.get(subject)) is not None and found.draft.id == draft.id:
+        return Nothing(at=due)
+    return build(state, subject, draft)
+
+
+def _draft(record: PipelineRecord, release: ReleaseDigest, due: datetime, asked_at: datetime) -> Draft:
+    schedule = record.profile.schedule
+    return Draft(
+        # The id is derived from the fire time, so that two leaders cannot start its run twice.
+        id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
+        pipeline=record.name,
+        release=release,
+        parameters={},
+        logical_date=due,
+        data_interval=None if schedule is None else interval_of(schedule, due),
+        cause=RunCause.SCHEDULE,
+        asked_at=asked_at,
+        submitted_by=SUBMITTED_BY,
+        may_exist=record.rewound_from is not None and due <= record.rewound_from,
+    )
+
+
 def _moved(record: PipelineRecord, fires: tuple[datetime, ...], why: str, now: datetime) -> PipelineRecord:
     """The record with its position moved past skipped fire times; unchanged if there are none."""
     if not fires:
@@ -106,25 +139,13 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
     passed_over = _moved(record, step.skipped, step.why, now)
     if step.due is None or record.release is None:
         return _skipped(record, passed_over)
-    due, schedule = step.due, record.profile.schedule
+    due = step.due
     if is_skipped(state, record):
         full = _moved(
             passed_over, (due,), "scheduled runs fill concurrency.limit, and when_full is skip", now
         )
         return replace(_skipped(record, full), name="fire_skipped_full")
-    draft = Draft(
-        # The id is derived from the fire time, so that two leaders cannot start its run twice.
-        id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
-        pipeline=record.name,
-        release=record.release,
-        parameters={},
-        logical_date=due,
-        data_interval=None if schedule is None else interval_of(schedule, due),
-        cause=RunCause.SCHEDULE,
-        asked_at=now,
-        submitted_by=SUBMITTED_BY,
-        may_exist=record.rewound_from is not None and due <= record.rewound_from,
-    )
+    draft = _draft(record, record.release, due, now)
     if draft.id in state.runs:  # started by hand under this fire time's id
         return _skipped(record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
     try:

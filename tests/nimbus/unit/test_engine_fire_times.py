@@ -11,7 +11,8 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline
 from nimbus.domain.pipeline import CatchUp, Schedule
-from nimbus.engine.rules.schedules import MOST_AT_ONCE
+from nimbus.domain.settings import ClusterSettings
+from nimbus.engine.rules.schedules import MOST_AT_ONCE, PREPARED_BEFORE
 from nimbus.engine.state import State
 from tests.nimbus.definitions import OnDisk, active
 from tests.nimbus.unit.rule_stage import (
@@ -21,18 +22,22 @@ from tests.nimbus.unit.rule_stage import (
     RECORD,
     SPEC,
     at,
+    build,
     decide,
+    decide_once,
     fired_runs,
     known,
     next_decision,
     scheduled,
 )
 
+HOUR = timedelta(hours=1)
+
 
 def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() -> None:
     state = known(record=scheduled(CatchUp.LATEST))
     assert next_decision(state, NOW + timedelta(minutes=59)) is None
-    assert state.agenda.idle_s(at(NOW)) == 3600
+    assert state.agenda.idle_s(at(NOW)) == (HOUR - PREPARED_BEFORE).total_seconds()
 
     put, created = decide(state, NOW + timedelta(hours=1)).writes
 
@@ -41,6 +46,36 @@ def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() 
     assert put.record.schedule_position == NOW + timedelta(hours=1)
     assert created.run.id == "p-20260301t130000z"
     assert next_decision(state, NOW + timedelta(hours=1)) is None, "it fires once"
+
+
+def prepared(catchup: CatchUp = CatchUp.LATEST) -> State:
+    """A state in which the run of the next fire time is built, and waits."""
+    state = known(record=scheduled(catchup))
+    early = NOW + HOUR - PREPARED_BEFORE
+    begun = decide_once(state, early)
+    assert begun.name == "run_building_started"
+    build(state, begun)
+    assert next_decision(state, early) is None
+    assert state.agenda.idle_s(at(early)) == PREPARED_BEFORE.total_seconds()
+    return state
+
+
+def test_the_run_of_a_fire_time_is_built_before_it_and_starts_without_another_build() -> None:
+    _, created = decide_once(prepared(), NOW + HOUR).writes
+
+    assert isinstance(created, w.CreateRun)
+    assert (created.run.created_at, created.run.started_at) == (NOW + HOUR, NOW + HOUR)
+
+
+def test_a_run_is_built_again_when_a_variable_has_changed_since_it_was_prepared() -> None:
+    state = prepared()
+    state.put_settings(ClusterSettings(variables={"v": "1"}), at(NOW))
+
+    assert decide_once(state, NOW + HOUR).name == "run_building_started"
+
+
+def test_a_prepared_run_is_missed_like_any_other_when_its_fire_time_has_passed_long_ago() -> None:
+    assert fired_runs(prepared(CatchUp.NONE), NOW + HOUR + timedelta(minutes=2)) == []
 
 
 def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:

@@ -371,6 +371,22 @@ def test_a_fire_is_not_lost_when_its_run_is_built_long_after(catchup: CatchUp) -
     assert "p-20260301t130000z" in bench.cluster.world.runs
 
 
+def test_a_run_that_could_not_be_built_before_its_fire_time_is_built_when_it_is_due() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC")
+    bench = BuildsLater()
+    bench.cluster.change(pipelines={NAME: active(replace(SPEC, schedule=hourly), schedule_position=NOW)})
+    bench.elect(2)
+    bench.clocks.pass_s(3599)
+    bench.decide()
+    assert bench.reign.state.agenda.set_aside == {}
+
+    bench.builds = True
+    bench.clocks.pass_s(1)
+    bench.decide()
+
+    assert "p-20260301t130000z" in bench.cluster.world.runs
+
+
 def test_a_command_that_is_set_aside_and_gone_ends_no_reign() -> None:
     bench = BuildsLater()
     bench.reign.tend()
