@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import structlog
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -101,6 +101,29 @@ class HookSecrets:
 _Text = Annotated[str, Header(max_length=200)]
 
 
+class _Delivery(NamedTuple):
+    """A request whose signature has the right form."""
+
+    signed: Signed
+    body: bytes
+
+
+async def _delivered(
+    request: Request,
+    x_nimbus_timestamp: _Text = "",
+    x_nimbus_delivery: _Text = "",
+    x_nimbus_signature: _Text = "",
+) -> _Delivery:
+    signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
+    check_form(signed)
+    body = await request.body()
+    ask_as_webhook(request.client.host if request.client else "")
+    return _Delivery(signed, body)
+
+
+_Sent = Annotated[_Delivery, Depends(_delivered)]
+
+
 def router(services: ApiServices) -> APIRouter:
     """Build the route over `services`."""
     routes = APIRouter(tags=["webhooks"], prefix="/hooks", dependencies=[Depends(note_if_match)])
@@ -108,61 +131,43 @@ def router(services: ApiServices) -> APIRouter:
 
     @routes.post("/{pipeline}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def start(
-        pipeline: PipelineNameText,
-        request: Request,
-        response: Response,
-        x_nimbus_timestamp: _Text = "",
-        x_nimbus_delivery: _Text = "",
-        x_nimbus_signature: _Text = "",
-        wait: Wait = 0,
+        pipeline: PipelineNameText, sent: _Sent, response: Response, wait: Wait = 0
     ) -> CommandModel:
         """Start a run of a pipeline that has a `webhook`. A repeated delivery starts nothing."""
-        signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
-        check_form(signed)
-        body = await request.body()
-        ask_as_webhook(request.client.host if request.client else "")
-
-        def made() -> StartRun:
-            return _start(services, secrets, pipeline, signed, body)
-
-        return await submit(services, made, response, wait_s=wait)
+        return await submit(
+            services, lambda: _start(services, secrets, pipeline, sent), response, wait_s=wait
+        )
 
     @routes.post("/{pipeline}/datasets/{dataset}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def publish(
         pipeline: PipelineNameText,
         dataset: DatasetNameText,
-        request: Request,
+        sent: _Sent,
         response: Response,
-        x_nimbus_timestamp: _Text = "",
-        x_nimbus_delivery: _Text = "",
-        x_nimbus_signature: _Text = "",
         wait: Wait = 0,
     ) -> CommandModel:
         """Publish a version of a dataset that a pipeline with a `webhook` takes from outside."""
-        signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
-        check_form(signed)
-        body = await request.body()
-        ask_as_webhook(request.client.host if request.client else "")
-        await run_in_threadpool(_checked, services, secrets, pipeline, signed, body)
-        note_delivery(f"{request.url.path} {signed.delivery}", body)
+        target = f"{pipeline}/datasets/{dataset}"
+        await run_in_threadpool(_checked, services, secrets, pipeline, target, sent)
+        note_delivery(f"/hooks/{target} {sent.signed.delivery}", sent.body)
         return await submit(
-            services, lambda: _published(services, pipeline, dataset, body), response, wait_s=wait
+            services, lambda: _published(services, pipeline, dataset, sent.body), response, wait_s=wait
         )
 
     return routes
 
 
 def _checked(
-    services: ApiServices, secrets: HookSecrets | None, name: str, signed: Signed, body: bytes
+    services: ApiServices, secrets: HookSecrets | None, name: str, target: str, sent: _Delivery
 ) -> tuple[PipelineRecord, PipelineSpec, Webhook]:
-    """A pipeline whose webhook has signed a request. Raises UnsignedRequestError, HookSecretError."""
+    """A pipeline whose webhook has signed a request to a target. UnsignedRequestError, HookSecretError."""
     if secrets is None:
         raise RefusedError("no_secrets", "this scheduler has no secrets: see `worker.secrets`.")
     record = services.reader.pipeline(PipelineName(name))
     spec = _active_definition(services, record)
     if record is None or spec is None or spec.webhook is None:
         raise UnsignedRequestError(WRONG_SIGNATURE)  # do not reveal which pipelines have a webhook
-    check_request(secrets(spec.webhook.secret), signed, body, services.clock.now())
+    check_request(secrets(spec.webhook.secret), target, *sent, services.clock.now())
     return record, spec, spec.webhook
 
 
@@ -176,18 +181,16 @@ def _published(services: ApiServices, pipeline: str, dataset: str, body: bytes) 
         raise RefusedError("bad_body", f"the body is no version: {exc.errors()[0]['msg']}") from exc
 
 
-def _start(
-    services: ApiServices, secrets: HookSecrets | None, name: str, signed: Signed, body: bytes
-) -> StartRun:
-    record, spec, webhook = _checked(services, secrets, name, signed, body)
+def _start(services: ApiServices, secrets: HookSecrets | None, name: str, sent: _Delivery) -> StartRun:
+    record, spec, webhook = _checked(services, secrets, name, name, sent)
     if record.state is not PipelineState.ACTIVE:
         raise RefusedError("not_active", f"pipeline {name} is {record.state}: its webhook starts nothing.")
-    parameters = parameters_from(webhook, _parsed(body))
+    parameters = parameters_from(webhook, _parsed(sent.body))
     try:
         resolve_parameters(spec, parameters)
     except InvalidParametersError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
-    run_id = run_of(record.name, signed.delivery)
+    run_id = run_of(record.name, sent.signed.delivery)
     refuse_used_id(services, run_id)
     return StartRun(pipeline=record.name, run_id=run_id, parameters=parameters)
 

@@ -15,7 +15,7 @@ from nimbus.domain.ids import PipelineName, RunId
 
 REPLAY_WINDOW = timedelta(minutes=5)
 """Largest difference between the time of a request and our clock."""
-WRONG_SIGNATURE = "the signature is not that of this body, timestamp and delivery id"
+WRONG_SIGNATURE = "the signature is not that of this path, body, timestamp and delivery id"
 _DELIVERY = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
 _PATH = re.compile(r"\{\{\s*body((?:\.[A-Za-z_]\w*)+)\s*\}\}")
@@ -48,20 +48,23 @@ class Signed:
     signature: str
 
 
-def signature_of(secret: str, signed: Signed, body: bytes) -> str:
-    """HMAC-SHA256 over timestamp, delivery id and body, so that none of them can be changed."""
-    text = f"{signed.timestamp}.{signed.delivery}.".encode() + body
+def signature_of(secret: str, target: str, signed: Signed, body: bytes) -> str:
+    """HMAC-SHA256 over timestamp, target, delivery id and body, so that none of them can be changed.
+
+    `target`: the path after `/hooks/`. It has no dots, so it cannot be taken for a part of the delivery id.
+    """
+    text = f"{signed.timestamp}.{target}.{signed.delivery}.".encode() + body
     return "sha256=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 
 
-def check_request(secret: str, signed: Signed, body: bytes, now: datetime) -> None:
-    """Refuse a request that was not signed with this secret, or not within `REPLAY_WINDOW`.
+def check_request(secret: str, target: str, signed: Signed, body: bytes, now: datetime) -> None:
+    """Refuse a request that was not signed with this secret for this target, or not within `REPLAY_WINDOW`.
 
     Raises:
         UnsignedRequestError: the message has the reason.
     """
     check_form(signed)
-    if not hmac.compare_digest(signature_of(secret, signed, body), signed.signature):
+    if not hmac.compare_digest(signature_of(secret, target, signed, body), signed.signature):
         raise UnsignedRequestError(WRONG_SIGNATURE)
     if abs(now.timestamp() - int(signed.timestamp)) > REPLAY_WINDOW.total_seconds():
         raise UnsignedRequestError(

@@ -43,14 +43,20 @@ def hooked(world: Any) -> Any:
 
 
 def headers(
-    world: Any, body: bytes = BODY, *, delivery: str = "d-1", secret: str = SECRET, late_s: int = 0
+    world: Any,
+    body: bytes = BODY,
+    *,
+    delivery: str = "d-1",
+    secret: str = SECRET,
+    late_s: int = 0,
+    target: str = "orders",
 ) -> dict[str, str]:
     timestamp = str(int(world.clock.now().timestamp()) - late_s)
     signed = Signed(timestamp, delivery, "")
     return {
         "X-Nimbus-Timestamp": timestamp,
         "X-Nimbus-Delivery": delivery,
-        "X-Nimbus-Signature": signature_of(secret, signed, body),
+        "X-Nimbus-Signature": signature_of(secret, target, signed, body),
     }
 
 
@@ -218,13 +224,33 @@ def test_signed_request_publishes_a_dataset_from_outside_once(hooked: Any, api: 
         active(replace(hooked.spec, name=PipelineName("orders"), accepts=(landing,), webhook=webhook))
     )
     body, other = (json.dumps({"uri": uri}).encode() for uri in ("s3://in/1", "s3://in/2"))
-    publish, place = partial(post, api, pipeline="orders/datasets/landing"), headers(hooked, body)
+    signed = partial(headers, hooked, target="orders/datasets/landing")
+    publish, place = partial(post, api, pipeline="orders/datasets/landing"), signed(body)
 
     assert [publish(place, body).status_code for _ in range(2)] == [202, 202]
     (queued,) = hooked.reader.commands()
     assert queued.command == PublishDataset(dataset=landing.dataset, uri="s3://in/1")
-    assert publish(headers(hooked, other), other).json()["code"] == "idempotency_key_reused"
+    assert publish(signed(other), other).json()["code"] == "idempotency_key_reused"
     assert publish(place, other).status_code == 401
-    assert publish(headers(hooked, b"{}", delivery="d-3"), b"{}").json()["code"] == "bad_body"
-    elsewhere = post(api, headers(hooked, body, delivery="d-4"), body, "orders/datasets/others")
-    assert elsewhere.json()["code"] == "not_from_outside"
+    assert publish(signed(b"{}", delivery="d-3"), b"{}").json()["code"] == "bad_body"
+    others = headers(hooked, body, delivery="d-4", target="orders/datasets/others")
+    assert post(api, others, body, "orders/datasets/others").json()["code"] == "not_from_outside"
+
+
+@pytest.mark.parametrize("target", ["orders", "others", "orders/datasets/others", "others/datasets/landing"])
+def test_delivery_to_one_target_is_refused_at_another_one_of_the_same_secret(
+    hooked: Any, api: httpx.Client, target: str
+) -> None:
+    hooked.deciding = False
+    accepts = tuple(
+        Accepted(dataset=DatasetName(name), partition=Partitioning.WHOLE) for name in ("landing", "others")
+    )
+    for name in ("orders", "others"):
+        webhook = Webhook(secret="orders-hook")
+        spec = replace(hooked.spec, name=PipelineName(name), accepts=accepts, webhook=webhook)
+        hooked.cluster.put(active(spec))
+    body = json.dumps({"uri": "s3://in/1"}).encode()
+    captured = headers(hooked, body, target="orders/datasets/landing")
+
+    assert post(api, captured, body, target).json()["code"] == "bad_signature"
+    assert post(api, captured, body, "orders/datasets/landing").status_code == 202
