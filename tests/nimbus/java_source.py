@@ -10,6 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.nimbus.spark_start import QUICK_JVM
+
 HAS_JAVAC = shutil.which("javac") is not None
 needs_javac = pytest.mark.skipif(not HAS_JAVAC, reason="there is no Java compiler")
 _NUMBERS = """
@@ -79,7 +81,8 @@ def compile_jar(jar: Path, name: str, source: str) -> Path:
     file.parent.mkdir(parents=True)
     file.write_text(source)
     spark = Path(pyspark.__file__).parent / "jars"
-    command = ["javac", "--release", "17", "-cp", f"{spark}/*", "-d", str(place), str(file)]
+    quick = [f"-J{option}" for option in QUICK_JVM.split()]
+    command = ["javac", *quick, "--release", "17", "-cp", f"{spark}/*", "-d", str(place), str(file)]
     subprocess.run(command, check=True, timeout=300)
     file.unlink()
     with zipfile.ZipFile(jar, "w") as packed:

@@ -11,6 +11,7 @@ import pytest
 
 from nimbus.worker.application.late_conf import without_late
 from nimbus.worker.program import installed_spark
+from tests.nimbus import spark_start
 from tests.nimbus.java_source import needs_javac, numbers_jar
 from tests.thorough import thorough
 
@@ -72,6 +73,7 @@ def test_driver_in_a_cluster_gets_properties_and_jars_of_its_release(
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(Path(__file__).parents[3]),
+            **spark_start.environment(),
         },
         cwd=tmp_path,
         capture_output=True,
