@@ -115,7 +115,11 @@ def _used(services: ApiServices) -> Used:
         for run in listed.values()
         if run.selected or (run.pipeline in readers and not run.state.is_final)
     ]
-    found = used_runs(waiting, read_in_parts(services.reader, naming))
+    found = used_runs(
+        waiting,
+        read_in_parts(services.reader, naming),
+        lambda run: services.reader.run(run) or services.history.read(run),
+    )
     return replace(found, there=frozenset(RunId(name) for name in listed))
 
 

@@ -109,24 +109,33 @@ def reused_runs(run: Run) -> set[RunId]:
 
 
 def pinned_runs(run: Run) -> set[RunId]:
-    """Runs whose outputs a live run reads as versions of datasets."""
-    if run.state.is_final:
-        return set()
+    """Runs whose outputs a run reads, or has read, as versions of datasets."""
     return {version.source.run for versions in run.pins.values() for version in versions}
 
 
-def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
-    """Runs that the state in ZooKeeper names. Read `commands` before `runs`: a command becomes a run."""
+def used_runs(
+    commands: Iterable[QueuedCommand], runs: Iterable[Run], read: Callable[[RunId], Run | None]
+) -> Used:
+    """Runs that the state in ZooKeeper names. Read `commands` before `runs`: a command becomes a run.
+
+    `read`: reads a run that is not among `runs`. A waiting rerun will read what its run has pinned.
+    """
     commands = tuple(commands)
     withdrawing = frozenset(
         one.command.dataset for one in commands if isinstance(one.command, WithdrawDataset)
     )
-    asked = (queued.command.selection for queued in commands if isinstance(queued.command, StartRun))
-    reused = {selection.reuse for selection in asked if selection is not None and selection.reuse is not None}
-    there = set()
+    asked = (one.command.selection for one in commands if isinstance(one.command, StartRun))
+    repeated = {
+        selection.reuse for selection in asked if selection is not None and selection.reuse is not None
+    }
+    there, reused = set(), set(repeated)
     for run in runs:
         there.add(run.id)
-        reused |= reused_runs(run) | pinned_runs(run)
+        reused |= reused_runs(run)
+        if run.id in repeated or not run.state.is_final:
+            reused |= pinned_runs(run)
+    for found in filter(None, map(read, sorted(repeated - there))):
+        reused |= pinned_runs(found)
     return Used(frozenset(there), frozenset(reused), withdrawing)
 
 

@@ -267,7 +267,7 @@ class RunPurge:
 
     def _used(self) -> Used:
         commands = self._state.all_commands()  # before runs, because commands become runs
-        return used_runs(commands, self._state.all_runs())
+        return used_runs(commands, self._state.all_runs(), self._history.read)
 
     def _go_on(self, stopping: threading.Event) -> None:
         if stopping.is_set():

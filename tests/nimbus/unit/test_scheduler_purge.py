@@ -759,6 +759,28 @@ def test_retention_keeps_as_many_versions_as_the_dataset_says_and_what_is_pinned
     assert [stage.has_outputs(run.id) for run in runs] == [False, False, True, True]
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_purge_keeps_what_a_waiting_rerun_will_read_as_its_run_did(stage: Stage, is_there: bool) -> None:
+    first, second = published("first", 2 * OLD, 1), published("second", OLD, 2)
+    (_, pinned), *_ = versions_of(first)
+    reader = a_run("reader", MONTH / 2, pins={"sums": (pinned,)})
+    stage.keep(first, second, reader)
+    stage.live = [reader] if is_there else []
+
+    def asked() -> None:
+        if stage.history.purged(first.id) is not None:
+            stage.waiting = [a_rerun_of("reader")]
+
+    stage.store.told.append(asked)
+    stage.retain(outputs=MONTH)
+    assert stage.has_outputs(first.id)
+
+    stage.store.told.clear()
+    stage.waiting = []
+    stage.retain(outputs=MONTH)
+    assert not stage.has_outputs(first.id), "the run itself has ended, so it reads nothing"
+
+
 def test_version_that_a_withdrawal_publishes_again_is_kept(stage: Stage) -> None:
     name, (first, second) = (
         DatasetName("sums"),
