@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import click
 
@@ -102,28 +102,29 @@ def start(
     watch_timeout: float | None,
 ) -> int:
     """Start a run of a pipeline's active release."""
-    now = datetime.now(UTC)
     body: dict[str, Any] = {
         "pipeline": pipeline,
-        # Chosen here, so that a repeated request starts no second run.
-        "run_id": run_id or f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}",
+        "run_id": run_id,
         "parameters": parameters(pairs, document),
         "logical_date": logical_date,
         "data_interval": data_interval and dict(zip(("start", "end"), data_interval, strict=True)),
         "priority": priority,
         "selection": _selection(selected({"only": only, "from": from_, "upto": upto}), reuse),
     }
-    answer = api.command("POST", "/runs", {key: value for key, value in body.items() if value is not None})
+    given = {key: value for key, value in body.items() if value is not None}
+    # With the key, a repeated request starts one run. For an id, the server would ask storage first.
+    answer = api.command("POST", "/runs", given, key=None if run_id else uuid4().hex)
+    started = answer["run_id"]
     if not watching:
         if not out.as_json:
-            out.line(body["run_id"])
+            out.line(started)
         code = report_command(out, answer, quiet=not out.as_json)
         if code is Exit.OK:
-            out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {body['run_id']}`")
+            out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {started}`")
         return code
     from nimbus.cli.watch import follow
 
-    return follow(api, out, body["run_id"], timeout_s=watch_timeout)
+    return follow(api, out, started, timeout_s=watch_timeout)
 
 
 def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) -> dict[str, Any] | None:

@@ -3,6 +3,8 @@
 It has one thread, few modules and no credentials: a fork takes a millisecond, and a driver's memory contains
 no secrets. Standard input is a socket to its executor. It ends with that, and its drivers end with it.
 
+One driver is forked ahead: it waits for its order, so that an attempt does not wait for a fork.
+
 First it imports MODULES (`worker.preload`, with commas), if there are any. For each it sends `{"importing":
 module}`, and, if that fails, `{"importing": module, "why": text}`; at the end `{}`.
 
@@ -60,13 +62,25 @@ class _Child:
     """Read end of a pipe for the reason why it could not begin."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A driver that was forked ahead."""
+
+    pid: int
+    order: int
+    """Write end of a pipe for its order."""
+    fault: int
+    """As of `_Child`."""
+
+
 class Zygote:
     """The program; it has only the main thread."""
 
     def __init__(self, executor: socket.socket) -> None:
         self._executor = executor
         self._children: dict[int, _Child] = {}
-        """Children by pid, which is also the id of the child's process group."""
+        """Children with an attempt, by pid, which is also the id of the child's process group."""
+        self._waiting: _Waiting | None = None
         self._ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(told, warn_on_full_buffer=False)
@@ -86,20 +100,20 @@ class Zygote:
                 message = self._executor.recv(LARGEST_MESSAGE)
                 if not message:
                     return 0
-                self._do(json.loads(message))
+                self._do(json.loads(message), message)
             if self._sweep_at is not None and time.monotonic() >= self._sweep_at:
                 self._sweep()
 
     def _wait_ms(self) -> int | None:
         return None if self._sweep_at is None else max(0, int((self._sweep_at - time.monotonic()) * 1000) + 1)
 
-    def _do(self, request: dict[str, Any]) -> None:
+    def _do(self, request: dict[str, Any], message: bytes) -> None:
         if "start" in request:
             folder = Path(request["start"])
             if boottime_s() > request["until_s"]:  # too late: a leader may have closed it
                 self._tell(folder.name, EXIT_NOT_STARTED, "the order to start came too late")
             else:
-                self._start(folder, request["environment"], request["uid"])
+                self._start(folder, request, message)
             return
         wanted = request.get("where") or request["attempt"]
         for pid, child in self._children.items():
@@ -110,26 +124,42 @@ class Zygote:
                 return
             procfs.signal_child(pid, request["signal"])
 
-    def _start(self, folder: Path, environment: dict[str, str], uid: int | None) -> None:
-        for name, value in environment.items():  # so that a child changes few memory pages
-            if not counts_at_start(name):
-                os.environ.setdefault(name, value)
+    def _start(self, folder: Path, request: dict[str, Any], message: bytes) -> None:
+        environment = request["environment"]
         try:
-            fault, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            driver = self._waiting or self._fork()
         except OSError as exc:
-            self._tell(folder.name, EXIT_NOT_STARTED, f"pipe: {exc.strerror}")
-            return
-        try:
-            pid = forked.fork(partial(_be_driver, folder, environment, theirs, os.getpid()))
-        except OSError as exc:
-            os.close(fault)
-            os.close(theirs)
             self._tell(folder.name, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
+        self._waiting = None
+        self._children[driver.pid] = _Child(
+            folder.name, environment[ATTEMPT_VARIABLE], request["uid"], driver.fault
+        )
+        with (
+            suppress(BrokenPipeError),
+            os.fdopen(driver.order, "wb") as order,
+        ):  # else `_reap` reports its end
+            order.write(message)
+        for name, value in environment.items():  # so that the next one changes few memory pages
+            if not counts_at_start(name):
+                os.environ.setdefault(name, value)
+        with suppress(OSError):  # the next start tries again, and reports it
+            self._waiting = self._fork()
+
+    def _fork(self) -> _Waiting:
+        fault, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        receives, order = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = forked.fork(partial(_await_order, receives, theirs, os.getpid()))
+        except OSError:
+            for fd in (fault, theirs, receives, order):
+                os.close(fd)
+            raise
+        os.close(receives)
         os.close(theirs)
         with suppress(OSError):  # the child does it, too; the first wins
             os.setpgid(pid, pid)
-        self._children[pid] = _Child(folder.name, environment[ATTEMPT_VARIABLE], uid, fault)
+        return _Waiting(pid, order, fault)
 
     def _reap(self) -> None:
         while True:
@@ -140,6 +170,10 @@ class Zygote:
             if ended is None:
                 return
             child = self._children.pop(ended.si_pid, None)
+            if self._waiting is not None and self._waiting.pid == ended.si_pid:
+                os.close(self._waiting.order)
+                os.close(self._waiting.fault)
+                self._waiting = None
             if child is not None:  # else an orphan that became ours
                 procfs.signal_child(ended.si_pid, signal.SIGKILL)
             _, status, used = os.wait4(ended.si_pid, 0)
@@ -190,10 +224,10 @@ class Zygote:
         self._sweep_at = time.monotonic() + _SWEEP_EVERY_S if left or self._children else None
 
     def _strays(self) -> list[ProcessId]:
-        own = os.getpid()
-        orphans = [
-            found for found in procfs.living() if found.parent == own and found.id.pid not in self._children
-        ]
+        own, drivers = os.getpid(), {*self._children}
+        if self._waiting is not None:
+            drivers.add(self._waiting.pid)
+        orphans = [found for found in procfs.living() if found.parent == own and found.id.pid not in drivers]
         return [found.id for found in orphans if not self._is_of_a_living_driver(found)]
 
     def _is_of_a_living_driver(self, found: ProcessStat) -> bool:
@@ -205,10 +239,21 @@ class Zygote:
         return False
 
 
+def _await_order(order: int, fault: int, zygote: int) -> int:
+    """Wait in the forked child for the order to start an attempt. Without one, the zygote has ended."""
+    signal.set_wakeup_fd(-1)
+    forked.keep_only(order, fault)
+    os.setpgid(0, 0)
+    with os.fdopen(order, "rb") as given:
+        message = given.read()
+    if not message:
+        return 0
+    request = json.loads(message)
+    return _be_driver(Path(request["start"]), request["environment"], fault, zygote)
+
+
 def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: int) -> int:
     """Run a driver in the forked child. Data that it reads do not get into the zygote's memory."""
-    signal.set_wakeup_fd(-1)
-    forked.keep_only(fault)
     try:
         plan = read_plan(folder)
         execute = why_own_interpreter(plan, environment) is not None

@@ -255,6 +255,27 @@ def test_start_prints_the_run_id_alone_on_stdout(world: Any, nimbus: Invoke) -> 
     assert world.reader.run(RunId(run_id)).parameters == {"n": 3, "name": "x y"}
 
 
+def test_start_with_an_answer_that_is_lost_starts_one_run(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, posts = httpx.Client.request, 0
+
+    def losing(self: httpx.Client, method: str, *given: Any, **more: Any) -> httpx.Response:
+        nonlocal posts
+        answer = request(self, method, *given, **more)
+        posts += method == "POST"
+        if method == "POST" and posts == 1:
+            raise httpx.ReadError("connection reset")  # executed, but the answer is lost
+        return answer
+
+    monkeypatch.setattr(httpx.Client, "request", losing)
+
+    started = nimbus("run", "start", "sums", "--param", "n=3")
+
+    assert (started.exit_code, posts) == (0, 2)
+    assert list(world.reader.run_list()) == [started.stdout.strip()]
+
+
 def test_start_takes_parameters_from_stdin_and_lets_single_ones_win(world: Any, nimbus: Invoke) -> None:
     nimbus(
         "run",

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -213,6 +214,23 @@ def test_killed_zygote_loses_its_running_attempts_and_the_executor_starts_anothe
     assert _executor(bench) == executor
 
 
+def test_driver_that_waits_for_an_order_and_is_killed_is_replaced(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    _started(bench, workers)
+    _order(bench, "print('first')")
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    zygote = _zygote(bench)
+    (waiting,) = eventually(lambda: procfs.descendants(zygote.pid), "a driver waits")
+
+    os.kill(waiting, signal.SIGKILL)
+    eventually(lambda: not procfs.descendants(zygote.pid), "it has ended")
+    _order(bench, "print('next')", attempt="run1.next.1")
+
+    assert bench.await_end("run1.next.1").outcome is Outcome.SUCCEEDED
+    assert _zygote(bench) == zygote
+
+
 def test_module_that_is_preloaded_is_imported_before_the_task_and_one_that_cannot_be_is_shown(
     bench: Bench, workers: list[Worker]
 ) -> None:
@@ -330,7 +348,8 @@ def test_processes_that_a_task_leaves_behind_are_ended(bench: Bench, workers: li
     assert bench.await_end().outcome is Outcome.SUCCEEDED
     zygote = _zygote(bench)
 
-    eventually(lambda: not procfs.descendants(zygote.pid), "nothing is left of it")
+    left = partial(procfs.descendants, zygote.pid)
+    eventually(lambda: len(left()) == 1, "nothing is left of it but the driver that waits for an order")
 
 
 def test_what_a_running_task_has_detached_is_left_to_it(
