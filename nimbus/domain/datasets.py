@@ -144,6 +144,8 @@ class Dataset:
     """Versions by commands that history may not have yet. The next command stores them there first."""
     spans: tuple[DataInterval, ...] = ()
     """The times for which intervals are published, joined, in order."""
+    removing: bool = False
+    """True: a command removes it, so no release and no run may begin to use it. Its history may be gone."""
     spans_from: datetime | None = None
     """Earlier spans are not kept; None: all are."""
     taken: Mapping[PipelineName, Taken] = field(default_factory=dict)

@@ -11,12 +11,15 @@ from nimbus.domain.ids import DatasetName
 
 
 def newest_data(dataset: Dataset | None) -> datetime | None:
-    """The end of the last interval; of a dataset without intervals, its last publication. None: nothing."""
+    """The end of the last interval; of a dataset without intervals, its last publication. None: nothing.
+
+    A withdrawal is no publication: its content is as old as it was.
+    """
     if dataset is None:
         return None
     if (last := dataset.last) is not None:
         return end_of(last)[0]
-    return None if dataset.newest is None else dataset.newest.at
+    return max((version.made_at for version in dataset.versions), default=None)
 
 
 def late_from(record: PipelineRecord, name: DatasetName, newest: datetime | None) -> datetime | None:

@@ -119,6 +119,8 @@ class Change:
     """Of a withdrawal: the number under which the wrong content was published."""
     restored: int = 0
     """Of a withdrawal: the number under which its own content was published."""
+    made_at: datetime | None = None
+    """Of a withdrawal: when its own content was published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,11 @@ class Version:
     outside: Outside | None = None
     change: Change | None = None
     """The command that made it; None: its run did."""
+
+    @property
+    def made_at(self) -> datetime:
+        """When its content was published first: a withdrawal makes nothing new."""
+        return self.at if self.change is None else self.change.made_at or self.at
 
     @property
     def carried_bytes(self) -> int:

@@ -14,7 +14,7 @@ from nimbus.domain.ids import DatasetName
 from nimbus.domain.publications import Accepted, Change, Outside, Version
 from nimbus.domain.run_number import next_number
 from nimbus.domain.withdrawals import content_of
-from nimbus.domain.writes import RemoveDatasetRecord, Write
+from nimbus.domain.writes import PutDataset, RemoveDatasetRecord, Write
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVersions
 from nimbus.engine.rules.datasets import with_version
 from nimbus.engine.state import State
@@ -90,7 +90,7 @@ def _withdrawn(
 ) -> tuple[str, tuple[Write, ...]] | Answer:
     name, partition = command.dataset, command.partition
     dataset = state.catalog.datasets.get(name)
-    if dataset is None or not dataset.published:
+    if dataset is None or not dataset.published or dataset.removing:
         raise RefusedError("unknown_dataset", f"there is no version of dataset {name}.")
     kept = dataset.version(partition)
     known = (*filter(None, [kept]), *dataset.unstored, *_of_live_runs(state, dataset))
@@ -116,6 +116,7 @@ def _withdrawn(
         command=queued.id,
         by=queued.submitted_by,
         reason=command.reason,
+        made_at=before.made_at,
         withdrew=content_of(current),
         restored=before.number,
     )
@@ -138,13 +139,12 @@ def _removed(
     if isinstance(answer, Refusal):
         raise RefusedError(answer.code, answer.message)
     about = {"command": queued.id, "dataset": name}
-    try:
+    if not dataset.removing:
+        # From then on no release and no run may begin to use it. Its history goes next, and the record last:
+        # when the leader dies, the dataset is whole, or its removal goes on.
         _check_unused(state, dataset)
-    except RefusedError:
-        if answer == () and dataset.versions:  # it came into use while storage did not answer
-            effect = StoreVersions(queued.id, name, dataset.versions)
-            return Decision(name="versions_storing_started", effects=(effect,), about=about)
-        raise
+        marked = PutDataset(replace(dataset, removing=True), dataset)
+        return Decision(name="dataset_removal_noted", writes=(marked,), about=about)
     if answer != ():
         effect = StoreVersions(queued.id, name, (), removes=True)
         return Decision(name="dataset_removal_started", effects=(effect,), about=about)

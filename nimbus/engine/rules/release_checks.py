@@ -24,6 +24,7 @@ def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
     _check_targets(state, spec)
     _check_variables(state, spec)
     _check_cycles(state, spec)
+    _check_not_removed(state, (read.dataset for read in spec.reads))
     check_publisher(state, spec.name, owner, spec.datasets)
     check_reader(state, spec.name, owner, spec.reads, state.catalog.pipelines.values())
     _check_partitions(state, spec)
@@ -86,6 +87,18 @@ def _check_cycles(state: State, spec: PipelineSpec) -> None:
             edge += [(other, f"{way} publishes {dataset}, which starts {other}") for other in sorted(names)]
 
 
+def _check_not_removed(state: State, datasets: Iterable[DatasetName]) -> None:
+    """Raise RefusedError if a command removes one of these datasets."""
+    for name in sorted(set(datasets)):
+        dataset = state.catalog.datasets.get(name)
+        if dataset is not None and dataset.removing:
+            raise RefusedError(
+                "dataset_removing",
+                f"dataset {name} is being removed: try again afterwards. If its removal was refused, repeat "
+                f"it (`nimbus dataset remove {name}`).",
+            )
+
+
 def check_publisher(
     state: State, pipeline: PipelineName, owner: str | None, datasets: Iterable[DatasetName]
 ) -> None:
@@ -94,6 +107,7 @@ def check_publisher(
     Another active pipeline publishes one; or one has versions of another owner, who limits their readers.
     """
     wanted = set(datasets)
+    _check_not_removed(state, wanted)
     for record in state.catalog.pipelines.values() if wanted else ():
         if record.name == pipeline or record.state is PipelineState.INACTIVE:
             continue

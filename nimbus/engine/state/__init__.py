@@ -260,6 +260,8 @@ class State:
                 self.tasks.look_at_readers(dataset.name)
                 self.catalog.look_at_freshness(dataset.name)
                 self.catalog.look_at_consumers(dataset.name)
+                if dataset.removing:
+                    self.commands.look_at_removals(dataset.name)
             case w.PutDue(pipeline, due, _):
                 self.catalog.put_due(pipeline, due)
 

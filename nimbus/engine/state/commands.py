@@ -15,10 +15,11 @@ from nimbus.domain.commands import (
     CreateBackfill,
     PublishRelease,
     QueuedCommand,
+    RemoveDataset,
     StartRun,
     is_urgent,
 )
-from nimbus.domain.ids import CommandId, RunId
+from nimbus.domain.ids import CommandId, DatasetName, RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
 from nimbus.engine.agenda import Agenda, Subject, about_command, about_finished
@@ -141,6 +142,12 @@ class Commands:
 
     def _look_at(self, command: CommandId) -> None:
         self._agenda.add(about_command(command), urgent=is_urgent(self.waiting[command].command))
+
+    def look_at_removals(self, dataset: DatasetName) -> None:
+        """Put commands that remove a dataset on the agenda."""
+        for command, queued in self.waiting.items():
+            if isinstance(queued.command, RemoveDataset) and queued.command.dataset == dataset:
+                self._agenda.add(about_command(command))
 
     def drop(self, command: CommandId) -> None:
         """Remove a command that has left the queue."""

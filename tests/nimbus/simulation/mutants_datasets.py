@@ -117,6 +117,26 @@ def version_of_a_command_is_not_stored_before_the_next_one() -> Iterator[None]:
 
 
 @mutant
+def history_is_removed_before_it_is_noted() -> Iterator[None]:
+    """A leader dies in between, a reader is activated, and the removal is refused with the history gone."""
+    original = dataset_commands._removed
+
+    def removed(state: Any, queued: Any, command: Any) -> Any:
+        dataset = state.catalog.datasets.get(command.dataset)
+        if dataset is None:
+            return original(state, queued, command)
+        dataset_commands._check_unused(state, dataset)
+        state.catalog.datasets[dataset.name] = replace(dataset, removing=True)
+        try:
+            return original(state, queued, command)
+        finally:
+            state.catalog.datasets[dataset.name] = dataset
+
+    with replaced(dataset_commands, _removed=removed):
+        yield
+
+
+@mutant
 def removed_dataset_stays_in_history() -> Iterator[None]:
     """A dataset of the same name shows versions of the removed one."""
 

@@ -265,6 +265,9 @@ class Scheduler:
     def _store_versions(self, job: StoreVersions) -> bool:
         if not self.world.storage.available:
             return False
+        known = self.world.zookeeper.world.datasets.get(job.dataset)
+        if job.removes and known is not None:
+            hold(Law.DATASETS, known.removing, job.dataset, "loses its history, and may be used")
         try:
             answer: Any = stored_and_found(job, cast(History, self.world.storage))
         except RefusedError as exc:

@@ -25,6 +25,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
+from nimbus.engine.rules.release_checks import check_release
 from nimbus.engine.state import State
 from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import History
@@ -374,25 +375,48 @@ def test_dataset_is_not_removed_while_a_run_is_stored_in_history_that_has_publis
     assert said in remove(stage)["message"]
 
 
-def test_dataset_that_came_into_use_while_storage_did_not_answer_keeps_what_was_published() -> None:
+def test_no_release_and_no_run_begins_to_use_a_dataset_that_is_being_removed() -> None:
+    task = replace(LOAD.tasks[0], publishes=(Publication(dataset=LANDING),))
+    publisher = replace(LOAD, tasks=(task,))
+    reader = replace(LOAD, name=PipelineName("report"), reads=(Read(name="in", dataset=LANDING),))
     stage = Stage(LOAD)
     three(stage, made("r3", 3))
     stage.ask(RemoveDataset(dataset=LANDING, reason="replaced"))
     (effect,) = stage.done[-1].effects
     assert isinstance(effect, StoreVersions) and effect.removes
-    task = replace(LOAD.tasks[0], publishes=(Publication(dataset=LANDING),))
-    stage.put(replace(LOAD, tasks=(task,)))
-    new = made("r4", 4)
-    three(stage, new)
+    assert [type(write) for write in stage.done[-2].writes] == [PutDataset]
+
+    for spec in (publisher, reader):
+        with pytest.raises(RefusedError, match="dataset landing is being removed"):
+            check_release(stage.state, spec, None)
+    stage.put(publisher)  # as an inactive pipeline of which somebody starts an old release
+    stage.start("old", CHILD)
+    assert stage.done[-1].about["code"] == "dataset_removing"
+
     stage.state.commands.stored_for(effect.command, None)
     stage.decide()
+    assert LANDING not in stage.state.catalog.datasets
+    check_release(stage.state, publisher, None)
 
-    (again,) = stage.done[-1].effects
-    assert again == StoreVersions(effect.command, LANDING, (new,))
-    stage.state.commands.stored_for(effect.command, (new,))
-    stage.decide()
-    assert stage.done[-1].about["code"] == "dataset_in_use"
-    assert kept(stage).versions == (new,)
+
+def test_removal_goes_on_under_the_next_leader_and_after_a_failure_of_storage() -> None:
+    stage = Stage(LOAD)
+    three(stage, made("r3", 3))
+    assert remove(stage, answer=Refusal("internal", "broken"))["code"] == "internal"
+    assert kept(stage).removing
+
+    queued = QueuedCommand(
+        id=CommandId("cmd-90"), command=RemoveDataset(dataset=LANDING, reason="again"), submitted_at=NOW
+    )
+    successor = Stage(LOAD)
+    successor.state.catalog.datasets[LANDING] = kept(stage)
+    successor.state.commands.put(queued)
+    successor.decide()
+    (effect,) = successor.done[-1].effects
+    assert effect == StoreVersions(queued.id, LANDING, (), removes=True)
+    successor.state.commands.stored_for(queued.id, None)
+    successor.decide()
+    assert LANDING not in successor.state.catalog.datasets
 
 
 def test_version_from_outside_makes_its_consumers_due_in_the_same_transaction() -> None:

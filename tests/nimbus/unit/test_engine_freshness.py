@@ -11,10 +11,11 @@ import pytest
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import RemovePipeline
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.freshness import newest_data
+from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Partitioning, Publication, Version, interval_text
+from nimbus.domain.publications import Change, Partitioning, Publication, Version, interval_text
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_freshness
 from nimbus.engine.reign import TIDY_EVERY_S
@@ -158,3 +159,13 @@ def test_dataset_is_watched_again_when_its_rule_has_failed_once(monkeypatch: pyt
     bench.clocks.pass_s(TIDY_EVERY_S)
     bench.reign.tend()
     assert later(bench, 2) == [OF_NOON]
+
+
+def test_withdrawal_makes_nothing_fresh() -> None:
+    dataset = published()
+    (version,) = dataset.versions
+    change = Change(command=CommandId("cmd-1"), by="ann", withdrew=2, restored=1, made_at=version.made_at)
+    again = replace(version, number=3, at=NOW + timedelta(hours=5), change=change)
+
+    assert newest_data(replace(dataset, versions=(again,))) == NOW
+    assert newest_data(replace(dataset, versions=(replace(again, change=None),))) == again.at
