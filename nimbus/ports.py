@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from nimbus.domain.access import Principal, Token
@@ -30,16 +31,17 @@ from nimbus.domain.ids import (
     DatasetName,
     PipelineName,
     RunId,
+    TaskName,
     WorkerId,
 )
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.publications import Version
+from nimbus.domain.publications import Table, Version
 from nimbus.domain.purge import Kept as KeptRun
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.results import Results
+from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.domain.run_order import RunPlace
 from nimbus.domain.schedulers import SchedulerInfo
@@ -707,8 +709,14 @@ class History(Protocol):
         """
         ...
 
-    def store_results(self, run: RunId, results: Results) -> None:
-        """Keep the results of a run's tasks. Called before `store` of the run. Safe to repeat."""
+    def store_results(
+        self, run: RunId, results: Results, tables: Mapping[TaskName, Table] = MappingProxyType({})
+    ) -> None:
+        """Keep what a run's tasks gave. Called before `store` of the run. Safe to repeat."""
+        ...
+
+    def given(self, run: RunId) -> TaskResults:
+        """What the tasks of a finished run gave."""
         ...
 
     def results(self, run: RunId) -> Results:

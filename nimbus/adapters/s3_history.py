@@ -20,10 +20,11 @@ of a version, because S3 lists keys in ascending order only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
+from types import MappingProxyType
 
 import structlog
 
@@ -47,9 +48,9 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.datasets import versions_of
-from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
+from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Version, interval_in, moment_text
+from nimbus.domain.publications import Table, Version, interval_in, moment_text
 from nimbus.domain.purge import Kept, Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run, RunState
@@ -230,16 +231,22 @@ class S3History:
             found = [self._readable(key, records.VERSION) for key in keys]
         return tuple(one for one in found if one is not None)
 
-    def store_results(self, run: RunId, results: Results) -> None:
+    def store_results(
+        self, run: RunId, results: Results, tables: Mapping[TaskName, Table] = MappingProxyType({})
+    ) -> None:
         """See `nimbus.ports.History.store_results`."""
+        given = TaskResults(results=results, tables=dict(tables))
         with or_unavailable(f"results of run {run} could not be stored"):
-            self._store.write(results_key(run), records.RESULTS.encode(TaskResults(results=results)))
+            self._store.write(results_key(run), records.RESULTS.encode(given))
+
+    def given(self, run: RunId) -> TaskResults:
+        """See `nimbus.ports.History.given`."""
+        with or_unavailable(f"results of run {run} cannot be read"):
+            return read_record(self._store, results_key(run), records.RESULTS) or TaskResults(results={})
 
     def results(self, run: RunId) -> Results:
         """The results of a finished run's tasks."""
-        with or_unavailable(f"results of run {run} cannot be read"):
-            found = read_record(self._store, results_key(run), records.RESULTS)
-        return {} if found is None else found.results
+        return self.given(run).results
 
     def recent(
         self,

@@ -31,6 +31,15 @@ class ChangeModel(Model):
     """Of a withdrawal: number of the version whose content this is; else 0."""
 
 
+class TableModel(Model):
+    """The columns of a published table: of the first Parquet file in its folder `data`, or in its output."""
+
+    columns: dict[str, str]
+    """Types as in Spark SQL, by name; `partition`: only the names of folders have it. At most 100."""
+    more: int
+    """How many more there are."""
+
+
 class VersionModel(Model):
     """One published output, or data from outside."""
 
@@ -54,6 +63,8 @@ class VersionModel(Model):
     """The command that made the version; null: its run did."""
     result: dict[str, Any] | None = None
     """Of the attempt in `source`, if it was asked for, and has 512 bytes at most."""
+    table: TableModel | None = None
+    """The same: its columns; null: it is no table that the worker could read."""
     item: Any = None
     """Of a run's read with `of`: the item of the child run that published it."""
 

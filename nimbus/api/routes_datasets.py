@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -16,6 +16,7 @@ from nimbus.api.models_datasets import (
     DatasetsModel,
     DatasetSummaryModel,
     SpanModel,
+    TableModel,
     VersionModel,
     VersionsModel,
 )
@@ -32,7 +33,6 @@ from nimbus.domain.freshness import first_late_from, newest_data
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
 from nimbus.domain.publications import MOST_VALUE_BYTES
 from nimbus.domain.readers import first_grant, read_grant
-from nimbus.domain.results import kept_results
 
 MOST_RESULTS = 20
 """How many versions of an answer have results: each may be read from storage."""
@@ -62,12 +62,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         partition: Annotated[str | None, Query(max_length=100)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 100,
         cursor: CursorText = None,
-        results: Annotated[bool, Query(description="With results, of the first 20 versions.")] = False,
+        results: Annotated[
+            bool, Query(description="With results and columns, of the first 20 versions.")
+        ] = False,
     ) -> VersionsModel:
         """The versions of a dataset, the last publication first; or of one partition, the shown one first."""
         found = list_versions(services, DatasetName(name), partition, limit, _place(cursor))
         first, rest = found.versions[: MOST_RESULTS if results else 0], found.versions
-        told = [one.model_copy(update={"result": _result_of(services, one)}) for one in first]
+        told = [with_given(services, one) for one in first]
         return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
 
     @routes.post("/{name}/versions", status_code=202, responses=ACCEPTED_RESPONSES)
@@ -175,17 +177,21 @@ def list_versions(
     )
 
 
-def _result_of(services: ApiServices, version: VersionModel) -> Mapping[str, Any] | None:
+def with_given(services: ApiServices, version: VersionModel) -> VersionModel:
+    """A version with the result and the columns of the attempt that made it."""
     if not version.source:
-        return None
+        return version
     source = AttemptId.parse(version.source)
-    run = services.reader.run(source.run)
-    if run is None:
-        kept = services.history.results(source.run)
+    slots = services.reader.slots([source]).get(source)
+    if slots is not None and slots.end is not None:
+        result, table = slots.end.result, slots.end.table
     else:
-        kept = kept_results(run, [source.task], services.reader.slots, services.history.results)
-    result = kept.get(source.task)
-    return result if result is not None and len(json.dumps(result)) <= MOST_VALUE_BYTES else None
+        kept = services.history.given(source.run)
+        result, table = kept.results.get(source.task), kept.tables.get(source.task)
+    if result is not None and len(json.dumps(result)) > MOST_VALUE_BYTES:
+        result = None
+    shown = None if table is None else TableModel(columns=dict(table.columns), more=table.more)
+    return version.model_copy(update={"result": result, "table": shown})
 
 
 def _place(cursor: str | None) -> int | None:

@@ -97,6 +97,16 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The columns of a published table."""
+
+    columns: Mapping[str, str]
+    """Types as in Spark SQL, by name; `partition`: only the names of folders have it."""
+    more: int = 0
+    """How many more columns it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
     """Data that no task made: a command named them."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.publications import Table
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import TaskRun
@@ -16,9 +18,10 @@ Results = Mapping[TaskName, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResults:
-    """The results of a run's tasks, as kept in history."""
+    """The results of a run's tasks, and the columns of what they published, as kept in history."""
 
     results: Results
+    tables: Mapping[TaskName, Table] = field(default_factory=dict)
 
 
 def has_result(task: TaskRun) -> bool:
@@ -66,3 +69,18 @@ def kept_results(
         return found
     kept = read_history(run.id)
     return {**{name: kept[name] for name in names if name in kept}, **found}
+
+
+def given(
+    run: Run,
+    read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
+    read_history: Callable[[RunId], TaskResults],
+) -> TaskResults:
+    """All that the tasks of an ended run gave: from their ENDs, or from history, if these are removed."""
+    results = kept_results(run, run.tasks, read_slots, lambda run_id: read_history(run_id).results)
+    sources = {version.source for _, version in versions_of(run) if version.source.run == run.id}
+    ends = {attempt.task: slots.end for attempt, slots in (read_slots(sources) if sources else {}).items()}
+    tables = {task: end.table for task, end in ends.items() if end is not None and end.table is not None}
+    if any(ends.get(source.task) is None for source in sources):
+        tables = {**read_history(run.id).tables, **tables}
+    return TaskResults(results=results, tables=tables)

@@ -16,6 +16,7 @@ from typing import Any
 from nimbus.domain.cost import Cost
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.publications import Table
 from nimbus.domain.task_run import Outcome
 
 
@@ -109,6 +110,8 @@ class End:
     """What it used; None: not known, as of an attempt that never ran, or whose holder died."""
     result: Mapping[str, Any] | None = None
     """For a success: the value of `ctx.result`; see `nimbus.result`."""
+    table: Table | None = None
+    """For a success whose output is published: its columns, if it is a table that can be read."""
     checkpoint: str | None = None
     """For any other outcome: the last checkpoint on its host, as JSON; see `nimbus.checkpoint`."""
 

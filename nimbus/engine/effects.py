@@ -31,7 +31,7 @@ from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.reads import Lacking, ReadError
-from nimbus.domain.results import Results, committed_results, kept_results
+from nimbus.domain.results import Results, committed_results, given
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
@@ -265,8 +265,9 @@ class Effects:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
                 # An earlier leader may have stored it, and removed some of its attempts.
-                if results := kept_results(run, run.tasks, self._read_slots, self._history.results):
-                    self._history.store_results(run_id, results)
+                found = given(run, self._read_slots, self._history.given)
+                if found.results or found.tables:
+                    self._history.store_results(run_id, found.results, found.tables)
                 self._history.store(run)
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)

@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.finding import active_pipelines
-from nimbus.api.models_datasets import DatasetModel
+from nimbus.api.models_datasets import DatasetModel, VersionModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import DatasetNameText
-from nimbus.api.routes_datasets import list_datasets, list_versions, shown_dataset
+from nimbus.api.routes_datasets import list_datasets, list_versions, shown_dataset, with_given
 from nimbus.api.services import ApiServices
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.intervals import DataInterval
 from nimbus.web import graph
@@ -89,11 +90,19 @@ def _versions(services: ApiServices, model: DatasetModel, partition: str | None)
     name = DatasetName(model.name)
     if partition is not None:
         found = list_versions(services, name, partition, _VERSIONS)
-        return {"versions": found.versions, "is_all": found.complete}
+        return {"versions": found.versions, "is_all": found.complete, **_columns(services, found.versions)}
     known = services.reader.dataset(name)
     newest = () if known is None else known.versions[::-1]
     kept = list(map(version_model, newest[:_VERSIONS]))
-    return {"versions": kept, "is_all": model.published == len(kept)}
+    return {"versions": kept, "is_all": model.published == len(kept), **_columns(services, kept)}
+
+
+def _columns(services: ApiServices, versions: Sequence[VersionModel]) -> dict[str, Any]:
+    """The columns of the first version. None while history, which has them perhaps, does not answer."""
+    try:
+        return {"table": with_given(services, versions[0]).table if versions else None}
+    except NimbusError:
+        return {"table": None}
 
 
 def _drawn(

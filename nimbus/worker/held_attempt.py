@@ -17,6 +17,7 @@ from nimbus.attempt import model as m
 from nimbus.domain.cost import Cost, cost_of
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.publications import Table
 from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
@@ -24,6 +25,7 @@ from nimbus.ports import AttemptBoard
 from nimbus.result import ResultError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.data.parquet_columns import table_in
 from nimbus.worker.data.ports import DataPlace, OutputRefusedError
 from nimbus.worker.driver_plan import measured
 from nimbus.worker.identity import host_id
@@ -65,6 +67,8 @@ class HeldAttempt:
     """What its processes used, after their end; None: not known."""
     measured: LimitWatch | None = None
     """Measures its memory, if that has a limit."""
+    table: Table | None = None
+    """See `End.table`."""
     changed: Callable[[], None] | None = None
     """Reports a change on the board."""
 
@@ -169,6 +173,8 @@ class HeldAttempt:
     def commit(self, place: DataPlace, begun: Callable[[], object]) -> m.Committed:
         """Store the output of a success. Any thread."""
         self.kept = committed(place, self.folder, self.output, begun, published=self.order.publishes)
+        if self.order.publishes and self.kept[1] is not None:
+            self.table = table_in(self.output)
         return m.Committed(self.kept[0].reason)
 
     def ended(self, story: m.Story, written_by: str, application: str | None = None, jvm: str = "") -> End:
@@ -186,6 +192,7 @@ class HeldAttempt:
             reason=verdict.reason,
             output=reference,
             result=verdict.result,
+            table=self.table,
             checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else self.folder.checkpoint(),
             nonce=self.claim.nonce,
             application=application,

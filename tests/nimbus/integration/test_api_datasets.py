@@ -22,6 +22,7 @@ from nimbus.domain.publications import (
     Outside,
     Partitioning,
     Publication,
+    Table,
     Version,
     interval_text,
 )
@@ -255,3 +256,20 @@ def test_results_of_versions_are_shown(nimbus: Invoke, world: Any) -> None:
     assert nimbus("dataset", "show", "days").stdout.splitlines()[-2].endswith("rows 3, late 1")
     world.history.store_results(run.id, {TaskName("load"): {"text": "x" * 600}})
     assert "xxx" not in nimbus("dataset", "show", "days").stdout
+
+
+def test_columns_of_the_newest_table_are_shown(nimbus: Invoke, world: Any, api_url: str) -> None:
+    table = Table(columns={"id": "bigint", "<b>": "array<string>"}, more=2)
+    world.history.store_results(RunId("r2"), {}, {TaskName("load"): table})
+
+    (newest, older) = json.loads(nimbus("dataset", "show", "days", "-o", "json").stdout)["versions"]
+    lines = nimbus("dataset", "show", "days").stdout.splitlines()
+    assert newest["table"] == {"columns": {"id": "bigint", "<b>": "array<string>"}, "more": 2}
+    assert older["table"] is None
+    assert [line.split() for line in lines[-3:]] == [
+        ["id", "bigint"],
+        ["<b>", "array<string>"],
+        ["and", "2", "more"],
+    ]
+    listed = httpx.get(f"{api_url}/api/v1/datasets/days/versions").json()["versions"]
+    assert [one["table"] for one in listed] == [None, None]  # they were not asked for

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 
 from nimbus.domain.datasets import MOST_SPANS
-from nimbus.domain.ids import DatasetName, PipelineName
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Partitioning, Publication, Read
+from nimbus.domain.publications import Partitioning, Publication, Read, Table
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import datasets, layered
@@ -136,3 +136,20 @@ def test_pages_of_many_datasets_are_small_and_read_only_what_they_show(
     assert max(sizes.values()) < LARGEST_PAGE, sizes
     assert read["records"] == 100
     assert 'id="d-data-00100"' in web.get(following).text
+
+
+def test_columns_of_the_newest_version_are_shown(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+    assert 'id="columns"' not in web.get("/ui/datasets/days").text
+    columns = {"id": "bigint", "<script>alert(1)": "array<string>"}
+    world.history.store_results(RunId("shop-1"), {}, {TaskName("task-0000"): Table(columns=columns, more=2)})
+
+    text = web.get("/ui/datasets/days").text
+
+    said = text.partition('id="columns"')[2].partition("</section>")[0]
+    assert "<bdi>&lt;script&gt;alert(1)</bdi>" in said
+    assert "array&lt;string&gt;" in said
+    assert "2 more columns" in said
+    assert "<script>alert" not in text
+    partition = re.findall(r'id="v-([^"]*)-\d+"', text)[0]
+    assert 'id="columns"' in web.get("/ui/datasets/days", params={"partition": partition}).text
