@@ -28,7 +28,7 @@ from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 from nimbus.domain.wording import counted
 
-_DAY = timedelta(days=1)
+_DAY, _NAMED = timedelta(days=1), 20
 _SET_ASIDE = {"run": "the run", "children": "the task"}
 
 
@@ -137,7 +137,9 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return "its run is queued"
     unmet = [need for need in task.spec.needs if not run.tasks[need].state.is_final]
     if unmet:
-        return "needs " + ", ".join(f"{need} ({run.tasks[need].state.value})" for need in unmet)
+        named = [f"{need} ({run.tasks[need].state.value})" for need in unmet[:_NAMED]]
+        more = f" and {len(unmet) - _NAMED} more" if len(unmet) > _NAMED else ""
+        return f"needs {', '.join(named)}{more}"
     if run.paused is not None:
         return f"its run is {_paused(run, run.paused)}"
     if around.leader is None:

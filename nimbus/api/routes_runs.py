@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -46,6 +46,7 @@ from nimbus.domain.results import has_result, kept_results
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_order import RunPlace
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import TaskRun
 from nimbus.ports import Kept
 
 MAX_LOG_BYTES = 1 << 20
@@ -221,12 +222,14 @@ def unstored_log(services: ApiServices, run: Run, task: str, number: int) -> str
     return told and f"worker {ran_on} has logs on its disk that storage does not accept: {told}"
 
 
-def shown_run(services: ApiServices, found: FoundRun) -> RunModel:
-    """A run for the API, with the slots of its open attempts."""
+def shown_run(services: ApiServices, found: FoundRun, only: Sequence[TaskRun] | None = None) -> RunModel:
+    """A run for the API, with the slots of open attempts. `only`: the tasks that it shows; None: all."""
     run = found.run
-    slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
-    around = surroundings(services)
-    shown = views.run_model(run, slots, around, services.spark_history, archived=found.archived)
+    named = run.tasks if only is None else {task.spec.name for task in only}
+    opened = () if run.state.is_final else (one for one in run.open_attempts() if one.task in named)
+    slots = services.reader.slots(opened)
+    around, servers = surroundings(services), services.spark_history
+    shown = views.run_model(run, slots, around, servers, archived=found.archived, only=only)
     gone = purged_parts(services, run) if found.archived else {}
     return shown.model_copy(update={"purged": [purged_part(part, said) for part, said in gone.items()]})
 

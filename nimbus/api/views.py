@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
+from graphlib import TopologicalSorter
 from itertools import islice
 
 from nimbus.api.children import children_model
@@ -226,8 +227,9 @@ def run_model(
     servers: HistoryServers,
     *,
     archived: bool = False,
+    only: Iterable[TaskRun] | None = None,
 ) -> RunModel:
-    """One run in full, with an explanation of every wait."""
+    """One run, with an explanation of every wait. `only`: the tasks that it shows; None: all."""
     return RunModel.model_validate(
         {
             **_run_fields(run, archived),
@@ -245,7 +247,9 @@ def run_model(
             "deadline": run.deadline,
             "why": why_run(run, around),
             "failure_strategy": run.failure_strategy,
-            "tasks": [_task(run, task, slots, around, servers) for task in in_order(run)],
+            "tasks": [
+                _task(run, task, slots, around, servers) for task in (in_order(run) if only is None else only)
+            ],
         }
     )
 
@@ -290,12 +294,10 @@ def _run_fields(run: Run, archived: bool) -> dict[str, object]:
 
 def in_order(run: Run) -> list[TaskRun]:
     """Tasks, each after its needs: by depth, then by name."""
-
-    @cache
-    def depth(name: TaskName) -> int:
-        return max((1 + depth(need) for need in run.tasks[name].spec.needs), default=0)
-
-    return [run.tasks[name] for name in sorted(run.tasks, key=lambda name: (depth(name), name))]
+    tasks, depth = dict(run.tasks), dict[TaskName, int]()
+    for name in TopologicalSorter({name: task.spec.needs for name, task in tasks.items()}).static_order():
+        depth[name] = max((1 + depth[need] for need in tasks[name].spec.needs), default=0)
+    return [tasks[name] for name in sorted(tasks, key=lambda name: (depth[name], name))]
 
 
 def _task(

@@ -5,13 +5,14 @@ An open attempt ends at "now", rounded to hundredths of the axis, so that the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
 from nimbus.api.models_runs import AttemptModel, RunModel, TaskModel
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import format_span
 from nimbus.web.graph import shortened
 
@@ -46,22 +47,22 @@ def _axis(run: RunModel, now: datetime) -> _Axis:
     return _Axis(began, step, whole, shown)
 
 
-def critical_path(tasks: Sequence[TaskModel]) -> list[str]:
+def critical_path(tasks: Iterable[TaskRun]) -> list[str]:
     """The chain of tasks that decided the duration: from the last end, back to the need that ended last.
 
     A task that has begun and not ended counts as the last. Empty: no task was tried.
     """
-    last = {task.name: end for task in tasks if (end := _end(task)) is not None}
-    known = {task.name: task for task in tasks}
+    known = {task.spec.name: task for task in tasks}
+    last = {name: end for name, task in known.items() if (end := _end(task)) is not None}
     at = max(last, key=last.__getitem__, default=None)
     path: list[str] = []
     while at is not None:
         path.append(at)
-        at = max((need for need in known[at].needs if need in last), key=last.__getitem__, default=None)
+        at = max((need for need in known[at].spec.needs if need in last), key=last.__getitem__, default=None)
     return path[::-1]
 
 
-def _end(task: TaskModel) -> float | None:
+def _end(task: TaskRun) -> float | None:
     if not task.attempts:
         return None
     ended = task.attempts[-1].ended_at
@@ -81,9 +82,9 @@ _BAR = Markup('<rect class="{state}" x="{x}" y="{y}" width="{w}" height="14" rx=
 _QUEUED = Markup('<path class="queued" d="M{x} {y}H{to}"/>')
 
 
-def svg(run: RunModel, now: datetime, href: Callable[[str], str]) -> Markup:
-    """One row for each task that was tried."""
-    axis, critical = _axis(run, now), set(critical_path(run.tasks))
+def svg(run: RunModel, path: Iterable[str], now: datetime, href: Callable[[str], str]) -> Markup:
+    """One row for each task of the model that was tried. `path`: the critical path."""
+    axis, critical = _axis(run, now), set(path)
     tried = [task for task in run.tasks if task.attempts]
     rows = []
     for number, task in enumerate(tried):

@@ -38,8 +38,8 @@ MOST_EVENTS = 300
 """Limit of events on a page, unless all are requested."""
 MOST_VERSIONS = 200
 """Limit of versions of datasets on a page."""
-_RUNS = 100
-_SHOWN_FAILURES = 5
+_RUNS, _NAMES = 100, 1000
+_SHOWN_FAILURES, _TASKS = 5, 500
 
 View = Literal["graph", "gantt", "events", "compare", "parameters", "data"]
 
@@ -52,6 +52,8 @@ class Asked(BaseModel):
 
     view: View = "graph"
     state: TaskFilter = None
+    first: Annotated[int, Field(ge=0, le=1 << 20)] = 0
+    """Number of tasks in the list before the first one that is shown."""
     unfold: list[str] = []
     everything: Annotated[bool, Field(alias="all")] = False
 
@@ -81,7 +83,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "older": None if found.next_after is None else encoded(found.next_after),
             "given": {"pipeline": pipeline, "state": state, **days},
             "states": [one.value for one in RunState],
-            "names": sorted(record.name for record in services.reader.pipelines()),
+            "names": sorted(record.name for record in services.reader.pipelines())[:_NAMES],
         }
         return pages.answer(request, "runs.html", shown)
 
@@ -101,7 +103,18 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         }
         if not isinstance(found, FoundRun):
             return pages.answer(request, "requested_run.html", {**shown, "run": found})
-        model = shown_run(services, found)
+        ordered = views.in_order(found.run)
+        fitting = [task for task in ordered if asked.state in (None, task.state)]
+        listed = fitting[asked.first : asked.first + _TASKS]
+        failed = [task for task in ordered if task.state is TaskState.FAILED]
+        model = shown_run(services, found, [*listed, *failed[:_SHOWN_FAILURES]])
+        shown |= {
+            "failures": model.tasks[len(listed) :],
+            "more_failures": len(failed[_SHOWN_FAILURES:]),
+            "fitting": len(fitting),
+            "later": asked.first + _TASKS if len(fitting) > asked.first + _TASKS else None,
+        }
+        model = model.model_copy(update={"tasks": model.tasks[: len(listed)]})
         shown |= _of_run(found.run, model, asked) | _panel(services, drawings, found.run, model, asked)
         return pages.answer(request, "run.html", shown)
 
@@ -110,16 +123,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
     """The content that every view of a run shows."""
-    failed = [task for task in model.tasks if task.state is TaskState.FAILED]
     return {
         "run": model,
         "again": _again(run),
         "view": asked.view,
         "given": {"view": None if asked.view == "graph" else asked.view, "state": asked.state},
-        "counts": Counter(task.state.value for task in model.tasks),
-        "rows": [task for task in model.tasks if asked.state in (None, task.state)],
-        "failures": failed[:_SHOWN_FAILURES],
-        "more_failures": len(failed[_SHOWN_FAILURES:]),
+        "counts": Counter({state.value: count for state, count in run.tasks.counts.items() if count}),
+        "rows": model.tasks,
+        "first": asked.first,
         "start": _start_command(model),
     }
 
@@ -141,12 +152,12 @@ def _panel(
     tasks_below = f"/ui/runs/{segment(run.id)}/tasks/"
     match asked.view:
         case "graph":
-            needs = {task.name: task.needs for task in model.tasks}
+            needs = {str(task.spec.name): task.spec.needs for task in run.tasks.in_order()}
             try:
                 drawing = drawings.of(needs, frozenset(asked.unfold))
             except graph.TooManyEdgesError as exc:
                 return {"not_drawn": str(exc)}
-            known = {task.name: task.state.value for task in model.tasks}
+            known = {str(task.spec.name): task.state.value for task in run.tasks.in_order()}
             unfold = asked.unfold
 
             def unfolded(name: str) -> str:
@@ -156,14 +167,15 @@ def _panel(
             return {"svg": graph.svg(drawing, known, lambda name: tasks_below + segment(name), unfolded, why)}
         case "gantt":
             now = services.clock.now()
-            return {"svg": gantt.svg(model, now, lambda name: tasks_below + segment(name))}
+            critical = gantt.critical_path(run.tasks.values())
+            return {"svg": gantt.svg(model, critical, now, lambda name: tasks_below + segment(name))}
         case "events":
             events = timeline(run).events[::-1]
             shown = events if asked.everything else events[:MOST_EVENTS]
             return {"events": shown, "left_out": len(events) - len(shown)}
         case "compare":
             earlier = last_success(services, run)
-            return {"earlier": earlier, "comparison": earlier and compare(run, earlier)}
+            return {"earlier": earlier, "comparison": earlier and compare(run, earlier), "most": _TASKS}
         case "parameters":
             return {}
         case "data":

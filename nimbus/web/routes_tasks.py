@@ -34,7 +34,7 @@ from nimbus.web.pages import Pages, segment
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""
-_CHILDREN = 200
+_CHILDREN, _NAMED = 200, 100
 _FILES = 20
 _OUTPUT_WITHIN_S = 2
 
@@ -59,10 +59,9 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         run = find_run(services, run_id)
         if task not in run.tasks:
             raise unknown_task(run, task)
-        # Only this task: explanations of the others are not needed here.
         one = run.tasks[TaskName(task)]
-        model = shown_run(services, FoundRun(run, archived=False))
-        shown = next(found for found in model.tasks if found.name == task)
+        model = shown_run(services, FoundRun(run, archived=False), [one])
+        shown = model.tasks[0]
         log = _log(services, run, task, attempt) if shown.attempts else None
         children = children_list(run, one).children if shown.children is not None else []
         about = {
@@ -76,6 +75,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "more_children": len(children[_CHILDREN:]),
             "why_attempt": _reasons(one),
             **_attempt(services, run, shown, log),
+            "most_named": _NAMED,
             "needed_by": sorted(run.tasks.dependents(TaskName(task))),
             "output": output,
             "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),

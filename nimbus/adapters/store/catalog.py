@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 
 import structlog
 
@@ -57,7 +58,11 @@ def readable_pipelines(
     calls: Calls, paths: Paths, names: Iterable[str] | None = None
 ) -> Iterator[PipelineRecord]:
     """Some pipelines, or all; an unreadable record is logged and left out."""
-    for found in _read(calls, paths, names):
+    return _readable(_read(calls, paths, names))
+
+
+def _readable(records: Iterable[PipelineRecord | UnreadableRecordError]) -> Iterator[PipelineRecord]:
+    for found in records:
         if isinstance(found, UnreadableRecordError):
             _log.error("record_unreadable", place=found.place, error=str(found))
         else:
@@ -81,9 +86,26 @@ def _read(
 ) -> Iterator[PipelineRecord | UnreadableRecordError]:
     """Read all records, then all positions, because a position is created with its record or later."""
     wanted = (calls.children(paths.pipelines) or ()) if names is None else names
-    records = calls.read_all(paths.pipelines, wanted)
-    positions = dict(calls.read_all(paths.schedules, [name for name, _ in records]))
-    for name, data in records:
+    records = dict(calls.read_all(paths.pipelines, wanted))
+    return _decoded(paths, records, dict(calls.read_all(paths.schedules, records)))
+
+
+def watched_pipelines(
+    calls: Calls, paths: Paths, changed: Mapping[str, Enqueue]
+) -> dict[str, PipelineRecord]:
+    """Some pipelines by name, with watches on their nodes. An unreadable record is logged and left out."""
+    records = dict(calls.read_watched(paths.pipelines, changed))
+    positions = dict(calls.read_watched(paths.schedules, {name: changed[name] for name in records}))
+    without = [name for name in records if name not in positions]
+    created = calls.await_all({paths.schedule(PipelineName(name)): changed[name] for name in without})
+    positions |= calls.read_all(paths.schedules, compress(without, created))
+    return {one.name: one for one in _readable(_decoded(paths, records, positions))}
+
+
+def _decoded(
+    paths: Paths, records: Mapping[str, bytes], positions: Mapping[str, bytes]
+) -> Iterator[PipelineRecord | UnreadableRecordError]:
+    for name, data in records.items():
         try:
             record = pipeline_record.decode(data, f"{paths.pipelines}/{name}")
             yield pipeline_record.with_position(record, positions.get(name), f"{paths.schedules}/{name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from kazoo.exceptions import NodeExistsError
@@ -14,7 +15,7 @@ from nimbus.adapters.store import datasets, due, intervals
 from nimbus.adapters.store.alerts import read_alerts
 from nimbus.adapters.store.board import read_slots
 from nimbus.adapters.store.calls import Calls, readable
-from nimbus.adapters.store.catalog import read_pipeline, readable_pipelines
+from nimbus.adapters.store.catalog import read_pipeline, watched_pipelines
 from nimbus.adapters.store.leader_store import (
     queued_commands,
     read_all,
@@ -50,8 +51,9 @@ class TreeClusterReader:
     def __init__(self, calls: Calls, root: str) -> None:
         self._calls = calls
         self._paths = Paths(root)
-        self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
-        """Names of runs, with the transaction as of which (or later) they are current."""
+        self._names: dict[str, tuple[int | None, tuple[str, ...]]] = {}
+        """Names below a node, with the transaction as of which (or later) they are current."""
+        self._pipelines = WatchedNodes(self._calls, partial(watched_pipelines, self._calls, self._paths))
         self._listed = WatchedNodes(self._calls, self._read_listed)
         self._workers = WatchedNodes(self._calls, self._read_workers)
         self._orders = WatchedNodes(self._calls, self._list_orders)
@@ -59,7 +61,9 @@ class TreeClusterReader:
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""
-        return tuple(readable_pipelines(self._calls, self._paths))
+        names = self._names_below(self._paths.pipelines)
+        found = self._pipelines.values(names)
+        return tuple(found[name] for name in names if name in found)
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
@@ -81,7 +85,7 @@ class TreeClusterReader:
 
     def dataset_names(self) -> tuple[DatasetName, ...]:
         """All names."""
-        return tuple(map(DatasetName, self._calls.children(self._paths.datasets) or ()))
+        return tuple(map(DatasetName, self._names_below(self._paths.datasets)))
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
         """Some datasets."""
@@ -97,12 +101,7 @@ class TreeClusterReader:
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs."""
-        zxid = self._calls.children_zxid(self._paths.runs)
-        known, names = self._run_names
-        if zxid != known:  # 10,000 names take 10 ms
-            names = self._calls.children(self._paths.runs) or ()
-            self._run_names = zxid, names
-        return self._listed.values(names)
+        return self._listed.values(self._names_below(self._paths.runs))
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """Some runs."""
@@ -147,6 +146,14 @@ class TreeClusterReader:
     def alerts(self) -> tuple[Alert, ...]:
         """Alerts."""
         return read_alerts(self._calls, self._paths)
+
+    def _names_below(self, parent: str) -> tuple[str, ...]:
+        zxid = self._calls.children_zxid(parent)
+        known, names = self._names.get(parent, (None, ()))
+        if zxid != known:  # 10,000 names take 10 ms
+            names = self._calls.children(parent) or ()
+            self._names[parent] = zxid, names
+        return names
 
     def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_watched(self._paths.runs, changed)

@@ -48,9 +48,10 @@ class Objects:
 
     def listed(self, prefix: str, after: str, limit: int) -> list[tuple[str, int]]:
         """Keys and sizes, in byte order."""
-        query = "SELECT key, length(data) FROM objects WHERE key > ? AND key >= ? AND key < ? LIMIT ?"
+        begin, compared = (after, ">") if after >= prefix else (prefix, ">=")
+        query = f"SELECT key, length(data) FROM objects WHERE key {compared} ? AND key < ? LIMIT ?"
         with self._lock:
-            return self._db.execute(query, (after, prefix, prefix + "\U0010ffff", limit)).fetchall()
+            return self._db.execute(query, (begin, prefix + "\U0010ffff", limit)).fetchall()
 
     @contextmanager
     def one_transaction(self) -> Iterator[ObjectStore]:

@@ -426,6 +426,16 @@ def test_records_are_read_as_they_were_written(bench: Bench) -> None:
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 
 
+def test_the_catalog_shows_each_change_of_a_pipeline(bench: Bench) -> None:
+    without = replace(RECORD, schedule_position=None)
+    first = replace(RECORD, schedule_position=datetime(2026, 1, 1, tzinfo=UTC))
+    fired = replace(first, schedule_position=datetime(2026, 1, 2, tzinfo=UTC))
+    for record in (without, first, fired, replace(fired, state=PipelineState.PAUSED)):
+        bench.put(record)
+
+        assert bench.reader.pipelines() == (record,)
+
+
 def test_the_newest_terms_are_read_newest_first(bench: Bench) -> None:
     leader = Leader(id="s1", host="h", boot_id="b", version="1")
     terms = [begun(leader, epoch, None, NOW) for epoch in (9, 10, 11)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from dataclasses import replace
+from html import unescape
 from typing import Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
@@ -523,3 +524,18 @@ def test_task_page_says_what_an_attempt_used(world: Any, web: httpx.Client) -> N
 
     assert "<dt>Used</dt><dd>1.0 GiB peak, 34 s CPU</dd>" in web.get("/ui/runs/r1/tasks/extract").text
     assert "<dt>Used</dt>" not in web.get("/ui/runs/r1/tasks/load").text
+
+
+def test_the_tasks_of_a_wide_run_are_listed_page_by_page(world: Any, web: httpx.Client) -> None:
+    part_done(world, "wide", fan(1100), share=0.99)
+    seen: list[str] = []
+    path, pages = "/ui/runs/wide?view=gantt", 0
+    while path:
+        text = web.get(path).text
+        seen += re.findall(r'<tr id="t-([^"]+)"', text)
+        following = re.search(r'id="task-pages">.*?<a href="([^"]+)">Next', text)
+        path, pages = following and f"/ui/runs/wide{unescape(following[1])}", pages + 1
+
+    assert pages == 3
+    assert seen == ["split", *(f"part-{number:04}" for number in range(1100)), "join"]
+    assert "and 1000 more" in web.get("/ui/runs/wide/tasks/join").text

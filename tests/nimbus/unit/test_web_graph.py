@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
+from nimbus.api.views import in_order
+from nimbus.domain.ids import TaskName
+from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.task_run import TaskRun
+from nimbus.domain.tasks import Tasks
 from nimbus.web.gantt import critical_path
 from nimbus.web.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw
 from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
+from tests.nimbus.integration.conftest import World
 
 
 def _random_graph(count: int, seed: int) -> dict[str, list[str]]:
@@ -97,10 +103,22 @@ def test_drawings_are_not_made_again_for_folds_that_are_none() -> None:
     assert drawings.of(_fan(20), frozenset({"x", "p1"})) is drawings.of(_fan(20), frozenset())
 
 
+def test_tasks_of_a_long_chain_are_ordered_by_depth() -> None:
+    names = [TaskName(f"t{number}") for number in range(3000)]
+    specs = [
+        TaskSpec(name=name, kind=TaskKind.PYTHON, script="t.py", needs=tuple(names[at - 1 : at]))
+        for at, name in enumerate(names)
+    ]
+    run = World().new_run("r", tasks=Tasks(TaskRun(spec=spec) for spec in specs))
+
+    assert [task.spec.name for task in in_order(run)] == names
+
+
 def _task(name: str, needs: list[str], end: int | None) -> Any:
     began = datetime(2026, 3, 1, tzinfo=UTC)
     attempt = SimpleNamespace(ended_at=None if end is None else began + timedelta(seconds=end))
-    return SimpleNamespace(name=name, needs=needs, attempts=[attempt] if end != 0 else [])
+    spec = SimpleNamespace(name=name, needs=needs)
+    return SimpleNamespace(spec=spec, attempts=[attempt] if end != 0 else [])
 
 
 @pytest.mark.parametrize(
