@@ -97,16 +97,6 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         """Tasks that need `name` directly."""
         return self._plan.dependents.get(name, ())
 
-    @property
-    def needs(self) -> Mapping[TaskName, int]:
-        """How many tasks each task needs, without those that need none."""
-        return self._plan.graph.needs
-
-    @property
-    def unknown(self) -> tuple[TaskName, ...]:
-        """Tasks that others need and the run does not have."""
-        return self._plan.graph.unknown
-
     def downstream(self, name: TaskName) -> Iterator[TaskName]:
         """Tasks that need `name`, directly or through others; each once."""
         seen: set[TaskName] = set()
@@ -153,7 +143,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """The part of a run's tasks that never changes."""
 
-    __slots__ = ("__weakref__", "dependents", "graph", "may_wait", "parents", "places", "publishes")
+    __slots__ = ("__weakref__", "_graph", "dependents", "may_wait", "parents", "places", "publishes")
 
     def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
         self.publishes = any(task.spec.publishes for task in tasks)
@@ -161,9 +151,9 @@ class _Plan:
         waits = (task.spec.uses or not task.spec.kind.uses_worker for task in tasks)
         self.may_wait = self.parents > 0 or any(waits)
         edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])
-        self.graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
-        self.places = self.graph.places
-        self.dependents = self.graph.dependents
+        self._graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
+        self.places = self._graph.places
+        self.dependents = self._graph.dependents
 
 
 _Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
@@ -172,18 +162,15 @@ _Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
 class _Graph:
     """Names and needs of tasks. Runs with equal names and needs share it: for ten tasks it has 1 KiB."""
 
-    __slots__ = ("__weakref__", "dependents", "needs", "places", "unknown")
+    __slots__ = ("__weakref__", "dependents", "places")
 
     def __init__(self, edges: _Edges) -> None:
         self.places = {name: place for place, (name, _) in enumerate(edges)}
         dependents: dict[TaskName, list[TaskName]] = {}
-        self.needs: dict[TaskName, int] = {}
         for name, needs in edges:
             for need in dict.fromkeys(needs):
                 dependents.setdefault(need, []).append(name)
-                self.needs[name] = self.needs.get(name, 0) + 1
         self.dependents = {need: tuple(names) for need, names in dependents.items()}
-        self.unknown = tuple(sorted(dependents.keys() - self.places.keys()))
 
 
 _graphs: WeakValueDictionary[_Edges, _Graph] = WeakValueDictionary()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import queue
 import threading
 from collections import deque
@@ -207,7 +206,6 @@ class Engine:
                 self._note_end(reign, EndCause.FAILED, reason=repr(exc))
             self._start_effect(ResignLeadership("the engine failed; the log has the trace"))
         finally:
-            gc.enable()  # if the reign ended before all was read
             self._set_status(EngineStatus())
         return False
 
@@ -249,7 +247,6 @@ class Engine:
                         fresh = True
                     timeout = self._act(reign)
             except StoreUnavailableError as exc:
-                gc.enable()  # see `Reign.read_on`
                 _log.warning("store_unavailable", epoch=epoch, error=str(exc))
                 fresh = False  # the last write may or may not have been done: look at everything again
             kept = tuple(self._kept)

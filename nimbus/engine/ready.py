@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
@@ -21,12 +21,18 @@ class Needs:
 
     def __init__(self, run: Run) -> None:
         self._dependents = run.tasks.dependents
-        self._unmet = dict(run.tasks.needs)
-        self.unknown = run.tasks.unknown
-        """Tasks that others need and the run does not have."""
+        self._unmet: dict[TaskName, int] = {}
+        unknown = set()
         for task in run.tasks.in_order():
-            if task.state.is_final:
-                deque(self.ended(task.spec.name), maxlen=0)
+            name = task.spec.name
+            for need in set(task.spec.needs):
+                found = run.tasks.get(need)
+                if found is None:
+                    unknown.add(need)
+                if found is None or not found.state.is_final:
+                    self._unmet[name] = self._unmet.get(name, 0) + 1
+        self.unknown = tuple(sorted(unknown))
+        """Tasks that others need and the run does not have."""
 
     def met(self, task: TaskName) -> bool:
         """True when all needs of a task are final."""

@@ -91,7 +91,7 @@ class _Tell:
 class TreeLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, except for the watches, which only enqueue."""
 
-    runs_at_once = 100
+    runs_at_once = 250
     """Runs that a new leader reads before it decides about them."""
 
     def __init__(self, calls: Calls, root: str, token: FencingToken) -> None:

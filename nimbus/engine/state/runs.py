@@ -165,8 +165,7 @@ class Runs:
     ) -> None:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         for was, task in run.tasks.changes_since(known):
-            if was is not None or not self._only_waits(run, task):
-                self._put_task(run, was, task, now, slots)
+            self._put_task(run, was, task, now, slots)
         if before is not None and before.pins is not run.pins:
             for name, task in run.tasks.items():
                 if task.spec.uses and self._needs[run.id].met(name):
@@ -178,11 +177,6 @@ class Runs:
                     self._tasks.put(run, task)
                 if is_under_way(task):
                     self._look_at_children(run, task)
-
-    def _only_waits(self, run: Run, task: TaskRun) -> bool:
-        """True when nothing is to be done about a task before others have ended. Most tasks are like this."""
-        waits = task.state is TaskState.WAITING and not self._needs[run.id].met(task.spec.name)
-        return waits and task.spec.warn_after is None
 
     def _look_at_all_open(self, run: Run) -> None:
         for attempt in run.open_attempts():
