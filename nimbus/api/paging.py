@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Query
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import BoundText
+from nimbus.api.requests import BOUND_FORMS, BoundText
 from nimbus.definition.intervals import bound_of
 
 T = TypeVar("T")
@@ -96,7 +96,11 @@ class Created(NamedTuple):
 
 
 _DAY_OF_RUNS = "A day in UTC, or a time with an offset: only runs that were created"
-_Bound = Annotated[BoundText | None, BeforeValidator(lambda value: value or None)]
+_Bound = Annotated[
+    BoundText | None,
+    BeforeValidator(lambda value: value or None),
+    WithJsonSchema({"anyOf": [*BOUND_FORMS, {"type": "string", "const": ""}]}),
+]
 
 
 def created(

@@ -132,14 +132,14 @@ def _bound(text: str) -> str:
     return text
 
 
+BOUND_FORMS = tuple({"type": "string", "format": form, "pattern": "^[1-8]"} for form in ("date", "date-time"))
+"""JSON schemas of a `BoundText`."""
 BoundText = Annotated[
     str,
     StringConstraints(max_length=40),
     AfterValidator(_bound),
     Field(description="A day in the zone of the pipeline's schedule, or a time with an offset."),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string", "format": form, "pattern": "^[1-8]"} for form in ("date", "date-time")]}
-    ),
+    WithJsonSchema({"anyOf": [*BOUND_FORMS]}),
 ]
 
 
