@@ -22,11 +22,8 @@ LOOPBACK = "127.0.0.1"
 _LOWEST = 20_000
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 200
-_CLASSES = 32
-"""Processes whose ids differ modulo this number never choose the same port."""
-
-_chosen = deque[int](maxlen=100)
-"""The last ports that this process has chosen."""
+_reserved = deque[socket.socket](maxlen=100)
+"""Sockets with the names of the last ports that this process has chosen."""
 
 
 def is_free(port: int) -> bool:
@@ -44,17 +41,29 @@ def is_free(port: int) -> bool:
 def free_port(taken: Collection[int] = ()) -> int:
     """A free loopback port that is not in `taken`.
 
-    The port is not reserved. It is chosen at random, and by the process id, so that stacks which start
-    together do not choose the same one; and none of those that this process chose last, whose servers may not
-    listen yet.
+    Other programs may take it. This function does not return it again, in any process of this host, before
+    this process has ended or has chosen 100 others: its server may not listen yet.
     """
     above = _lowest_ephemeral()
     for _ in range(_TRIES):
-        port = _LOWEST + secrets.randbelow((above - _LOWEST) // _CLASSES) * _CLASSES + os.getpid() % _CLASSES
-        if port not in taken and port not in _chosen and is_free(port):
-            _chosen.append(port)
+        port = _LOWEST + secrets.randbelow(above - _LOWEST)
+        if port not in taken and is_free(port) and _reserve(port):
             return port
     raise PortBusyError(port=port, what=f"nothing (after {_TRIES} tries between {_LOWEST} and {above}) ")
+
+
+def _reserve(port: int) -> bool:
+    """Bind an abstract Unix socket, which the kernel removes with this process. False: another one has it."""
+    named = socket.socket(socket.AF_UNIX)
+    try:
+        named.bind(f"\0nimbus-port-{port}")
+    except OSError:
+        named.close()
+        return False
+    if len(_reserved) == _reserved.maxlen:
+        _reserved.popleft().close()
+    _reserved.append(named)
+    return True
 
 
 def require_free(port: int, what: str) -> None:

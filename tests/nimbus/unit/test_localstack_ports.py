@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import secrets
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nimbus.localstack.errors import PortBusyError
-from nimbus.localstack.ports import PortBook, free_port, is_free, require_free
+from nimbus.localstack.ports import _LOWEST, PortBook, free_port, is_free, require_free
 
 
 @pytest.fixture
@@ -63,6 +66,22 @@ def test_busy_port_is_refused_with_what_to_do(busy: int) -> None:
         require_free(busy, "S3 server")
 
     assert caught.value.code == "port_busy"
+
+
+def test_port_that_another_process_chose_a_moment_ago_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    chooses = "from nimbus.localstack.ports import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", chooses], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = int(other.stdout.readline())
+        offered = iter([theirs, theirs, *range(25_000, 25_100)])
+        monkeypatch.setattr(secrets, "randbelow", lambda _: next(offered) - _LOWEST)
+
+        ours = free_port()
+
+        assert ours != theirs
+        other.communicate("\n")
 
 
 def test_port_that_was_chosen_a_moment_ago_is_not_chosen_again() -> None:
