@@ -99,4 +99,4 @@ def _serving(server: socketserver.TCPServer) -> Iterator[int]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)

@@ -143,7 +143,7 @@ class ProcessManager:
 
     def exit_code(self, driver: str) -> int:
         """Wait for a driver's end."""
-        return self._processes[driver].wait(30)
+        return self._processes[driver].wait(60)
 
     def said(self, driver: str) -> str:
         """The output of a driver."""
@@ -201,7 +201,7 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(60)
 
 
 class ClusterBench:

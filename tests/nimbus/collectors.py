@@ -129,4 +129,4 @@ def collector(certificate: Path | None = None) -> Iterator[Collector]:
         found.gate.set()
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)

@@ -201,7 +201,7 @@ def test_endless_interim_answers_over_tls_are_given_up(tmp_path: Path) -> None:
         finally:
             over.set()
             listening.shutdown(socket.SHUT_RDWR)
-            thread.join(10)
+            thread.join(60)
             store.close()
 
 

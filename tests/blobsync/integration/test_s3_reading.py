@@ -58,7 +58,7 @@ class Proxy:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -215,7 +215,7 @@ def answering() -> Iterator[Answering]:
         each.shutdown(socket.SHUT_RDWR)
         each.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

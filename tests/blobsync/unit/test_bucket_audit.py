@@ -189,7 +189,7 @@ class Crowded(MemoryObjectStore):
         self.together = threading.Barrier(3)
 
     def size(self, key: str) -> int | None:
-        self.together.wait(timeout=30)
+        self.together.wait(timeout=60)
         return super().size(key)
 
 

@@ -186,7 +186,7 @@ def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..
     def hold() -> None:
         with a_lease(store):
             entered.set()
-            leave.wait(30)
+            leave.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -198,7 +198,7 @@ def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..
     finally:
         store.delete(collector)
         leave.set()
-        holder.join(30)
+        holder.join(60)
 
 
 def test_lease_that_the_store_lost_at_once_is_written_again() -> None:

@@ -339,7 +339,7 @@ def test_first_error_ends_the_others(root: Path) -> None:
 
         def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             if key.startswith(keys.BLOBS):
-                uploading.wait(30)
+                uploading.wait(60)
                 raise StoreAccessDeniedError("not you")
             if key.startswith(keys.PACKS):
                 uploading.set()

@@ -38,7 +38,7 @@ def test_two_publishers_at_once_are_both_right(tmp_path: Path, same: bool) -> No
             root = tmp_path / f"{turn}-{who}"
             tree = _tree(root, b"same" if same else os.urandom(1_000))
             files = collect(root, include=["**"])
-            start.wait(30)
+            start.wait(60)
             return publish(store, name="p", files=files, retry=QUICK, published_by=f"p{who}"), tree
 
         with ThreadPoolExecutor(2) as pool:

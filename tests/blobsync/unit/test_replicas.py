@@ -108,7 +108,7 @@ def test_waiting_ends_when_enough_hosts_have_it() -> None:
             return super().look(digest, max_age)
 
     def join() -> None:
-        looked.wait(30)
+        looked.wait(60)
         board.announce(record("h2", A))
 
     joining = threading.Thread(target=join)

@@ -61,7 +61,7 @@ def say() -> Iterator[Say]:
             each.shutdown(socket.SHUT_RDWR)
         each.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
         while connection._left:
             sizes.append(connection.fill(file.fileno(), sum(sizes), 1 << 20, nothing))
         connection.close()
-        thread.join(10)
+        thread.join(60)
 
     assert sum(sizes) == 25
     assert 2 <= len(sizes) < 25

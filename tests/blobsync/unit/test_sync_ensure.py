@@ -78,7 +78,7 @@ def test_ensure_that_is_late_tells_the_failure_that_kept_it(
         if not failed.is_set():
             failed.set()
             raise LocalStoreError("there is no room")
-        end.wait(20)
+        end.wait(60)
         return copy(*args, **more)
 
     monkeypatch.setattr(rig.store, "copy", hindered)
@@ -96,14 +96,14 @@ def test_release_comes_though_the_wanted_set_is_replaced_meanwhile(
     p, q = rig.publish("p", a="1", b="2"), rig.publish("q", c="3")
     gate, syncer = Gate(rig), rig.syncer(p, q)
     call = ensuring(others, syncer, p)
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
 
     for wanted in ([q], [], [p, q], [q]):
         syncer.want(wanted)
     eventually(lambda: set(syncer.readiness().releases) == {q})
     gate.opened.set()
 
-    assert {path.name for path in call.result(20).iterdir()} == {"a", "b"}
+    assert {path.name for path in call.result(60).iterdir()} == {"a", "b"}
     eventually(lambda: syncer.readiness().is_ready(q))
     assert set(syncer.readiness().releases) == {q}
 
@@ -118,7 +118,7 @@ def test_release_that_somebody_waits_for_goes_before_all_that_is_wanted(
     eventually(lambda: syncer.progress().total_objects == 61)
     gate.opened.set()
 
-    call.result(20)
+    call.result(60)
     assert gate.passed.index(rig.key(q, "a")) <= 2  # one object was in transfer, the next perhaps started
 
 
@@ -140,7 +140,7 @@ def test_calls_end_when_the_thread_that_serves_them_meets_a_defect_and_later_one
 def test_jobs_that_a_defect_meets_under_way_are_done_again(rig: Rig, eventually: Eventually) -> None:
     p = rig.publish("p", **{f"f{number}": str(number) for number in range(30)})
     gate, syncer = Gate(rig), rig.syncer(p)
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
 
     def defect(_now_s: float) -> None:
         raise RuntimeError("a defect of ours")
@@ -157,10 +157,10 @@ def test_two_calls_for_one_release_fetch_each_object_once(rig: Rig, others: Thre
     p = rig.publish("p", **{f"f{number}": str(number) for number in range(30)})
     gate, syncer = Gate(rig), rig.syncer(start=False)
     calls = [ensuring(others, syncer, p) for _ in range(5)]
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     gate.opened.set()
 
-    assert len({call.result(20) for call in calls}) == 1
+    assert len({call.result(60) for call in calls}) == 1
     assert {key: count for key, count in rig.store.reads.items() if count > 1} == {}
 
 
@@ -172,10 +172,10 @@ def test_call_after_one_that_was_late_does_not_fetch_what_is_under_way_still(
     with pytest.raises(StoreUnavailableError, match="in time"):
         syncer.ensure(p, SHORT)
     call = ensuring(others, syncer, p)
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     gate.opened.set()
 
-    assert {path.name for path in call.result(20).iterdir()} == {"small", "large"}
+    assert {path.name for path in call.result(60).iterdir()} == {"small", "large"}
     copied = {key: rig.store.read_bytes[key] for key in gate.passed}
     assert sorted(copied.values()) == sorted(item.size_bytes for item in rig.samples[p].objects)
 
@@ -198,12 +198,12 @@ def test_call_ends_with_the_syncer_that_is_closed_meanwhile(rig: Rig, others: Th
     p, gate = rig.publish("p", a="1"), Gate(rig)
     syncer = rig.syncer(start=False)
     call = ensuring(others, syncer, p)
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
 
     syncer.close(SOON)
 
     with pytest.raises(SyncerClosedError):
-        call.result(20)
+        call.result(60)
     with pytest.raises(SyncerClosedError):
         syncer.ensure(p, SOON)
 
@@ -295,18 +295,18 @@ def test_answer_to_a_question_that_was_asked_before_the_call_does_not_end_it(
     def absent_at_first(key: str, **more: Any) -> Iterator[bytes]:
         if key == keys.manifest(p.name, p.digest) and not asked.is_set():
             asked.set()
-            published.wait(20)
+            published.wait(60)
             raise BlobNotFoundError(key)
         return read(key, **more)
 
     rig.store.read = absent_at_first  # type: ignore[method-assign]
     syncer = rig.syncer(p)
-    assert asked.wait(20)
+    assert asked.wait(60)
     call = ensuring(others, syncer, p)
     eventually(lambda: p in syncer._waits)
     published.set()
 
-    assert (call.result(20) / "a").read_text() == "1"
+    assert (call.result(60) / "a").read_text() == "1"
 
 
 def test_calls_and_wants_of_many_threads_all_end_well(rig: Rig, others: ThreadPoolExecutor) -> None:
@@ -416,7 +416,7 @@ def test_calls_end_in_time_though_another_process_has_locked_the_store(
         calls = [others.submit(syncer.ensure, p, SHORT) for _ in range(6)]
         for call in calls:
             with pytest.raises(LocalStoreError, match=r"locked"):
-                call.result(20)
+                call.result(60)
 
     syncer.want([q])
     eventually(lambda: syncer.readiness().is_ready(q))

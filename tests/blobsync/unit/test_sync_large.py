@@ -58,7 +58,7 @@ def large(rig: Rig, name: str = "p", **files: bytes) -> ReleaseRef:
 def test_several_threads_work_on_one_blob_each_chunk_once(rig: Rig) -> None:
     p, copies, together = large(rig), Copies(rig), threading.Barrier(3)
     key = rig.key(p, "large")
-    copies.before = lambda _key, start: together.wait(20) if start < 3 * CHUNK_BYTES else None  # type: ignore[assignment, return-value]
+    copies.before = lambda _key, start: together.wait(60) if start < 3 * CHUNK_BYTES else None  # type: ignore[assignment, return-value]
     syncer = rig.syncer(start=False, threads=3)
 
     path = syncer.ensure(p, SOON)
@@ -82,7 +82,7 @@ def test_no_more_chunks_are_submitted_than_there_are_threads(
 
     monkeypatch.setattr(DaemonPool, "submit", counted)
     p, copies, gate = large(rig), Copies(rig), threading.Event()
-    copies.before = lambda _key, _start: gate.wait(20)  # type: ignore[assignment, return-value]
+    copies.before = lambda _key, _start: gate.wait(60)  # type: ignore[assignment, return-value]
     syncer = rig.syncer(p, threads=2)
     eventually(lambda: len(copies.started) == 2)
     at_first = len(chunks)
@@ -98,7 +98,7 @@ def test_small_objects_have_their_turn_between_the_chunks_of_a_large_one(
     p = large(rig, large=LARGE, **{f"s{number}": b"%d" % number for number in range(3)})
     copies, gate = Copies(rig), threading.Event()
     key = rig.key(p, "large")
-    copies.before = lambda at, _start: gate.wait(20) if at == key else None  # type: ignore[assignment, return-value]
+    copies.before = lambda at, _start: gate.wait(60) if at == key else None  # type: ignore[assignment, return-value]
     syncer = rig.syncer(p, threads=1)
     eventually(lambda: copies.started)
     gate.set()

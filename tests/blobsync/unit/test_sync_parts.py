@@ -63,11 +63,11 @@ def test_pool_runs_all_calls_on_no_more_threads_than_it_has_and_hands_errors_on(
     failing = pool.submit(lambda: 1 // 0)
     try:
         for future in futures:
-            future.result(20)
+            future.result(60)
         assert isinstance(failing.exception(20), ZeroDivisionError)
         assert 1 <= len(names) <= 3
     finally:
-        assert pool.close(20)
+        assert pool.close(60)
     with pytest.raises(SyncerClosedError):
         pool.submit(lambda: None)
 
@@ -84,21 +84,21 @@ def test_pool_without_any_thread_fails_the_call_and_works_when_threads_are_allow
         limited.setattr(threading.Thread, "start", no_more_threads)
         assert isinstance(pool.submit(lambda: 1).exception(0), NoThreadError)
 
-    assert pool.submit(lambda: 2).result(20) == 2
-    assert pool.close(20)
+    assert pool.submit(lambda: 2).result(60) == 2
+    assert pool.close(60)
 
 
 def test_pool_that_may_start_no_second_thread_uses_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, gate = DaemonPool(2, "blobsync-test"), threading.Event()
-    first = pool.submit(lambda: gate.wait(20))
+    first = pool.submit(lambda: gate.wait(60))
     monkeypatch.setattr(threading.Thread, "start", no_more_threads)
 
     second = pool.submit(lambda: 2)
 
     gate.set()
-    assert first.result(20)
-    assert second.result(20) == 2
-    assert pool.close(20)
+    assert first.result(60)
+    assert second.result(60) == 2
+    assert pool.close(60)
 
 
 def test_syncer_outlives_a_moment_without_threads(
@@ -130,14 +130,14 @@ def test_closed_pool_cancels_what_has_not_begun() -> None:
 
     def run() -> bool:
         begun.set()
-        return gate.wait(20)
+        return gate.wait(60)
 
     running = pool.submit(run)
     waiting = pool.submit(lambda: None)
-    assert begun.wait(20)
+    assert begun.wait(60)
     threading.Timer(0.05, gate.set).start()
 
-    assert pool.close(20)
+    assert pool.close(60)
 
     assert running.result(0)
     assert waiting.cancelled()

@@ -476,7 +476,7 @@ def test_what_is_wanted_first_comes_first(rig: Rig, eventually: Eventually) -> N
     gate, original = threading.Event(), rig.store.copy
 
     def noted(key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
-        gate.wait(20)
+        gate.wait(60)
         order.append(key)
         original(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
 

@@ -50,7 +50,7 @@ class ScriptedZooKeeper:
         for connection in self._connections:
             self._cut(connection)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     def cut(self) -> None:
         """End all connections."""

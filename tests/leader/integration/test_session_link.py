@@ -45,7 +45,7 @@ class Client:
     def close(self) -> None:
         self._stop.set()
         if self._sender.ident is not None:
-            self._sender.join(30)
+            self._sender.join(60)
         self.session.close(LONG)
 
     def _send(self) -> None:
@@ -255,7 +255,7 @@ def test_call_made_without_a_connection_is_carried_out_when_there_is_one_in_time
             )
             caller.start()
             proxy.heal()
-            caller.join(30)
+            caller.join(60)
 
             assert len(answers) == 1
         finally:
@@ -279,7 +279,7 @@ def test_closing_wakes_a_call_that_waits_for_a_connection(eventually: Eventually
         caller = threading.Thread(target=call)
         caller.start()
         client.close()
-        caller.join(30)
+        caller.join(60)
 
         assert len(refused) == 1
 
@@ -296,7 +296,7 @@ def test_many_requests_put_straight_into_kazoo_never_block_their_sender(eventual
                 target=lambda: [kazoo.exists_async("/") for _ in range(2000)], daemon=True
             )
             sender.start()
-            sender.join(20)
+            sender.join(60)
 
             assert not sender.is_alive()
         finally:
@@ -308,4 +308,4 @@ def test_burst_of_requests_is_answered_to_the_last_one(zookeeper: ZooKeeperServe
 
     asked = [kazoo.exists_async("/") for _ in range(3000)]
 
-    assert all(one.get(timeout=30) is not None for one in asked)
+    assert all(one.get(timeout=60) is not None for one in asked)

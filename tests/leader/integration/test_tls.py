@@ -216,7 +216,7 @@ def test_many_answers_in_a_row_over_tls_are_all_heard_at_once(stage: Stage, conn
 
     asked = [session.client.exists_async("/") for _ in range(300)]
 
-    assert all(one.get(timeout=30) is not None for one in asked)
+    assert all(one.get(timeout=60) is not None for one in asked)
 
 
 def test_key_with_a_password_is_opened(stage: Stage, connect: Connect) -> None:

@@ -43,7 +43,7 @@ class Server:
         for sock in self._open:
             sock.close() if sock.fileno() < 0 else _hang_up(sock)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
         self._listener.close()
 
     def _accept(self) -> None:

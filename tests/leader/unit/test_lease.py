@@ -271,7 +271,7 @@ def test_asking_takes_no_lock(bench: Bench) -> None:
     with bench.liveness._writing:
         asking = threading.Thread(target=lambda: answers.append(bench.stands))
         asking.start()
-        asking.join(10)
+        asking.join(60)
 
     assert answers == [True]
 

@@ -102,7 +102,7 @@ class Process:
     def close(self) -> None:
         self.child.kill()
         self.child.communicate()
-        self.thread.join(10)
+        self.thread.join(60)
         self.hang_up()
         for fd in self._fds:
             os.close(fd)
@@ -119,7 +119,7 @@ def test_a_process_that_dies_leaves_its_newest_session(process: Process) -> None
     process.say(handoff_line(FIRST))
     process.say(handoff_line(SECOND))
     process.child.kill()  # not reaped: a zombie is dead
-    process.thread.join(10)
+    process.thread.join(60)
 
     assert process.left == [SECOND]
 
@@ -135,7 +135,7 @@ def test_a_process_that_hangs_up_and_lives_is_watched_on(
     assert process.thread.is_alive()
     assert process.left == []
     process.child.kill()
-    process.thread.join(10)
+    process.thread.join(60)
     assert process.left == [FIRST]
 
 
@@ -143,7 +143,7 @@ def test_a_process_that_needs_its_sentinel_no_more_is_let_go(process: Process) -
     process.say(handoff_line(FIRST))
     process.say(FORGET)
     process.hang_up()
-    process.thread.join(10)
+    process.thread.join(60)
 
     assert process.left == [None]
     assert process.child.poll() is None
@@ -153,7 +153,7 @@ def test_what_a_process_forgets_is_not_touched_when_it_dies(process: Process) ->
     process.say(handoff_line(FIRST))
     process.say(FORGET)
     process.child.kill()
-    process.thread.join(10)
+    process.thread.join(60)
 
     assert process.left == [None]
 

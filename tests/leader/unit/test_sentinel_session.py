@@ -123,7 +123,7 @@ def test_the_program_stays_when_nobody_knows_whether_the_session_has_ended(sessi
     process = psutil.Process(sentinel.pid)
     assert process.status() != psutil.STATUS_ZOMBIE
     process.kill()
-    process.wait(10)
+    process.wait(60)
 
 
 def test_a_process_without_a_session_leaves_nothing(session: Session) -> None:

@@ -94,7 +94,7 @@ def test_a_listener_that_is_added_while_another_is_removed_hears_what_follows() 
 
     session.add_listener(AddsAnother())
     session.remove_listener(lambda _state: None)
-    added.join(5)
+    added.join(60)
     session.kazoo_says(KazooState.CONNECTED, 7)
 
     assert heard == [SessionState.CONNECTED]

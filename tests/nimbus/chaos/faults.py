@@ -17,7 +17,7 @@ import psutil
 from kazoo.client import KazooClient
 
 from nimbus.localstack.settings import ROOT
-from nimbus.worker.tags import ATTEMPT_VARIABLE, EXECUTOR_VARIABLE
+from nimbus.worker.tags import EXECUTOR_VARIABLE
 from tests.nimbus.chaos.cluster import FINAL, NAME, SESSION, Cluster, moment, number_of, seconds_after, until
 
 LONGEST_DELAY_S = 5.0
@@ -239,8 +239,7 @@ def _pool_of(folder: str) -> dict[str, list[psutil.Process]]:
         try:
             if process.environ().get(EXECUTOR_VARIABLE, "").startswith(folder):
                 zygotes = process.children()
-                forked = [driver for zygote in zygotes for driver in zygote.children()]
-                drivers = [driver for driver in forked if ATTEMPT_VARIABLE in driver.environ()]
+                drivers = [driver for zygote in zygotes for driver in zygote.children()]
                 parts = {"executor": [process], "zygote": zygotes, "driver": drivers}
                 for part, processes in parts.items():
                     found.setdefault(part, []).extend(processes)

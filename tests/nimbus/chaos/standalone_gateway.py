@@ -43,7 +43,7 @@ class StandaloneGateway:
     def close(self) -> None:
         """End it, and its drivers."""
         self._server.shutdown()
-        self._thread.join(10)
+        self._thread.join(60)
         self._server.server_close()
         self.manager.close()
 

@@ -61,7 +61,7 @@ class HoldingGrpc(grpc.GenericRpcHandler):
 
     def close(self) -> None:
         """End it, with all its calls."""
-        self._server.stop(0).wait(10)
+        self._server.stop(0).wait(60)
         self._channel.close()
         self._calls.shutdown()
 
@@ -87,7 +87,7 @@ class HoldingZooKeeper:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         for thread in list(self._threads):
-            thread.join(10)
+            thread.join(60)
         for one in (self._listener, *self._open):
             one.close()
 

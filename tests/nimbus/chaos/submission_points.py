@@ -148,5 +148,5 @@ class HoldingProxy:
     def close(self) -> None:
         """End it, with all its connections."""
         self._server.shutdown()
-        self._thread.join(10)
+        self._thread.join(60)
         self._server.server_close()

@@ -311,7 +311,7 @@ def test_of_many_that_claim_at_once_one_wins(bench: Bench) -> None:
     ready = threading.Barrier(len(claims))
 
     def claim(ours: Claim) -> None:
-        ready.wait(30)
+        ready.wait(60)
         answers.append((bench.board if ours.pid in (1, 3, 5, 7) else bench.other).claim(ours))
 
     threads = [threading.Thread(target=claim, args=(ours,)) for ours in claims]

@@ -41,12 +41,12 @@ class Server:
                 self.asked.append(connection.recv(4096))
                 connection.sendall(self._answer)
                 if self._keeps_open:
-                    self._stop.wait(30)
+                    self._stop.wait(60)
 
     def close(self) -> None:
         self._stop.set()
         with closing(socket.create_connection(self._socket.getsockname())):
-            self._thread.join(30)
+            self._thread.join(60)
         self._socket.close()
 
 

@@ -120,7 +120,7 @@ def test_a_watch_is_told_of_what_another_process_does(
         [sys.executable, "-c", WRITER, str(session.file), "one"], stdout=subprocess.DEVNULL
     )
     try:
-        assert told.wait(30)
+        assert told.wait(60)
     finally:
         writer.kill()
         writer.wait()
@@ -153,12 +153,12 @@ def test_a_watch_that_fails_keeps_no_other_from_being_told(
     for changed in (fail, told.set):
         calls.get("/a", changed)
     calls.set("/a", b"2")
-    assert told.wait(30)
+    assert told.wait(60)
 
     again = threading.Event()
     calls.get("/a", again.set)
     calls.set("/a", b"3")
-    assert again.wait(30), "the thread goes on"
+    assert again.wait(60), "the thread goes on"
 
 
 def test_every_watch_is_told_when_changes_were_forgotten_before_they_were_read(

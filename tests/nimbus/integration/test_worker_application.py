@@ -320,7 +320,7 @@ def test_stranger_at_the_address_of_a_scheduler_ends_nothing(cluster: ClusterBen
         assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
     finally:
         server.shutdown()
-        thread.join(10)
+        thread.join(60)
         server.server_close()
 
 
@@ -548,7 +548,7 @@ class Held:
     def __call__(self, submission: Submission) -> str:
         driver = self._submit(submission)
         self.begun.set()
-        assert self.release.wait(30)
+        assert self.release.wait(60)
         return driver
 
 

@@ -290,16 +290,31 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     eventually(stage.has_stopped_beating, "the operation's end", 60)
     (server,) = stage.servers()
 
-    stage.beating("run1.server.1")
-    os.kill(server.pid, signal.SIGSTOP)  # it does not answer, so it is killed before the end
-    bench.board.request_stop("run1.server.1")
+    stage.beating_program("run1.server.1")
+    os.kill(server.pid, signal.SIGKILL)
 
-    assert bench.await_end("run1.server.1", 300).outcome is Outcome.STOPPED
+    end = bench.await_end("run1.server.1", 300)
+    assert end.outcome is Outcome.LOST
+    assert "Spark Connect server" in end.reason
+    eventually(stage.has_stopped_beating, "the program's end", 60)
+
+
+@thorough
+def test_operation_is_stopped_though_its_server_does_not_answer(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    (server,) = stage.servers()
+
+    os.kill(server.pid, signal.SIGSTOP)  # so it is killed before the end
+    bench.board.request_stop("run1.task.1")
+
+    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
     assert stage.servers() == []
     eventually(stage.has_stopped_beating, "the operation's end", 60)
 
 
-def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage: Stage) -> None:
+def test_attempt_and_server_outlive_their_worker(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
     stage.beating("run1.outlives.1")
@@ -318,17 +333,6 @@ def test_attempt_and_server_outlive_their_worker_but_no_attempt_its_server(stage
 
     assert bench.await_end("run1.outlives.1", 300).outcome is Outcome.STOPPED
     eventually(lambda: stage.servers() == [], "the end of the idle server", 60)
-
-    stage.end_workers()
-    stage.worker()  # of the usual patience
-    stage.beating_program("run1.server.1")
-    (second,) = stage.servers()
-    os.kill(second.pid, signal.SIGKILL)
-
-    end = bench.await_end("run1.server.1", 300)
-    assert end.outcome is Outcome.LOST
-    assert "Spark Connect server" in end.reason
-    eventually(stage.has_stopped_beating, "the program's end", 60)
 
 
 @thorough

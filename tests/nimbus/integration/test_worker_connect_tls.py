@@ -71,7 +71,7 @@ def server(tmp_path: Path) -> Iterator[int]:
         port = running.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(private, certificate)]))
         running.start()
         yield port
-        running.stop(None).wait(10)
+        running.stop(None).wait(60)
 
 
 @pytest.mark.parametrize(

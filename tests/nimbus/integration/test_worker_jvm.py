@@ -172,15 +172,15 @@ def test_next_attempt_has_the_jvm_of_the_one_before_and_sees_only_its_own(
     telemetry = TaskTelemetry(traces=True, namespace="prod", transport={"transport.type": "http"})
     more = {"spark_conf": {"spark.sql.shuffle.partitions": "3"}, "plan": {"telemetry": telemetry}}
 
-    (first, _), (second, log), (third, _) = (stage.ran(SEES_ITS_ATTEMPT, **more) for _ in range(3))
+    (first, _), (second, log) = (stage.ran(SEES_ITS_ATTEMPT, **more) for _ in range(2))
 
-    assert first == second == third != ""
+    assert first == second != ""
     assert "all is well" in log
     assert "from the JVM of run1.task2.1" in log
     assert "task1.1" not in log
     folder = stage.bench.folder("run1.task2.1")
-    ends = [stage.bench.slots(f"run1.task{number}.1").end for number in (1, 2, 3)]
-    assert [end.jvm for end in ends if end] == ["new", "kept, its attempt 2", "kept, its attempt 3"]
+    ends = [stage.bench.slots(f"run1.task{number}.1").end for number in (1, 2)]
+    assert [end.jvm for end in ends if end] == ["new", "kept, its attempt 2"]
     costs = [end.cost for end in ends if end and end.cost]
     cpus_ms = [cost.cpu_ms or 0 for cost in costs]
     assert max(cpus_ms[1:]) < cpus_ms[0], "each has its own part of the time of the JVM"
@@ -472,6 +472,7 @@ def test_jvm_is_replaced_before_what_each_attempt_leaves_adds_up(stage: Stage) -
     assert files_late - files_early < 1.5 * (MOST_ATTEMPTS - 10), seen
 
 
+@thorough
 def test_task_that_sets_what_a_running_jvm_cannot_change_gets_another_one(stage: Stage) -> None:
     end = stage.ended(stage.begin(OWN_MEMORY))
 

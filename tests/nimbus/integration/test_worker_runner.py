@@ -316,7 +316,7 @@ def test_defect_ends_the_runner_with_its_error_though_another_of_its_threads_han
         [sys.executable, "-c", HANGS_AND_FAILS, str(folder.path)],
         input=bench.startup().encode(),
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 

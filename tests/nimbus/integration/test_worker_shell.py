@@ -147,7 +147,7 @@ def test_program_dies_with_its_runner(bench: Bench) -> None:
 
     procfs.kill(runner)
 
-    eventually(lambda: bench.driver_tree() == [], "the program is gone", 20)
+    eventually(lambda: bench.driver_tree() == [], "the program is gone")
 
 
 def test_program_has_the_limits_of_its_task(bench: Bench) -> None:

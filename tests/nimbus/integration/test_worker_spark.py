@@ -40,7 +40,7 @@ frame.write.parquet(str(context().output / "data"))
 
 server, stopped, saw = spark.sparkContext._accumulatorServer, threading.Event(), []
 end = server.shutdown
-server.shutdown = lambda: (saw.append(stopped.wait(30)), end())
+server.shutdown = lambda: (saw.append(stopped.wait(300)), end())
 spark.stop()
 stopped.set()
 [thread.join() for thread in threading.enumerate() if thread.name == "driver-accumulators"]

@@ -82,10 +82,16 @@ _PAGE = ("--host", "127.0.0.1", "--webui-port", "0")
 _HIDE = 'mount -t tmpfs none "$0" && exec "$@"'
 
 
-@pytest.fixture
-def hidden(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def hidden_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that executors of `master` see empty."""
-    folder = tmp_path / "hidden"
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture
+def hidden(hidden_place: Path, tmp_path: Path) -> Path:
+    """A folder of the test that executors of `master` do not see."""
+    folder = hidden_place / tmp_path.name
     folder.mkdir()
     return folder
 
@@ -128,7 +134,7 @@ class Cluster:
         log = self._root / f"{name}.log"
         with log.open("wb") as said:
             process = subprocess.Popen(words, env=os.environ | environment, stdout=said, stderr=said)
-        self._stack.callback(process.wait, 30)
+        self._stack.callback(process.wait, 120)
         self._stack.callback(process.terminate)
         return log
 
@@ -139,11 +145,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(tmp_path, stack)
 
 
-@pytest.fixture
-def master(cluster: Cluster, hidden: Path) -> str:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory, hidden_place: Path, java_home: Path) -> Iterator[str]:
     """A standalone cluster with one worker."""
-    cluster.worker(hidden, 2)
-    return cluster.url
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path_factory.mktemp("cluster"), stack)
+        cluster.worker(hidden_place, 2)
+        yield cluster.url
 
 
 @pytest.fixture
@@ -202,16 +210,21 @@ def test_executors_import_the_release_and_its_wheels_from_what_the_driver_sends(
         bench.close()
 
 
-def test_task_fails_when_executors_do_not_see_its_output_and_succeeds_when_they_do(
-    tmp_path: Path, hidden: Path, master: str, conf: dict[str, str]
+def test_task_fails_when_executors_do_not_see_its_output(
+    hidden: Path, master: str, conf: dict[str, str]
 ) -> None:
     unmarked = {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
     lost = _ended(hidden, master, WRITES_ANEW, conf | unmarked)
-    kept = _ended(tmp_path / "shared", master, WRITES, conf)
 
     assert lost.outcome is Outcome.FAILED, "its output is an empty folder"
     assert "but executors do not see that folder" in lost.reason
     assert "format('nimbus')" in lost.reason
+
+
+@thorough
+def test_task_whose_output_executors_see_succeeds(tmp_path: Path, master: str, conf: dict[str, str]) -> None:
+    kept = _ended(tmp_path / "shared", master, WRITES, conf)
+
     assert (kept.outcome, kept.reason) == (Outcome.SUCCEEDED, ""), "an empty partitioned table has no data"
     output = tmp_path / "shared" / "data" / str(kept.output)
     assert sorted(path.name for path in output.iterdir()) == ["none", "numbers"]

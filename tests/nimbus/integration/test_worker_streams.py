@@ -75,7 +75,7 @@ def test_stream_that_is_cut_off_has_ended_before_the_next_driver_and_loses_or_do
     eventually(lambda: _batch(bench, "run1.task.1") >= 3, "its progress", 120)
 
     bench.board.cut_off(down=True)
-    eventually(lambda: first.exit_record() is not None, "it is ended", 30)
+    eventually(lambda: first.exit_record() is not None, "it is ended")
     assert bench.driver_tree() == [], "neither driver nor JVM is left"
     assert first.exit_record().outcome is Outcome.LOST  # type: ignore[union-attr]
     bench.board.cut_off(down=False)

@@ -75,7 +75,7 @@ class ApiServer:
             return
         self._server = None
         server.shutdown()
-        self._thread.join(10)
+        self._thread.join(60)
         self.break_watches()
         server.close_connections()
         server.server_close()

@@ -64,10 +64,10 @@ class Kubelet:
     def stop(self) -> None:
         """Kill all pods."""
         self._stopping.set()
-        self._thread.join(20)
+        self._thread.join(60)
         for one in self._running.values():
             _signal(one, signal.SIGKILL)
-            one.process.wait(10)
+            one.process.wait(60)
         self._forks.shutdown()
         self._http.close()
 
@@ -95,7 +95,7 @@ class Kubelet:
         for uid, one in list(self._running.items()):
             if uid not in uids:  # deleted without grace
                 _signal(one, signal.SIGKILL)
-                one.process.wait(10)
+                one.process.wait(60)
                 del self._running[uid]
         for pod in pods:
             self._advance(pod)

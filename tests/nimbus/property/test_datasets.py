@@ -23,17 +23,8 @@ from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval, with_span
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import (
-    Accepted,
-    Outside,
-    Partitioning,
-    Publication,
-    Version,
-    interval_in,
-    interval_text,
-)
+from nimbus.domain.publications import Partitioning, Publication, interval_in, interval_text
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.run_number import next_number
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
@@ -53,7 +44,6 @@ KEPT = 2
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 WORKER = WorkerId("w")
-LANDING = Accepted(dataset=DatasetName("landing"), partition=Partitioning.KEY)
 PIPELINES = {
     PipelineName("days"): Publication(dataset=DatasetName("days"), partition=Partitioning.INTERVAL),
     PipelineName("keys"): Publication(dataset=DatasetName("keys"), partition=Partitioning.KEY),
@@ -133,25 +123,6 @@ class History:
             run = lifecycle.close_attempt(before, attempt, end, max_mishaps=1, now=NOW)
             self._decide(Decision(name="closed", writes=(w.PutRun(run, before),)))
 
-    def command(self) -> None:
-        """A version comes from outside, after the one before is in history."""
-        if not self.state.census_taken:
-            return
-        known = self.state.catalog.datasets.get(LANDING.dataset)
-        for one in () if known is None else known.unstored:
-            self.archived[LANDING.dataset, one.partition] = one.number
-        number = next_number(self.epoch, self.state.runs.newest_number)
-        name = f"command-{len(self.created)}"
-        version = Version(
-            partition=f"k{self.rng.randint(0, 4)}",
-            number=number,
-            sequence=number,
-            at=NOW,
-            outside=Outside(uri=name),
-        )
-        write = rule.with_version(self.state, LANDING, version, PipelineName("landing"))
-        self._decide(Decision(name="published", writes=(write,)))
-
     def archive(self) -> None:
         """A finished run moves to history."""
         finished = [run for run in self.runs.values() if run.state.is_final]
@@ -172,10 +143,10 @@ class History:
             self._write(write)
         if fate < 0.04:  # after it
             self.elect()
-            return
-        self.state.apply(decision, _now())
-        if fate < 0.08:  # the reply is lost
+        elif fate < 0.08:  # the reply is lost
             self.read_again()
+        else:
+            self.state.apply(decision, _now())
 
     def _write(self, write: w.Write) -> None:
         match write:
@@ -198,25 +169,13 @@ class History:
                 del self.runs[run_id]
             case w.PutDataset(dataset, before):
                 assert before == self.datasets.get(dataset.name)
-                for version in dataset.versions:
-                    if version.outside is not None and RunId(version.outside.uri) not in self.created:
-                        self._commanded(dataset.name, version)
                 self._check_bound(dataset)
                 self.datasets[dataset.name] = dataset
 
-    def _commanded(self, dataset: DatasetName, version: Version) -> None:
-        assert version.outside is not None
-        assert version.number > self.newest_number, f"{version.outside.uri} has number {version.number}"
-        self.newest_number = version.number
-        self.created.append(RunId(version.outside.uri))
-        self.published += 1
-        self.expected[dataset, version.partition] = self.created[-1]
-
     def _check_bound(self, dataset: Dataset) -> None:
         of_pipeline = [run for run in self.runs.values() if run.pipeline == dataset.pipeline]
-        oldest = min((run.number for run in of_pipeline), default=dataset.versions[-1].number)
+        oldest = min(run.number for run in of_pipeline)
         waiting = sum(one.run in self.runs or one.number > oldest for one in dataset.versions)
-        waiting += len(dataset.unstored)
         assert self.unread or len(dataset.versions) <= KEPT + waiting, "too much is kept"
 
     def _place(self, key: tuple[DatasetName, str]) -> int:
@@ -233,8 +192,7 @@ class History:
                 newest = self.archived.get((name, partition))
                 assert newest is not None, f"{name} {partition} of {run} is lost"
             else:
-                of = version.run or (version.outside.uri if version.outside else "")
-                assert of == run, f"{name} {partition} is of {of}, and not of {run}"
+                assert version.run == run, f"{name} {partition} is of {version.run}, and not of {run}"
         for dataset in self.datasets.values():
             partitions = {partition for name, partition in self.expected if name == dataset.name}
             if dataset.partition is Partitioning.INTERVAL:
@@ -286,7 +244,6 @@ def broken(histories: int, seed: int = 0) -> str:
                 (history.create, 6),
                 (history.succeed, 8),
                 (history.archive, 6),
-                (history.command, 1),
                 (history.read_on, 3),
             ]
             for _ in range(STEPS):
@@ -306,13 +263,11 @@ def test_random_histories_break_no_law() -> None:
 def test_histories_meet_what_the_laws_are_about() -> None:
     history = History(random.Random(1))
     with replaced(datasets, MOST_VERSIONS=KEPT):
-        acts = [history.create, history.succeed, history.archive, history.command, history.read_on]
         for _ in range(400):
-            history.rng.choice(acts)()
+            history.rng.choice([history.create, history.succeed, history.archive, history.read_on])()
 
     left = [key for key in history.expected if history.datasets[key[0]].version(key[1]) is None]
-    assert len({name for name, _ in left}) > 1
-    assert LANDING.dataset in {name for name, _ in left}
+    assert len(left) > 1
     assert history.epoch > 5
 
 
@@ -354,16 +309,6 @@ def _only_of_the_decision() -> AbstractContextManager[None]:
     return replaced(Runs, keep_from=keep_from)
 
 
-def _not_unstored() -> AbstractContextManager[None]:
-    original = rule.with_version
-
-    def with_version(*args: Any) -> w.PutDataset:
-        put = original(*args)
-        return replace(put, dataset=replace(put.dataset, unstored=()))
-
-    return replaced(rule, with_version=with_version)
-
-
 MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "the last one to end wins": lambda: _with_version(
         versions=lambda versions: tuple(replace(one, number=0) for one in versions)
@@ -378,7 +323,6 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "a new leader drops versions of runs that it has not read": _of_unread_runs,
     "a success publishes with each change of its run": _all_again,
     "numbers are given again after a lost reply": _only_of_the_decision,
-    "a version of a command leaves before history has it": _not_unstored,
     "nothing ever leaves": lambda: _with_version(may_drop=lambda _: lambda _: False),
 }
 

@@ -70,21 +70,6 @@ class Operators:
         if self._world.rng.random() < 0.1:
             self.submit(command)
 
-    def begin(self) -> None:
-        """Sometimes publish, withdraw and remove at once, in this order."""
-        asked: list[c.Command] = [
-            c.PublishDataset(dataset=dataset, partition=KEYS[0], uri=f"s3://in/first-{dataset}-{number}")
-            for dataset in (LANDING.dataset, SPARE.dataset)
-            for number in range(2)
-        ]
-        asked += [
-            c.WithdrawDataset(dataset=LANDING.dataset, partition=KEYS[0], reason="asked"),
-            c.ActivatePipeline(pipeline=GIVING.name, digest=SECOND),
-            c.RemoveDataset(dataset=SPARE.dataset, reason="asked"),
-        ]
-        for command in asked if self._world.rng.random() < 0.5 else ():
-            self.submit(command)
-
     def delete_one(self) -> None:
         """Delete a waiting command by hand."""
         waiting = self._world.zookeeper.world.commands

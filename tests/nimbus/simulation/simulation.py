@@ -59,6 +59,5 @@ def _begin(world: World) -> None:
     world.election.elect(world.schedulers[0])
     if world.rng.random() < 0.5:
         world.operators.submit(ActivatePipeline(pipeline=STREAM.name, digest=FIRST))
-    world.operators.begin()
     for _ in range(3):
         world.operators.ask()

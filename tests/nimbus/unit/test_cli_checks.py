@@ -119,7 +119,7 @@ def _answering(*parts: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(30)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def serving(answers: Answers, *, wants: str | None = None, denied: str = "") -> 
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(30)
+        thread.join(60)
 
 
 def look(**said: Any) -> Finding:

@@ -40,7 +40,7 @@ class _Held:
 
     def wait(self) -> None:
         self.begun.set()
-        self.goes_on.wait(30)
+        self.goes_on.wait(60)
 
 
 class _Board:
@@ -134,7 +134,7 @@ class _Link:
         self.closed = True
 
     def hears(self) -> m.Event:
-        return self.told.get(timeout=30)
+        return self.told.get(timeout=60)
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def test_defect_while_the_attempt_is_claimed_ends_the_link(link: _Link) -> None:
 
     link.put(m.Claim())
 
-    assert link.failed.get(timeout=30) is error
+    assert link.failed.get(timeout=60) is error
 
 
 @pooled
@@ -353,7 +353,7 @@ def test_instruction_that_comes_while_one_of_its_kind_is_performed_is_performed_
     first = link.board.hold()
     link.start()
     link.put(m.Beat('{"done": 1}'))
-    assert first.begun.wait(30)
+    assert first.begun.wait(60)
 
     link.put(m.Beat('{"done": 2}'))
     first.goes_on.set()
@@ -366,7 +366,7 @@ def test_connection_that_cannot_be_made_ends_the_link(link: _Link) -> None:
 
     link.start()
 
-    assert link.failed.get(timeout=30) is link.trouble
+    assert link.failed.get(timeout=60) is link.trouble
 
 
 @pooled
@@ -389,7 +389,7 @@ def test_end_waits_behind_one_heartbeat_at_most(link: _Link) -> None:
     link.start()
     for number in range(1, 101):
         link.link.put(_attempt(number), m.Beat("{}"))
-    assert beat.begun.wait(30)
+    assert beat.begun.wait(60)
 
     link.put(m.Record(m.Story()))
     beat.goes_on.set()

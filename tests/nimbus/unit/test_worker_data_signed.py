@@ -87,7 +87,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
-        thread.join(10)
+        thread.join(60)
         server.server_close()
 
 
@@ -195,7 +195,7 @@ def test_input_that_two_threads_ask_for_is_copied_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert found == ["1", "1"]
     assert [count for key, count in store.reads.items() if "manifest-" in key] == [1]

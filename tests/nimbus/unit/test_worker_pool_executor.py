@@ -63,7 +63,7 @@ class _Board:
         if self.reads_fail:
             raise KeyError("slots")
         if self.hangs is not None:
-            self.hangs.wait(30)
+            self.hangs.wait(60)
         if self.away:
             raise StoreUnavailableError("away")
         self.changed = next(iter(attempts.values())) or self.changed
@@ -151,7 +151,7 @@ class _Pool:
     def close(self) -> None:
         self.worker.close()
         self.executor._loop.stop()
-        self._thread.join(30)
+        self._thread.join(60)
         self.executor._board.close()
         self.executor._flush.shutdown()
 
@@ -200,13 +200,13 @@ def test_attempt_has_heartbeats_while_its_output_is_stored(
 
     def commit(*_: object, **_named: object) -> None:
         storing.set()
-        goes_on.wait(30)
+        goes_on.wait(60)
 
     monkeypatch.setattr(FolderPlace, "commit", commit)
     pool.order()
     changed = eventually(lambda: pool.board.changed, "the board is watched")
     pool.do(pool.drivers.end)
-    assert storing.wait(30)
+    assert storing.wait(60)
 
     pool.board.beating = False
     changed()
@@ -237,7 +237,7 @@ def test_read_that_always_fails_is_not_tried_any_more_after_the_end(pool: _Pool)
 
     assert pool.end().outcome is Outcome.SUCCEEDED
     eventually(lambda: not pool.executor._held, "it is over")
-    eventually(lambda: not pool.executor._board._waiting, "nothing waits for the board", 5.0)
+    eventually(lambda: not pool.executor._board._waiting, "nothing waits for the board")
 
 
 def test_late_claim_is_read_again_and_a_stop_seen_there_is_kept(pool: _Pool) -> None:

@@ -105,7 +105,7 @@ def test_log_of_which_a_piece_may_be_stored_is_stored_in_pieces(bench: Bench) ->
     eventually(lambda: not folder.path.exists(), "the folder is removed")
     assert archive.pieces[-1] == b"begin and end"
     assert archive.together == {}
-    logs.close(10.0)
+    logs.close(60.0)
 
 
 def test_log_that_grows_fast_is_stored_in_many_pieces_at_once_and_then_others_have_their_turn(
@@ -123,7 +123,7 @@ def test_log_that_grows_fast_is_stored_in_many_pieces_at_once_and_then_others_ha
     first_of_which_the_reply_is_lost = 1
     sizes = [len(piece) for piece in archive.pieces[first_of_which_the_reply_is_lost:]]
     assert sizes == [1 << 20] * 16 + [64 << 10] + [1 << 20] * 4
-    logs.close(10.0)
+    logs.close(60.0)
 
 
 def test_log_that_cannot_be_stored_holds_up_no_other(bench: Bench) -> None:
@@ -139,7 +139,7 @@ def test_log_that_cannot_be_stored_holds_up_no_other(bench: Bench) -> None:
     eventually(lambda: not good.path.exists(), "the good one is removed")
     assert archive.together == {good.attempt: b"good"}
     bad.log.rmdir()
-    logs.close(30.0)
+    logs.close(60.0)
 
 
 @pytest.mark.parametrize("made", ["nothing", "folder", "link", "pipe", "large"])
@@ -191,6 +191,6 @@ def test_logs_that_are_not_stored_are_told_once_and_once_that_they_are(bench: Be
     logs.ended(_task(bench, ATTEMPT, b"said"))
 
     eventually(lambda: told[-1:] == [Unstored()], "the log is stored")
-    logs.close(10)
+    logs.close(60)
     assert told == [Unstored(1, "no credentials"), Unstored()]
     assert list(archive.together.values()) == [b"said"]

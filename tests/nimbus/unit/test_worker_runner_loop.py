@@ -123,7 +123,7 @@ class _Attempt:
 
     def start(self) -> None:
         self.launch()
-        assert self.driver.went.wait(30)
+        assert self.driver.went.wait(60)
 
     def end(self, status: int | None = 0) -> None:
         self.folder.done_file.touch()
@@ -131,7 +131,7 @@ class _Attempt:
 
     def close(self) -> None:
         self.runner._loop.stop()
-        self._thread.join(30)
+        self._thread.join(60)
         for threads in (self.runner._committing, self.runner._measuring):
             threads.shutdown()
 
@@ -159,7 +159,7 @@ def test_measurement_that_hangs_does_not_delay_the_end(
 
     monkeypatch.setattr(LimitWatch, "check", check)
     attempt.start()
-    assert begun.wait(30)
+    assert begun.wait(60)
 
     attempt.end()
 
@@ -185,7 +185,7 @@ def test_task_that_uses_up_all_threads_costs_the_runner_none(
     measured = threading.Event()
     monkeypatch.setattr(LimitWatch, "check", lambda *_: measured.set())
     attempt.start()
-    assert measured.wait(30)
+    assert measured.wait(60)
 
     attempt.end()
 
@@ -248,7 +248,7 @@ def test_program_that_ended_while_the_runner_was_busy_was_not_told_to_end(attemp
     goes_on = threading.Event()
 
     def be_busy() -> None:
-        assert goes_on.wait(30)
+        assert goes_on.wait(60)
 
     attempt.runner._loop.post(be_busy)
     attempt.runner._post(m.Looked(m.Holder.OURS, boottime_s(), stop_requested=True))

@@ -222,7 +222,7 @@ def _let_end(gate: threading.Event) -> None:
     gate.set()
     for thread in threading.enumerate():
         if thread.name == "worker-secret":
-            thread.join(10)
+            thread.join(60)
 
 
 @pytest.mark.parametrize("error", [SecretError("its provider fails"), UnknownSecretError("there is none")])

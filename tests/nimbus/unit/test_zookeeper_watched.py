@@ -108,7 +108,7 @@ def test_a_look_beside_one_that_hangs_gives_up(monkeypatch: pytest.MonkeyPatch) 
 
     def hangs(_changed: object) -> Mapping[str, int]:
         reading.set()
-        gate.wait(30)
+        gate.wait(60)
         return {}
 
     monkeypatch.setattr(watched, "PATIENCE_S", 0.01)
@@ -116,12 +116,12 @@ def test_a_look_beside_one_that_hangs_gives_up(monkeypatch: pytest.MonkeyPatch) 
     thread = threading.Thread(target=nodes.watched.values, args=(["a"],))
     thread.start()
     try:
-        assert reading.wait(30)
+        assert reading.wait(60)
         with pytest.raises(StoreUnavailableError, match="another request"):
             nodes.watched.values(["a"])
     finally:
         gate.set()
-        thread.join(30)
+        thread.join(60)
 
 
 def test_watches_on_one_node_are_equal_however_often_it_is_read() -> None:

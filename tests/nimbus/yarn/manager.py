@@ -129,7 +129,7 @@ class ResourceManager:
         """End all containers and threads."""
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join(10)
+            self._thread.join(60)
         self.node.close()
 
     # Requests of clients.

@@ -144,7 +144,7 @@ class Node:
         for container in containers:
             self.kill(container)
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
 
 
 def _localize(resource: Resource, place: Path) -> None:

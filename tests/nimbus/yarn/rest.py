@@ -52,7 +52,7 @@ class Rest:
         """Refuse connections."""
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
-            self._thread.join(10)
+            self._thread.join(60)
             self._server.server_close()
             self._server = None
 
