@@ -175,14 +175,14 @@ def java_home(_java_environment: JavaRuntime | JavaMissingError) -> Path:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits: `eventually(condition, within_s=60, what="the port is open")`; fails with these words.
+    """Waits: `eventually(condition, within_s=120, what="the port is open")`; fails with these words.
 
     The limit is long, for busy machines; only a failing test takes that long.
     """
     return _eventually
 
 
-def _eventually(condition: Callable[[], object], within_s: float = 60.0, what: str = "") -> None:
+def _eventually(condition: Callable[[], object], within_s: float = 120.0, what: str = "") -> None:
     until = time.monotonic() + within_s
     pause = threading.Event()
     while not condition():

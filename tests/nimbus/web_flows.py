@@ -67,7 +67,7 @@ class Flows:
             found = next((one for one in run["tasks"] if one["name"] == task), run)
             return bool(found["state"] == state)
 
-        until(f"{run_id} {task} to be {state}", 90, look)
+        until(f"{run_id} {task} to be {state}", 180, look)
 
     def stop(self, run_id: str) -> None:
         """Stop a run if it has not ended, so that it uses no slot during later tests."""

@@ -49,7 +49,7 @@ T = TypeVar("T")
 RELEASE = ReleaseDigest("0" * 64)
 
 
-def eventually(question: Callable[[], T], what: str, deadline_s: float = 60.0) -> T:
+def eventually(question: Callable[[], T], what: str, deadline_s: float = 120.0) -> T:
     """Call `question` until its result is true, and return the result.
 
     Raises:
@@ -276,7 +276,7 @@ class Bench:
         """An attempt's slots on the board."""
         return self.board.read(AttemptId.parse(attempt))
 
-    def await_end(self, attempt: str = "run1.task.1", deadline_s: float = 60.0) -> End:
+    def await_end(self, attempt: str = "run1.task.1", deadline_s: float = 120.0) -> End:
         """Wait until END is filled."""
         end = eventually(lambda: self.slots(attempt).end, f"END of {attempt}", deadline_s)
         assert end is not None

@@ -40,7 +40,7 @@ FINAL = ("succeeded", "failed", "stopped")
 _POLL_S = 0.05
 _ASK_S = 3.0
 """Time limit of one request; a scheduler that does not answer is skipped."""
-_COMMAND_S = 60.0
+_COMMAND_S = 120.0
 
 
 class NotInTimeError(AssertionError):
@@ -127,7 +127,7 @@ class Cluster:
         """One scheduler, as reported by a living one; empty if it is unknown."""
         return next((each for each in self.participants() if each["id"] == f"scheduler-{number}"), {})
 
-    def leader(self, *, above: int = 0, within_s: float = 90.0) -> dict[str, Any]:
+    def leader(self, *, above: int = 0, within_s: float = 180.0) -> dict[str, Any]:
         """The participant that leads and has recovered, with an epoch above `above`."""
 
         def look() -> dict[str, Any] | None:
@@ -138,7 +138,7 @@ class Cluster:
 
         return until(f"a leader with an epoch above {above}", within_s, look)
 
-    def whole(self, within_s: float = 90.0, *, unready: int = 0) -> None:
+    def whole(self, within_s: float = 180.0, *, unready: int = 0) -> None:
         """Wait until all schedulers are up and queued, one leads, and all workers are registered.
 
         Args:

@@ -24,7 +24,7 @@ LONGEST_DELAY_S = 5.0
 """Longest time from a run's start to the fault; an undisturbed run takes six to eight seconds."""
 SCALE = 2.0
 """Duration factor of the tasks of such a run."""
-DRIVER_DIES_S = 30.0
+DRIVER_DIES_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
