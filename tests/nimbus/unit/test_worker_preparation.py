@@ -6,21 +6,26 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
-from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
+from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
+from nimbus.domain.publications import Outside, Version
 from nimbus.worker.connect_server import RemoteServer
 from nimbus.worker.connect_session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.outside import OutsideRefusedError
 from nimbus.worker.environments import Environments, FoundEnvironment, TaskEnvironment
 from nimbus.worker.preparation import (
     CannotRunHereError,
     PipelineUnfitError,
+    _fetch_inputs,
+    inputs_are_here,
     prepare,
     prepare_if_here,
 )
@@ -71,6 +76,28 @@ def test_preparation_unpins_the_release_when_the_task_cannot_run_here(bench: Ben
         prepared(bench, "missing.py")
 
     assert not bench.release.exists()
+
+
+@pytest.mark.parametrize("in_cluster", [False, True])
+def test_objects_from_outside_are_verified_first_also_for_a_driver_in_a_cluster(
+    bench: Bench, in_cluster: bool
+) -> None:
+    (store := MemoryObjectStore()).write("a", b"1")
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=bench.root / "w1",
+        data_dir=bench.data,
+        open_bucket={"in": store}.__getitem__,
+    )
+    place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER) if in_cluster else None
+    order = bench.order(bench.script("task.py", ""), spark_place=place)
+    of = Outside(uri="s3://in/a", sha256="0" * 64)
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    order = replace(order, pins={"landing": (Version(partition="", number=1, at=at, outside=of),)})
+
+    assert not inputs_are_here(order, settings)
+    with pytest.raises(OutsideRefusedError, match="s3://in/a has another digest"):
+        _fetch_inputs(order, settings, None)
 
 
 class StartingServer(RemoteServer):
