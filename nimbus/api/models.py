@@ -216,7 +216,7 @@ class WorkerModel(Model):
     jvm_releases: list[str] = []
     """Releases of these JVMs: `pipeline/digest`."""
     executor: str = ""
-    """The pid of the executor process that takes pooled attempts, or why there is none."""
+    """The pid of the executor of pooled attempts, with what it could not preload; or why there is none."""
     unstored_logs: str = ""
     """How many logs storage did not accept, and why. They are on the worker's disk."""
     attempts: list[OrderModel] = []

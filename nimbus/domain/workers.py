@@ -54,7 +54,7 @@ class WorkerInfo:
     jvm_releases: tuple[str, ...] = ()
     """Releases of these JVMs, idle or with an attempt: see `jvm_release`."""
     executor: str = ""
-    """Pid of the executor process for pooled attempts, or why there is none, as text."""
+    """Pid of the executor of pooled attempts, with what it could not preload; or why there is none."""
     unstored_logs: str = ""
     """How many logs storage did not accept, and why, as text; empty: it accepts them."""
     reported_at: datetime

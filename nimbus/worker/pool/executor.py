@@ -72,6 +72,8 @@ class _Held(HeldAttempt):
     place: DataPlace = field(init=False)
     begun: Future[None] = field(init=False)
     """The result of `place.begin`."""
+    environment: Mapping[str, str] = field(init=False)
+    """The driver's."""
     started_s: float = 0.0
     """Seconds since boot."""
     limits: LimitCheck | None = None
@@ -180,6 +182,7 @@ class Executor:
             self._ticking, self._oom_kills = True, procfs.oom_kills()
             self._loop.after(_TICK_S, self._tick)
         self._follow(held, held.life.begin())
+        held.environment = attempt_environment(folder, plan)  # while the board takes the claim
 
     # Events and instructions.
 
@@ -276,8 +279,7 @@ class Executor:
     def _start(self, held: _Held) -> None:
         held.started_at, held.started_s, held.oom_kills = datetime.now(UTC), boottime_s(), self._oom_kills
         until_s = held.started_s + self._go_within_s
-        environment = attempt_environment(held.folder, held.plan)
-        self._drivers.start(held.folder, environment, held.plan.user, until_s=until_s)
+        self._drivers.start(held.folder, held.environment, held.plan.user, until_s=until_s)
 
     def _measure(self, held: _Held) -> None:
         if held.limits is None:
