@@ -64,17 +64,18 @@ class EarlierRuns:
         if any(attempt is not None and attempt.output is not None for attempt in reused):
             self._check_kept(earlier.id, "they cannot be reused")
         pins = (version for versions in run.pins.values() for version in versions)
+        again = "Start a new run" if any(read.new for read in run.reads) else "Run all tasks again"
         for source in sorted({version.source.run for version in pins if version.output is not None}):
-            self._check_kept(source, f"run {earlier.id} has read them, and so would this one")
+            self._check_kept(source, f"run {earlier.id} has read them, and so would this one", again)
 
-    def _check_kept(self, run: RunId, use: str) -> None:
+    def _check_kept(self, run: RunId, use: str, remedy: str = "Run all tasks again") -> None:
         if self._read_run(run) is not None:
             return
         gone = self._history.purged(run)
         if gone is not None and Part.OUTPUTS in gone.parts:
             raise RefusedError(
                 "outputs_purged",
-                f"outputs of run {run} were {gone.parts[Part.OUTPUTS]}: {use}. Run all tasks again.",
+                f"outputs of run {run} were {gone.parts[Part.OUTPUTS]}: {use}. {remedy}.",
             )
 
     def parts(self, run: Run, read: Read) -> tuple[Version, ...]:

@@ -13,6 +13,7 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.session import calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
@@ -43,8 +44,14 @@ SINK = PipelineSpec(
     name=PipelineName("sink"),
     schedule=Schedule(cron="0 0 * * *", timezone="UTC"),
     start=DataStart(),
-    reads=(Read(name="numbers", dataset=NUMBERS, starts=True),),
-    tasks=(TaskSpec(name=TaskName("use-f0"), kind=TaskKind.PYTHON, script="use.py", uses=("numbers",)),),
+    concurrency=Concurrency(limit=1),
+    reads=(
+        Read(name="numbers", dataset=NUMBERS, starts=True),
+        Read(name="news", dataset=NUMBERS, new=True),
+    ),
+    tasks=(
+        TaskSpec(name=TaskName("use-f0"), kind=TaskKind.PYTHON, script="use.py", uses=("numbers", "news")),
+    ),
 )
 RELEASES = {
     ReleaseOf(SOURCE.name, ReleaseDigest("1" * 64)): SOURCE,
@@ -52,7 +59,7 @@ RELEASES = {
 }
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 LOOK_UP = "during the look-up of versions"
-_COMMITS = ("version", "start", "pin", "order of the reader")
+_COMMITS = ("version", "start", "pin", "pin of what is new", "order of the reader", "end of the reader")
 POINTS = (*(f"{when} the {what} is committed" for what in _COMMITS for when in ("before", "after")), LOOK_UP)
 """Points at which a leader dies."""
 
@@ -87,6 +94,8 @@ class DoomedTransaction(RecordedTransaction):
 def _steps(writes: Sequence[w.Write]) -> Iterator[tuple[str, RunId]]:
     for write in writes:
         match write:
+            case w.PutDataset(dataset, before) if before and before.taken != dataset.taken:
+                yield "end of the reader", dataset.taken[SINK.name].run
             case w.PutDataset(dataset):
                 assert dataset.newest is not None
                 yield "version", dataset.newest.run
@@ -94,6 +103,8 @@ def _steps(writes: Sequence[w.Write]) -> Iterator[tuple[str, RunId]]:
                 yield "start", run.id
             case w.PutRun(run, before) if run.pins and not before.pins:
                 yield "pin", run.id
+            case w.PutRun(run, before) if "news" in run.pins.keys() - before.pins.keys():
+                yield "pin of what is new", run.id
             case w.CreateAttempt(attempt) if attempt.run.startswith(SINK.name):
                 yield "order of the reader", attempt.run
             case _:

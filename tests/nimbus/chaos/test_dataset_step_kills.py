@@ -56,7 +56,7 @@ class Kill:
 
     at: str
     pinned: bool
-    """True if the reader's run pinned the version of its round, and no other."""
+    """True if the reader pinned the version of its round alone, by its day and as what is new."""
     attempts: int
     """How many attempts of the reader were ordered."""
 
@@ -86,7 +86,8 @@ def test_version_is_published_and_read_once_when_its_leader_is_killed_at_each_st
     operations = [part for transaction in log if transaction.is_committed for part in transaction.operations]
     written = Counter(part.path for part in operations if part.kind in ("create", "setData"))
     paths = Paths("/kills")
-    assert written[paths.dataset(NUMBERS)] == len(found) == len(POINTS) * kills
+    assert len(found) == len(POINTS) * kills
+    assert written[paths.dataset(NUMBERS)] == 2 * len(found)  # with each version, and each end of its reader
     runs = [part.path for part in operations if part.kind == "create" and part.path.count("/") == _RUN_DEPTH]
     started = [path for path in runs if path.startswith(paths.run(RunId(SINK.name)))]
     assert len(started) == len(found)
@@ -123,9 +124,9 @@ class Stage:
         wait(lambda: self._succeeded(source) and self._succeeded(sink), f"{source} and {sink} succeed")
         run = self._reader.run(sink)
         assert run is not None
-        pins = [(one.partition, one.run) for one in run.pins["numbers"]]
+        pins = [[(one.partition, one.run) for one in run.pins[name]] for name in ("numbers", "news")]
         attempts = sum(len(task.attempts) for task in run.tasks.in_order())
-        return Kill(at=at, pinned=pins == [(interval_text(day(number)), source)], attempts=attempts)
+        return Kill(at=at, pinned=pins == [[(interval_text(day(number)), source)]] * 2, attempts=attempts)
 
     def _succeeded(self, run_id: RunId) -> bool:
         run = self._reader.run(run_id)
