@@ -124,10 +124,12 @@ SINGLE = PipelineSpec(
     name=PipelineName("single"),
     schedule=_every(2, CatchUp.LATEST),
     priority=Priority.HIGH,
-    tasks=(replace(_task("a", place=_IN_CLUSTER), uses=("given", "landing")),),
+    concurrency=Concurrency(limit=1),
+    tasks=(replace(_task("a", place=_IN_CLUSTER), uses=("given", "landing", "news")),),
     reads=(
         Read(name="given", dataset=DatasetName("given"), optional=True),
         Read(name="landing", dataset=LANDING.dataset, optional=True),
+        Read(name="news", dataset=DatasetName("ticks"), new=True),
     ),
 )
 NARROW_LIMIT = 2

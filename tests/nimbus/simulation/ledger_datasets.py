@@ -10,9 +10,9 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.child_runs import child_of
 from nimbus.domain.datasets import partition_of
-from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.publications import NO_SOURCE, Version
-from nimbus.domain.run import Run
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.laws import Law, hold
 
@@ -62,6 +62,14 @@ class DatasetLaws:
         """How many versions of their own child runs were pinned."""
         self.left = 0
         """How often a version was not found in ZooKeeper (any more)."""
+        self._changes: list[tuple[Partition, int]] = []
+        """The versions that partitions have shown, by number, in the order of commits."""
+        self._new: dict[RunId, tuple[set[int], int]] = {}
+        """What runs have pinned with `take: new`: places in this list, and its length then."""
+        self._taken: dict[PipelineName, int] = {}
+        """Up to which place in this list the runs of pipelines have read."""
+        self.news = 0
+        """How many versions were read with `take: new` by runs that have succeeded."""
         self.by_commands = Counter[str]()
         """How many commands about datasets were accepted."""
 
@@ -71,8 +79,10 @@ class DatasetLaws:
             match write:
                 case w.CreateRun(run):
                     self._check_number(run.number, run.id)
+                    self._check_rerun(run)
                 case w.PutRun(run, before):
                     self._check_pins(run, before)
+                    self._check_new(run, before)
                     for name, task in run.tasks.items():
                         if task.state is TaskState.SUCCEEDED and before.tasks[name].state is not task.state:
                             self._succeeded(run, task)
@@ -100,6 +110,10 @@ class DatasetLaws:
             self.made = {place: made for place, made in self.made.items() if place[0] != name}
             self._ever = {place: made for place, made in self._ever.items() if place[0] != name}
             del self.published[name]
+            self._changes = [
+                ((DatasetName(""), ""), 0) if place[0] == name else (place, number)
+                for place, number in self._changes
+            ]
             return
         found = self._world.zookeeper.world.datasets[name].version(command.partition)
         hold(Law.COMMAND_ONCE, found is not None and found.change is not None, key, "left", found)
@@ -134,6 +148,7 @@ class DatasetLaws:
         self.late += newest is not made
         if newest is made:
             self._moved.append(place)
+            self._changes.append((place, made.number))
         self.made[place] = newest
 
     def _check_pins(self, run: Run, before: Run) -> None:
@@ -145,13 +160,52 @@ class DatasetLaws:
                 made = self._ever[read.dataset, version.partition].get(version.number)
                 there = made == _content_of(version)
                 hold(Law.READS, there, run.id, "pinned", version, "which nobody published")
-            hold(Law.READS, read.optional or run.pins[name], run.id, "pinned nothing of", name)
+            hold(Law.READS, read.optional or read.new or run.pins[name], run.id, "pinned nothing of", name)
             if read.of is not None:
                 self._check_parts(run, read.of, read.dataset, {version.run for version in run.pins[name]})
         for task_name, task in run.tasks.items():
             begins = task.open_attempt is not None and before.tasks[task_name].open_attempt is None
             lacks = set(task.spec.uses) - run.pins.keys()
             hold(Law.READS, not (begins and lacks), run.id, task_name, "begins without", lacks)
+
+    def _check_new(self, run: Run, before: Run) -> None:
+        """What a run pins with `take: new` was not read; if it succeeds, it has left nothing before it."""
+        for read in run.reads:
+            if not read.new or read.name not in run.pins:
+                continue
+            taken = self._taken.get(run.pipeline, 0)
+            if read.name not in before.pins:
+                pinned = {((read.dataset, one.partition), one.number) for one in run.pins[read.name]}
+                places = {at for at, change in enumerate(self._changes) if change in pinned}
+                hold(Law.READS, min(places, default=taken) >= taken, run.id, "reads again", pinned)
+                self._new[run.id] = places, len(self._changes)
+            is_used = any(
+                task.state is TaskState.SUCCEEDED and read.name in task.spec.uses
+                for task in run.tasks.values()
+            )
+            if run.state is RunState.SUCCEEDED and is_used and run.id in self._new:
+                places, then = self._new[run.id]
+                end = max(places, default=-1) + 1
+                for at in set(range(taken, end)) - places:
+                    place, _ = self._changes[at]
+                    is_left = place[0] == read.dataset and all(
+                        later != place for later, _ in self._changes[at + 1 : then]
+                    )
+                    hold(Law.READS, not is_left, run.id, "has left", self._changes[at])
+                self.news += len(places)
+                self._taken[run.pipeline] = max(taken, end)
+
+    def _check_rerun(self, run: Run) -> None:
+        """A rerun has what the run that it repeats has pinned with `take: new`."""
+        earlier = None if run.rerun_of is None else self._world.ledger.runs.all.get(run.rerun_of)
+        if earlier is None:
+            return
+        for read in run.reads:
+            if read.new and read.name in earlier.pins:
+                kept = run.pins.get(read.name)
+                hold(Law.READS, kept == earlier.pins[read.name], run.id, "reads", kept, "and not", earlier.id)
+                if earlier.id in self._new:
+                    self._new[run.id] = self._new[earlier.id]
 
     def _check_parts(self, run: Run, name: TaskName, dataset: DatasetName, pinned: set[RunId]) -> None:
         """A read with `of` has all that the last child runs of its own run published, and nothing else."""

@@ -152,3 +152,10 @@ def command_gets_a_number_below_those_of_runs() -> Iterator[None]:
     """A withdrawn version comes back, because its run has a larger number."""
     with replaced(dataset_commands, next_number=lambda epoch, _newest: next_number(epoch - 1, 0)):
         yield
+
+
+@mutant
+def each_run_reads_all_that_there_is() -> Iterator[None]:
+    """AF 38826: all of history is handed over again."""
+    with replaced(datasets, _note_taken=lambda _known, _run: None):
+        yield

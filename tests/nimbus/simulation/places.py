@@ -23,9 +23,9 @@ def can_work(run: Run) -> bool:
 
 
 def _has_data(run: Run, task: TaskRun) -> bool:
-    """True unless a task waits for a dataset of others. What its own runs publish it takes in its place."""
+    """True unless a task waits for data of others. What is new, or of its own runs, it takes in its place."""
     own = {one.dataset for other in run.tasks.values() for one in other.spec.publishes}
-    others = {read.name for read in run.reads if read.dataset not in own and read.of is None}
+    others = {read.name for read in run.reads if not (read.dataset in own or read.of or read.new)}
     return others.intersection(task.spec.uses) <= run.pins.keys()
 
 

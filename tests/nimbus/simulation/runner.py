@@ -50,6 +50,7 @@ class Tally:
         self.met["pins"] += sum(len(run.pins) for run in ledger.runs.all.values())
         self.met["versions that left"] += ledger.datasets.left
         self.met["late versions"] += ledger.datasets.late
+        self.met["versions read as new"] += ledger.datasets.news
         self.met["parts of child runs"] += ledger.datasets.fanned_in
         self.met.update(ledger.datasets.by_commands)
         self.met["starts by data"] += ledger.due.starts
