@@ -6,15 +6,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
 from nimbus.adapters.clock import SystemClock
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
+from nimbus.domain.publications import Table
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
@@ -31,6 +35,11 @@ from nimbus.task import context
 ctx = context()
 (ctx.output / "data").mkdir()
 (ctx.output / "data" / "part").write_text(f"rows of {ctx.run_id}")
+"""
+_TABLE = BytesIO()
+pq.write_table(pa.table({"x": pa.array([1], pa.int32())}), _TABLE)
+WRITES_TABLE = f"""{WRITES}
+(ctx.output / "data" / "x.parquet").write_bytes(bytes.fromhex("{_TABLE.getvalue().hex()}"))
 """
 READS = """
 from nimbus.task import context
@@ -123,9 +132,10 @@ def test_output_goes_from_one_host_to_another(
     for worker in workers:
         worker.start()
     try:
-        give(bench, "w1", WRITES, "run1.make.1", isolation)
+        give(bench, "w1", WRITES_TABLE, "run1.make.1", isolation, publishes=True)
         made = bench.await_end("run1.make.1")
         assert made.outcome is Outcome.SUCCEEDED, made.reason
+        assert made.table == Table(columns={"x": "int"})
         assert made.output is not None
 
         give(bench, "w2", READS, "run1.use.1", isolation, inputs={"make": made.output})
@@ -148,11 +158,12 @@ def test_published_output_in_a_folder_is_verified_by_its_readers(
     worker = bench.worker()
     worker.start()
     try:
-        give(bench, "w1", WRITES, "run1.make.1", isolation, publishes=True)
+        give(bench, "w1", WRITES_TABLE, "run1.make.1", isolation, publishes=True)
         made = bench.await_end("run1.make.1")
         assert made.outcome is Outcome.SUCCEEDED, made.reason
         assert made.output is not None
         assert digest_beside(made.output) is not None
+        assert made.table == Table(columns={"x": "int"})
 
         give(bench, "w1", READS, "run1.use.1", isolation, inputs={"make": made.output})
         used = bench.await_end("run1.use.1")
