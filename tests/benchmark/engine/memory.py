@@ -1,7 +1,8 @@
-"""Measure 4: memory of the leader's process, as its proportional share (PSS)."""
+"""Measure 4: what the leader's process takes while nothing changes: memory (PSS) and processor time."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from tests.benchmark.engine.lab import Lab
@@ -9,8 +10,18 @@ from tests.benchmark.engine.rows import Row
 
 MEASURE = "memory"
 IDLE_MIB, CROWDED_MIB = 90.0, 300.0
+_IDLE_PERCENT, _REST_S = 1.0, 10.0
+"""Limit in percent of a core, and for how long it is measured."""
 
 
 def memory(lab: Lab, words: str, goal: float) -> Iterator[Row]:
     """Measure the memory of the engine's process now."""
     yield Row(measure=MEASURE, words=words, unit="MiB", value=lab.engine.ask("usage")["pss_mib"], goal=goal)
+
+
+def rest(lab: Lab, words: str) -> Iterator[Row]:
+    """Measure the processor time of the engine's process while nothing changes."""
+    before_s = lab.engine.ask("usage")["cpu_s"]
+    time.sleep(_REST_S)
+    percent = (lab.engine.ask("usage")["cpu_s"] - before_s) / _REST_S * 100
+    yield Row(measure=MEASURE, words=f"of a core, {words}", unit="%", value=percent, goal=_IDLE_PERCENT)

@@ -13,7 +13,7 @@ from tests.benchmark.engine.api import api
 from tests.benchmark.engine.lab import Lab, lab, must
 from tests.benchmark.engine.large import MEASURE as LARGE
 from tests.benchmark.engine.large import large
-from tests.benchmark.engine.memory import CROWDED_MIB, IDLE_MIB, memory
+from tests.benchmark.engine.memory import CROWDED_MIB, IDLE_MIB, memory, rest
 from tests.benchmark.engine.memory import MEASURE as MEMORY
 from tests.benchmark.engine.revision import Revision
 from tests.benchmark.engine.rows import Row
@@ -138,6 +138,7 @@ def _crowd(plan: Plan, made: Lab, live: int) -> Iterator[Row]:
         yield from tree(made, live, scale.pipelines)
     if MEMORY in plan.wanted:
         yield from memory(made, f"{live:,} live runs, started by this leader", CROWDED_MIB)
+        yield from rest(made, f"{scale.pipelines:,} pipelines, {live:,} live runs")
     if TAKEOVER in plan.wanted:
         yield from takeover(made, scale, live, scale.pipelines, CROWDED)
         if MEMORY in plan.wanted:
