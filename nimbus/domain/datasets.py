@@ -131,6 +131,8 @@ class Dataset:
     """The pipeline that published last."""
     readers: tuple[str, ...] | None = None
     """As its release said at that time: see `nimbus.domain.readers`."""
+    owner: str | None = None
+    """The pipeline's owner at that time."""
     partition: Partitioning
     published: int = 0
     """How many versions were ever published, also those that an older run published late."""

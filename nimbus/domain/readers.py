@@ -19,13 +19,13 @@ class ReadGrant:
     pipeline: PipelineName
     """The pipeline that says who may read it."""
     owner: str | None
-    """Of that pipeline. None: it belongs to admins, or is removed."""
+    """Of that pipeline. None: it belongs to admins."""
     readers: tuple[str, ...]
     """Principals and teams that may read it, besides the owner and admins."""
 
     def check_pipeline(self, name: PipelineName, owner: str | None) -> None:
         """Raise AccessDeniedError if a pipeline may not read. `owner`: None, it belongs to admins."""
-        if owner is not None and name != self.pipeline and owner not in (self.owner, *self.readers):
+        if owner is not None and owner not in (self.owner, *self.readers):
             raise self._denied(f"pipeline {name}, which belongs to {owner},", owner)
 
     def check_principal(self, principal: Principal) -> None:
@@ -49,16 +49,15 @@ def read_grant(
     """The limit of a published dataset's readers; None: everybody may read it, or nothing is published.
 
     The active release of the pipeline that published last says it, as long as it has the dataset; then the
-    release that was active at the last publication.
+    release that was active at the last publication, and the owner of that time, because another pipeline may
+    have the name of a removed one.
     """
     if dataset is None:
         return None
-    record, readers = pipeline(dataset.pipeline), dataset.readers
+    record, readers, owner = pipeline(dataset.pipeline), dataset.readers, dataset.owner
     if record is not None and _has(record, name):
-        readers = record.profile.readers.get(name)
-    if readers is None:
-        return None
-    return ReadGrant(name, dataset.pipeline, None if record is None else record.owner, readers)
+        readers, owner = record.profile.readers.get(name), record.owner
+    return None if readers is None else ReadGrant(name, dataset.pipeline, owner, readers)
 
 
 def first_grant(name: DatasetName, records: Iterable[PipelineRecord]) -> ReadGrant | None:

@@ -60,11 +60,20 @@ def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: Hi
 
 
 def _newer(dataset: Dataset, since: int, history: History) -> Iterable[Version]:
-    """The partitions that have changed after a sequence, in the order of these changes."""
+    """The partitions that have changed after a sequence, in the order of these changes.
+
+    What was published after the leader's record was read waits for the next run. History has a part of it:
+    not yet what a run under way has published.
+    """
     kept = (one for one in dataset.versions if one.sequence > since)
     found = sorted(kept, key=lambda one: one.sequence)
     if dataset.dropped <= since:
         return found
-    here = {one.partition for one in dataset.versions}
-    stored = (one for one in history.newer_versions(dataset.name, since) if one.partition not in here)
+    here = {one.partition: one.sequence for one in dataset.versions}
+    last = max(dataset.dropped, *here.values(), 0)
+    stored = (
+        one
+        for one in history.newer_versions(dataset.name, since)
+        if one.partition not in here and one.sequence <= last
+    )
     return merge(found, stored, key=lambda one: one.sequence)

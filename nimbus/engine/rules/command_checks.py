@@ -43,6 +43,7 @@ from nimbus.domain.commands import (
     WithdrawDataset,
 )
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.readers import read_grant
 from nimbus.engine.rules.dataset_commands import accepting
 from nimbus.engine.state import State
 
@@ -149,7 +150,6 @@ def _check_dataset(state: State, principal: Principal, command: DatasetCommand) 
     The owner of its pipeline may, and admins. Others may publish it from outside if the pipeline names them.
     """
     dataset = state.catalog.datasets.get(command.dataset)
-    name = None if dataset is None else dataset.pipeline
     if isinstance(command, PublishDataset):
         try:
             record, accepted = accepting(state, command.dataset)
@@ -157,7 +157,9 @@ def _check_dataset(state: State, principal: Principal, command: DatasetCommand) 
             return  # the command is refused for this
         if not accepted.senders or any(principal.owns(sender) for sender in accepted.senders):
             return
-        name = record.name
-    if name is not None:
-        of = state.catalog.pipelines.get(name)
-        check_owner(principal, name, None if of is None else of.owner)
+        check_owner(principal, record.name, record.owner)
+    elif dataset is not None:
+        of = state.catalog.pipelines.get(dataset.pipeline)
+        grant = read_grant(dataset.name, dataset, state.catalog.pipelines.get)
+        owner = None if of is None else of.owner
+        check_owner(principal, dataset.pipeline, owner if grant is None else grant.owner)

@@ -125,10 +125,10 @@ def _after(
         is_stored = other.run not in state.runs and other not in dataset.unstored
         return state.census_taken and is_stored and older >= other.number
 
-    record, readers = state.catalog.pipelines.get(pipeline), dataset.readers
+    owned = replace(dataset, pipeline=pipeline, partition=publication.partition)
+    record = state.catalog.pipelines.get(pipeline)
     if record is not None and name in record.profile.datasets:
-        readers = record.profile.readers.get(name)
-    owned = replace(dataset, pipeline=pipeline, partition=publication.partition, readers=readers)
+        owned = replace(owned, readers=record.profile.readers.get(name), owner=record.owner)
     return owned.with_version(version, may_drop)
 
 

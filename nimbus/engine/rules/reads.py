@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain import lifecycle
-from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.reads import Lacking, ReadError, Wanted, awaits_inputs, missing, reads_new, to_pin, wanted
@@ -45,9 +45,9 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
     record = state.catalog.pipelines.get(run.pipeline)
-    try:  # in the turn that pins, because a grant may be taken away after the run was created
+    try:  # in the turn that pins: since the run's creation, the grant may be taken away, or the data removed
         check_reader(state, run.pipeline, None if record is None else record.owner, to_pin(run, name))
-    except AccessDeniedError as exc:
+    except RefusedError as exc:
         return _failed(run, name, str(exc), now)
     if isinstance(found, Lacking):
         return Nothing() if _is_current(state, found) else _look_up(state, run, name, now)

@@ -24,7 +24,6 @@ def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
     _check_targets(state, spec)
     _check_variables(state, spec)
     _check_cycles(state, spec)
-    _check_not_removed(state, (read.dataset for read in spec.reads))
     check_publisher(state, spec.name, owner, spec.datasets)
     check_reader(state, spec.name, owner, spec.reads, state.catalog.pipelines.values())
     _check_partitions(state, spec)
@@ -119,7 +118,7 @@ def check_publisher(
             )
     for name in sorted(wanted):
         grant = read_grant(name, state.catalog.datasets.get(name), state.catalog.pipelines.get)
-        if grant is not None and pipeline != grant.pipeline and owner not in (None, grant.owner):
+        if grant is not None and owner not in (None, grant.owner):
             raise RefusedError(
                 "dataset_taken",
                 f"dataset {name} has versions of pipeline {grant.pipeline}, which limits its readers, and "
@@ -135,10 +134,12 @@ def check_reader(
     reads: Iterable[Read],
     first: Iterable[PipelineRecord] = (),
 ) -> None:
-    """Raise AccessDeniedError if a pipeline may not read datasets.
+    """Raise AccessDeniedError if a pipeline may not read datasets, RefusedError if one is being removed.
 
     `first`: pipelines that may be the first to publish one of them.
     """
+    reads = tuple(reads)
+    _check_not_removed(state, (read.dataset for read in reads))
     for read in reads:
         known = state.catalog.datasets.get(read.dataset)
         grant = read_grant(read.dataset, known, state.catalog.pipelines.get)

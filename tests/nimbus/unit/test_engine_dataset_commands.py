@@ -392,6 +392,9 @@ def test_no_release_and_no_run_begins_to_use_a_dataset_that_is_being_removed() -
     stage.put(publisher)  # as an inactive pipeline of which somebody starts an old release
     stage.start("old", CHILD)
     assert stage.done[-1].about["code"] == "dataset_removing"
+    stage.put(reader)
+    stage.start("late", reader.name)
+    assert stage.done[-1].about["code"] == "dataset_removing"
 
     stage.state.commands.stored_for(effect.command, None)
     stage.decide()

@@ -9,13 +9,21 @@ import pytest
 
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
 from nimbus.domain.catalog import PipelineState, ReleaseOf
-from nimbus.domain.commands import PublishDataset, PublishRelease, SetOwner, StartRun
-from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.commands import (
+    PublishDataset,
+    PublishRelease,
+    QueuedCommand,
+    RemoveDataset,
+    SetOwner,
+    StartRun,
+)
+from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Accepted, Partitioning, Read
 from nimbus.domain.readers import ReadGrant
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.engine.rules.command_checks import check_access
 from tests.nimbus.children_stage import LOAD, Stage
 from tests.nimbus.definitions import digest_of
 
@@ -172,6 +180,25 @@ def test_grant_outlives_the_declaration_and_the_pipeline() -> None:
     stage.state.forget_pipeline(PipelineName("shop"))
     assert released(stage, reader())["code"] == "ok"
     assert released(stage, replace(reader(), name=PipelineName("other")))["code"] == "not_reader"
+
+
+def test_later_pipeline_of_the_same_name_is_not_that_of_the_versions() -> None:
+    stage, shop = stage_of(()), PipelineName("shop")
+    stage.state.forget_pipeline(shop)
+    stage.put(replace(LOAD, name=shop), owner="else")
+
+    assert released(stage, replace(reader(), name=shop))["code"] == "not_reader"
+    assert released(stage, publisher(()))["code"] == "dataset_taken"
+    removal = QueuedCommand(
+        id=CommandId("cmd-900000"),
+        command=RemoveDataset(dataset=ORDERS, reason="mine"),
+        submitted_at=stage.now,
+        asked_by=Principal(name="ada", role=AccessRole.AUTHOR, source=PrincipalSource.FILE, teams=("else",)),
+    )
+    with pytest.raises(AccessDeniedError, match="belongs to shop"):
+        check_access(stage.state, removal, stage.now)
+    stage.put(replace(LOAD, name=shop), owner="shop")
+    assert released(stage, publisher(()))["code"] == "ok"
 
 
 @pytest.mark.parametrize(

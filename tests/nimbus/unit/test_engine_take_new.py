@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,6 +19,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Outside, Partitioning, Publication, Read, Version
+from nimbus.domain.reads import Wanted
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome
@@ -24,6 +27,8 @@ from nimbus.domain.writes import RemovePipelineRecord
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import datasets, due
 from nimbus.engine.rules.consumers import check_consumers
+from nimbus.engine.versions import versions_for
+from nimbus.ports import History
 from tests.nimbus.children_stage import NOW, Stage
 from tests.nimbus.definitions import active
 from tests.nimbus.simulation.mutant import replaced
@@ -130,6 +135,28 @@ def test_large_versions_are_left_for_the_next_run() -> None:
         stage.decide()
 
     assert [pinned(run) for run in runs(stage)] == [["a", "b"]]
+
+
+def test_what_is_published_during_the_look_up_waits_for_the_next_run() -> None:
+    """`early` is not in history before its run ends, and reading `late` would set the position behind it."""
+    stage = stage_of()
+    publish(stage, "here", "early", "late")
+    here, early, late = stage.state.catalog.datasets[FEED].versions
+    old = replace(here, partition="old", sequence=here.sequence - 1)
+    before = Dataset(
+        name=FEED,
+        pipeline=PipelineName("feeding"),
+        partition=Partitioning.KEY,
+        published=2,
+        versions=(here,),
+        dropped=old.sequence,
+    )
+    history = cast(History, SimpleNamespace(newer_versions=lambda _name, _sequence: iter([old, late])))
+
+    found = versions_for(READER.reads[0], Wanted(since=1), before, history)
+
+    assert [one.partition for one in found] == ["here", "old"]
+    assert early.sequence < late.sequence
 
 
 def test_failed_run_leaves_all_to_the_next_one_which_only_a_change_starts() -> None:
