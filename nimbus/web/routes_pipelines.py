@@ -17,7 +17,6 @@ from starlette.responses import Response
 from nimbus.api import views
 from nimbus.api.asking import principal
 from nimbus.api.finding import find_run, list_runs
-from nimbus.api.models import PipelineSpecModel
 from nimbus.api.models_backfills import BackfillModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.problems import NotFoundError
@@ -29,6 +28,7 @@ from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import CommandId, ReleaseDigest, TaskName
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.web import graph
@@ -111,7 +111,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         record, now = known_pipeline(services, name), services.clock.now()
         bad = views.quarantined(services.reader.schedulers())
-        model = views.pipeline_model(record, pipeline_definition(services, record), bad)
+        spec = pipeline_definition(services, record)
         found = list_runs(services, pipeline=name, state=None, limit=_RUNS)
         runs = [run for run, _ in reversed(found.rows)]
         given = None if asked.start_like is None else _run_of(services, name, asked.start_like)
@@ -121,14 +121,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "command": command,
             "decided": None if command is None else services.commands.outcome(CommandId(command)),
             "base": f"/ui/pipelines/{segment(name)}",
-            "pipeline": model,
+            "pipeline": views.pipeline_model(record, None, bad),
             "profile": record.profile,
             "releases": list(_releases(record).items()),
             "backfills": _backfills(services, name),
             "revision": of_pipeline(record),
             "reasons": explained_pipeline(services, name).reasons,
             "fires": following(record, now, _FIRES),
-            "fields": fields(model.spec.parameters, values) if model.spec else None,
+            "fields": fields(spec.parameters, values) if spec else None,
             "given": given,
             "earlier": [run.id for run in runs[::-1][:_TICKS]],
             "foreseen": foresee(record, of_it, cluster_status(services), now),
@@ -136,7 +136,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "newest": found.rows[0][0] if found.rows else None,
             "runs": len(runs),
             "history_complete": found.complete,
-            **_panel(drawings, asked, runs, model.spec),
+            **_panel(drawings, asked, runs, spec),
         }
         return pages.answer(request, "pipeline.html", shown)
 
@@ -200,7 +200,7 @@ def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
 
 
 def _panel(
-    drawings: graph.Drawings, asked: Asked, runs: list[Run], spec: PipelineSpecModel | None
+    drawings: graph.Drawings, asked: Asked, runs: list[Run], spec: PipelineSpec | None
 ) -> dict[str, Any]:
     """The content of the requested view."""
     tasks = _rows(runs, [task.name for task in spec.tasks] if spec else [])
@@ -218,15 +218,15 @@ def _panel(
             return _graph(drawings, asked, spec)
 
 
-def _graph(drawings: graph.Drawings, asked: Asked, spec: PipelineSpecModel | None) -> dict[str, Any]:
+def _graph(drawings: graph.Drawings, asked: Asked, spec: PipelineSpec | None) -> dict[str, Any]:
     """The tasks of the definition, with their kinds."""
     if spec is None:
         return {"not_drawn": "The definition is not on the disk of the scheduler that answers."}
     try:
-        drawing = drawings.of({task.name: task.needs for task in spec.tasks}, frozenset(asked.unfold))
+        drawing = drawings.of({str(task.name): task.needs for task in spec.tasks}, frozenset(asked.unfold))
     except graph.TooManyEdgesError as exc:
         return {"not_drawn": str(exc)}
-    kinds = {task.name: task.kind.value for task in spec.tasks}
+    kinds = {str(task.name): task.kind.value for task in spec.tasks}
 
     def unfolded(name: str) -> str:
         return f"?{urlencode({'view': 'graph', 'unfold': [*asked.unfold, name]}, doseq=True)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nimbus.api.models import ParameterModel
+from nimbus.domain.pipeline import ParameterSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,14 @@ class Field:
     maximum: float | None
 
 
-def fields(parameters: Mapping[str, ParameterModel], given: Mapping[str, Any]) -> list[Field]:
+def fields(parameters: Mapping[str, ParameterSpec], given: Mapping[str, Any]) -> list[Field]:
     """The fields of a form, in the order of the definition. `given`: values instead of defaults, by name."""
     return [
         _field(name, parameter, given.get(name, parameter.default)) for name, parameter in parameters.items()
     ]
 
 
-def _field(name: str, parameter: ParameterModel, value: Any) -> Field:
+def _field(name: str, parameter: ParameterSpec, value: Any) -> Field:
     is_list = parameter.type == "list"  # its choices are those of its values
     choices = [] if is_list else parameter.choices or ([True, False] if parameter.type == "boolean" else [])
     is_text = parameter.type == "string" and not choices
