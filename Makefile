@@ -16,7 +16,7 @@ JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark chaos-points chaos-kills chaos-api slow-files lock clean
-.PHONY: bench-smoke bench-simulate bench-web bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
+.PHONY: bench-smoke bench-simulate bench-web bench-scale bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -110,6 +110,9 @@ bench-simulate: setup ## Measure `nimbus simulate` for 1,000 pipelines over a ye
 
 bench-web: setup ## Measure bytes and times of pages, changes on the screen, streams, floods of connections; options in ARGS
 	$(PY) -m tests.benchmark.web $(ARGS)
+
+bench-scale: setup ## Measure pages with 10,000 pipelines, tasks or datasets, and lists of 365,000 runs; options in ARGS
+	$(PY) -m tests.benchmark.scale $(ARGS)
 
 bench-engine: setup ## Measure the leader's engine against its goals; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.engine $(ARGS)

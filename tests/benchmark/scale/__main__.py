@@ -28,7 +28,7 @@ from tests.benchmark.scale import worlds
 from tests.benchmark.scale.s3_server import Objects, Server
 from tests.nimbus.integration.conftest import World
 
-ASKED, BYTES = 7, 60_000
+ASKED, BYTES = 5, 60_000
 _API = "/api/v1"
 
 
@@ -132,7 +132,7 @@ def history(pipelines: int, days: int, file: Path, latency_s: float) -> None:
         server = Server(file, latency)
         with _client(world, server) as client:
             key = client.get(f"{_API}/runs").json()["runs"][7]["id"]
-            cursor = client.get(f"{_API}/runs?limit=500").json()["next_cursor"]
+            cursor = client.get(f"{_API}/runs?limit=50").json()["next_cursor"]
             more = [f"{_API}/runs?cursor={cursor}", f"{_API}/runs/{key}", f"/ui/runs/{key}?view=compare"]
             rows = [_measure(client, path, 500, server) for path in (*paths, *more)]
         server.stop()

@@ -71,7 +71,9 @@ class Server:
 
     def __init__(self, file: Path, latency_s: float) -> None:
         ours, theirs = Pipe()
-        self._process = get_context("spawn").Process(target=_serve, args=(file, latency_s, theirs))
+        self._process = get_context("spawn").Process(
+            target=_serve, args=(file, latency_s, theirs), daemon=True
+        )
         self._process.start()
         self._port: int = ours.recv()
         config = S3Config(

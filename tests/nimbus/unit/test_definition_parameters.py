@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.models import ParameterModel
 from nimbus.domain.child_runs import repeated
 from nimbus.domain.children import Children, ChildSpec
 from nimbus.domain.drafts import Draft, new_run
