@@ -9,6 +9,7 @@ from itertools import islice
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.reads import MOST_PINNED, Lacking, Wanted, chosen, portion
+from nimbus.engine.withdrawals import is_purged
 from nimbus.ports import History
 
 
@@ -63,9 +64,13 @@ def _newer(dataset: Dataset, since: int, history: History) -> Iterable[Version]:
     """The partitions that have changed after a sequence, in the order of these changes.
 
     What was published after the leader's record was read waits for the next run. History has a part of it:
-    not yet what a run under way has published.
+    not yet what a run under way has published. What retention has deleted is not new, as in history.
     """
-    kept = (one for one in dataset.versions if one.sequence > since)
+    kept = (
+        one
+        for one in dataset.versions
+        if one.sequence > since and not (one.keep and one.output and is_purged(one.source.run, history))
+    )
     found = sorted(kept, key=lambda one: one.sequence)
     if dataset.dropped <= since:
         return found

@@ -33,7 +33,7 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
         what = f"partition {effect.partition} of {effect.dataset}" if effect.partition else effect.dataset
         raise RefusedError("not_published", f"{what} has no version.")
     for version in earlier(current, known):
-        if version.output is None or not _is_purged(version.source.run, history):
+        if version.output is None or not is_purged(version.source.run, history):
             return (*effect.versions, current, version)
     raise RefusedError(
         "nothing_before",
@@ -42,6 +42,7 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
     )
 
 
-def _is_purged(run: RunId, history: History) -> bool:
+def is_purged(run: RunId, history: History) -> bool:
+    """True when outputs of a run are deleted, or are being deleted."""
     gone = history.purged(run)
     return gone is not None and not {Part.OUTPUTS, Part.HISTORY}.isdisjoint(gone.parts)

@@ -50,7 +50,8 @@ def check_consumers(state: State, spec: PipelineSpec) -> None:
             )
     for name in sorted({read.dataset for read in spec.reads if read.new}):
         dataset = state.catalog.datasets.get(name)
-        if dataset is not None and len(dataset.taken.keys() - {spec.name}) >= MOST_CONSUMERS:
+        taken = set(dataset.taken if dataset else ()).intersection(state.catalog.pipelines) - {spec.name}
+        if len(taken) >= MOST_CONSUMERS:
             raise RefusedError(
                 "too_many_consumers",
                 f"{MOST_CONSUMERS} pipelines read what is new in dataset {name} already, which is the limit: "

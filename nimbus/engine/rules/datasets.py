@@ -15,7 +15,7 @@ from nimbus.domain.reads import taken_by
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.writes import CreateRun, PutDataset, PutRun, RemovePipelineRecord, Write
+from nimbus.domain.writes import CreatePipeline, CreateRun, PutDataset, PutRun, RemovePipelineRecord, Write
 from nimbus.engine.decision import Decision
 from nimbus.engine.state import State
 
@@ -34,8 +34,8 @@ def noted(state: State, decision: Decision) -> Decision:
                     known[publication.dataset] = after
                 # else no release may change it: see `release_checks`
         if isinstance(write, (CreateRun, PutRun)) and write.run.state is RunState.SUCCEEDED:
-            _note_taken(known, write.run)
-        if isinstance(write, RemovePipelineRecord):
+            _note_taken(state, known, write.run)
+        if isinstance(write, (CreatePipeline, RemovePipelineRecord)):
             _forget_taken(known, write.record)
     puts = (PutDataset(dataset, state.catalog.datasets.get(name)) for name, dataset in changed.items())
     return replace(decision, writes=(*writes, *puts)) if changed else decision
@@ -56,16 +56,18 @@ def _with_sequences(state: State, writes: Iterable[Write]) -> Iterator[Write]:
         yield replace(write, run=write.run.with_tasks(tasks))
 
 
-def _note_taken(known: MutableMapping[DatasetName, Dataset], run: Run) -> None:
+def _note_taken(state: State, known: MutableMapping[DatasetName, Dataset], run: Run) -> None:
     """Note how far a run has read with `take: new`. A rerun of an old run has read what is noted already."""
     for name, sequence in taken_by(run):
         dataset = known.get(name)
         if dataset is not None and dataset.taken_by(run.pipeline) < sequence:
-            taken = {**dataset.taken, run.pipeline: Taken(sequence=sequence, run=run.id)}
+            taken = {other: one for other, one in dataset.taken.items() if other in state.catalog.pipelines}
+            taken[run.pipeline] = Taken(sequence=sequence, run=run.id)
             known[name] = replace(dataset, taken=taken)
 
 
 def _forget_taken(known: MutableMapping[DatasetName, Dataset], record: PipelineRecord) -> None:
+    """Let a pipeline begin again. The last release of a removed one perhaps did not read what others had."""
     for name in record.profile.reads:
         dataset = known.get(name)
         if dataset is not None and record.name in dataset.taken:

@@ -294,7 +294,7 @@ def position_moves_when_a_run_ends() -> AbstractContextManager[None]:
 def position_is_kept_in_memory_alone() -> AbstractContextManager[None]:
     """The next leader hands over again what was read."""
 
-    def note_taken(known: Any, run: Run) -> None:
+    def note_taken(_state: Any, known: Any, run: Run) -> None:
         for name, sequence in reads.taken_by(run):
             known[name].taken[run.pipeline] = domain.Taken(sequence=sequence, run=run.id)
 
@@ -302,7 +302,7 @@ def position_is_kept_in_memory_alone() -> AbstractContextManager[None]:
 
 
 def rerun_moves_the_position_back() -> AbstractContextManager[None]:
-    def note_taken(known: Any, run: Run) -> None:
+    def note_taken(_state: Any, known: Any, run: Run) -> None:
         for name, sequence in reads.taken_by(run):
             taken = {run.pipeline: domain.Taken(sequence=sequence, run=run.id)}
             known[name] = replace(known[name], taken=taken)

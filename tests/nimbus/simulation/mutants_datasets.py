@@ -157,5 +157,5 @@ def command_gets_a_number_below_those_of_runs() -> Iterator[None]:
 @mutant
 def each_run_reads_all_that_there_is() -> Iterator[None]:
     """AF 38826: all of history is handed over again."""
-    with replaced(datasets, _note_taken=lambda _known, _run: None):
+    with replaced(datasets, _note_taken=lambda _state, _known, _run: None):
         yield

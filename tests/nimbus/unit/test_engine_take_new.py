@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import cast
 
@@ -16,14 +17,16 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.datasets import Dataset, Taken
 from nimbus.domain.due import consumer_of
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Outside, Partitioning, Publication, Read, Version
+from nimbus.domain.purge import Purged
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.reads import Wanted
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome
-from nimbus.domain.writes import RemovePipelineRecord
+from nimbus.domain.writes import CreatePipeline, RemovePipelineRecord
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import datasets, due
 from nimbus.engine.rules.consumers import check_consumers
@@ -159,6 +162,31 @@ def test_what_is_published_during_the_look_up_waits_for_the_next_run() -> None:
     assert early.sequence < late.sequence
 
 
+@pytest.mark.parametrize("part", [Part.OUTPUTS, Part.LOGS])
+def test_what_retention_has_deleted_is_not_new(part: Part) -> None:
+    """The leader's record has its version still."""
+    made = Version(
+        partition="old",
+        number=1,
+        sequence=1,
+        run=RunId("r"),
+        task=TASK.name,
+        source=AttemptId(RunId("r"), TASK.name, 1),
+        output="r/t/1",
+        at=NOW,
+        keep=timedelta(days=1),
+    )
+    known = Dataset(
+        name=FEED, pipeline=PipelineName("q"), partition=Partitioning.KEY, published=1, versions=(made,)
+    )
+    gone = Purged(run=made.run, pipeline=known.pipeline, created_at=NOW).with_parts([part], "deleted")
+    history = cast(History, SimpleNamespace(purged=lambda _run: gone))
+
+    found = versions_for(READER.reads[0], Wanted(since=0), known, history)
+
+    assert found == (() if part is Part.OUTPUTS else (made,))
+
+
 def test_failed_run_leaves_all_to_the_next_one_which_only_a_change_starts() -> None:
     stage = stage_of()
     publish(stage, "a")
@@ -226,12 +254,40 @@ def test_removed_pipeline_begins_again() -> None:
     assert not stage.state.catalog.datasets[FEED].taken
 
 
+def test_pipeline_begins_again_if_the_last_release_of_a_removed_namesake_did_not_read() -> None:
+    stage = stage_of()
+    publish(stage, "a")
+    stage.decide()
+    stage.end(runs(stage)[0])
+    record = stage.state.catalog.pipelines[READER.name]
+    other = replace(record, profile=profile_of(replace(READER, reads=())))
+    for write in (RemovePipelineRecord(other), CreatePipeline(record)):
+        stage.state.apply(datasets.noted(stage.state, Decision(name="x", writes=(write,))), stage.instant())
+
+    assert not stage.state.catalog.datasets[FEED].taken
+
+
+def test_positions_of_removed_pipelines_do_not_stay() -> None:
+    stage = stage_of()
+    publish(stage, "a")
+    known = stage.state.catalog.datasets[FEED]
+    gone = {PipelineName(f"p{number}"): Taken(sequence=1, run=RunId("r")) for number in range(100)}
+    stage.state.catalog.datasets[FEED] = replace(known, taken=gone)
+    check_consumers(stage.state, READER)
+    stage.decide()
+    stage.end(runs(stage)[0])
+
+    assert stage.state.catalog.datasets[FEED].taken.keys() == {READER.name}
+
+
 def test_pipeline_that_would_be_one_too_many_to_read_what_is_new_is_refused() -> None:
     stage = stage_of()
     names = [PipelineName(f"p{number}") for number in range(99)]
     taken = {name: Taken(sequence=1, run=RunId("r")) for name in [READER.name, *names]}
     known = Dataset(name=FEED, pipeline=PipelineName("q"), partition=Partitioning.WHOLE, taken=taken)
     stage.state.catalog.datasets[FEED] = known
+    for name in names:
+        stage.put(replace(READER, name=name))
     check_consumers(stage.state, READER)
 
     with pytest.raises(RefusedError, match="100 pipelines read what is new in dataset feed"):
