@@ -156,7 +156,9 @@ class _Outputs:
     def check_reader(self, made: _Made) -> None:
         """Raise AccessDeniedError if it is the content of a dataset that the requester may not read."""
         reader = self._services.reader
-        for task in self.run.tasks.in_order():
+        # A release that reuses an output perhaps does not publish it any more.
+        source = self.run if made.run == self.run.id else find_run(self._services, made.run)
+        for task in (*self.run.tasks.in_order(), *source.tasks.in_order()):
             for one in task.spec.publishes:
                 grant = None
                 if made.task == (one.of or task.spec.name):

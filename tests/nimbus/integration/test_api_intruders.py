@@ -28,7 +28,7 @@ from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, TaskName
 from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.task_run import Outcome, TaskRun
+from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.worker.data.mark import MARK
@@ -279,6 +279,13 @@ def test_content_of_a_dataset_is_read_by_its_readers_alone(outputs: Path, secure
     run = world.opened(world.new_run("r2", tasks=Tasks(TaskRun(spec=task) for task in spec.tasks)), "extract")
     run = world.ended(run, "extract", Outcome.SUCCEEDED, output="one")
     world.ended(world.opened(run, "load"), "load", Outcome.SUCCEEDED, output="two")
+    done = run.tasks[TaskName("extract")]
+    taken = TaskRun(
+        spec=replace(done.spec, publishes=()),
+        state=TaskState.SUCCEEDED,
+        reused=Reused(run=run.id, attempt=done.committed),
+    )
+    world.cluster.put(world.new_run("later", tasks=Tasks([taken])))  # of a release that does not publish
     for name in ("one", "two"):
         (outputs / name).mkdir()
         (outputs / name / "part").write_text("rows")
@@ -293,6 +300,8 @@ def test_content_of_a_dataset_is_read_by_its_readers_alone(outputs: Path, secure
         ("operator", "extract"): 403
     }
     assert found["operator", "extract"].json()["code"] == "not_reader"
+    again = "/api/v1/runs/later/tasks/extract/output?path=part"
+    assert [secured.ask("GET", again, who).status_code for who in ("operator", "author")] == [403, 200]
     assert secured.ask("GET", "/api/v1/datasets/orders", "viewer").json()["may_read"] == ["author"]
     page = secured.ask("GET", "/ui/datasets/orders", "viewer").text
     assert "<dd>its owner, author, admins</dd>" in page
