@@ -7,6 +7,7 @@ no S3 server.
 from __future__ import annotations
 
 import argparse
+import gc
 import gzip
 import os
 import sys
@@ -68,6 +69,8 @@ def _client(world: World, server: Server | None = None) -> Iterator[TestClient]:
     services = replace(world.services(), metrics=CollectorRegistry())
     if server is not None:
         services = replace(services, history=S3History(server.store))
+    gc.collect()
+    gc.freeze()  # as a scheduler does after its start
     app = create_app(services)
     add_pages(app, services)
     with TestClient(app, headers={"Accept-Encoding": "gzip"}, base_url="http://127.0.0.1:8700") as client:
