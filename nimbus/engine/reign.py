@@ -141,8 +141,6 @@ class Reign:
         self._unexplained = 0
         self._transaction = store.begin()
         self._parts = store.load()
-        self._early: set[AttemptId] = set()
-        """Attempts that changed while their runs were read, which is before this leader has them."""
         self._uncommitted: list[_Accepted] = []
         """Decisions that are applied to `state`, but not yet written to ZooKeeper."""
         self._suspects: set[Subject] = set()
@@ -166,7 +164,6 @@ class Reign:
         self._young.clear()
         self._transaction, self._uncommitted = self._store.begin(), []
         self._parts = self._store.load()
-        self._early.clear()
 
     def read_on(self) -> None:
         """Read the next part of the state, until all parts are read.
@@ -208,7 +205,6 @@ class Reign:
                 for run in runs:
                     state.runs.put(run, now, slots)
                 self._tell_followers(run for run in runs if not run.state.is_final)
-                self._look_at(slots.keys() & self._early)
             case CatalogPart(pipelines=pipelines, commands=commands):
                 for record in pipelines:
                     state.put_pipeline(record)
@@ -311,10 +307,7 @@ class Reign:
             self._read_commands()
         if any(isinstance(news, n.WorkersChanged) for news in batch):
             self.state.put_workers(self._store.read_workers(), self._now())
-        changed = {news.attempt for news in batch if isinstance(news, n.AttemptChanged)}
-        if not self.state.census_taken:
-            self._early |= changed - self.state.attempts.slots.keys()
-        self._look_at(changed)
+        self._look_at({news.attempt for news in batch if isinstance(news, n.AttemptChanged)})
 
     def _read_commands(self) -> None:
         new = self._store.read_commands(self.state.commands.waiting.keys(), COMMANDS_AT_ONCE)

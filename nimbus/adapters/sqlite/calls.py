@@ -10,7 +10,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 from leader import FencedOutError, FencingToken, TransactionRefusedError
 from nimbus.adapters.sqlite.session import SqliteSession, Watch
 from nimbus.adapters.sqlite.tree import Tree
-from nimbus.adapters.store.calls import Build, Calls, NamesAndData, Reading, check_size
+from nimbus.adapters.store.calls import Build, Calls, check_size
 from nimbus.ports import Enqueue
 from nimbus.ports import FencedOutError as TermOverError
 
@@ -51,6 +51,12 @@ class SqliteCalls(Calls):
             stat = tree.stat(path)
             return None if stat is None else stat.pzxid
 
+    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children."""
+        with self._store.reading() as tree:
+            found = [(name, tree.get(f"{parent}/{name}")) for name in names]
+        return tuple((name, data) for name, data in found if data is not None)
+
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, with a watch on each."""
         found = []
@@ -74,14 +80,13 @@ class SqliteCalls(Calls):
                 self._watch(tree, Watch.NODE, path, enqueue)
             return [tree.stat(path) is not None for path in changed]
 
-    def start_reading(
+    def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> Reading[NamesAndData]:
-        """Read at once: the file is local."""
+    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+        """Names of the children of `parents`, and data of `nodes`."""
         with self._store.reading() as tree:
             names = [self._list(tree, *one) or () for one in zip(parents, changed, strict=True)]
-            found = names, [tree.get(node) for node in nodes]
-        return lambda: found
+            return names, [tree.get(node) for node in nodes]
 
     def await_watches(self) -> None:
         """Call the watches for all operations that are done."""

@@ -15,7 +15,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from nimbus import records
 from nimbus.adapters.store import orders
-from nimbus.adapters.store.calls import Build, Calls, Reading, Transaction, check_size, readable
+from nimbus.adapters.store.calls import Build, Calls, Transaction, check_size, readable
 from nimbus.adapters.store.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
 from nimbus.adapters.store.runs import readable_runs
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
@@ -250,47 +250,25 @@ def _beat(progress: Mapping[str, object]) -> bytes:
 
 
 def read_slots(
-    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None]
+    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None], *, progress: bool = True
 ) -> Mapping[AttemptId, Slots]:
-    """Read the slots of some attempts together, with progress and checkpoints.
+    """Read the slots of some attempts together; a missing attempt has empty slots.
 
     Args:
         calls: The session's calls.
         paths: The cluster's paths.
-        changed: The attempts, each with a callback for its next change. A missing attempt has empty slots.
+        changed: The attempts, each with a callback for its next change.
+        progress: Also read progress and checkpoints. The leader does not need them, only the beats.
     """
-    there, found = _start_reading(calls, paths, changed, (CLAIM, END, BEAT))()
-    if kept := [paths.checkpoint(one) for one in changed if CHECKPOINT in there[one]]:
+    parents = [paths.attempt(attempt) for attempt in changed]
+    read = (CLAIM, END, BEAT) if progress else (CLAIM, END)
+    nodes = [f"{parent}/{name}" for parent in parents for name in read]
+    names, data = calls.list_and_read(parents, changed.values(), nodes)
+    found = dict(zip(nodes, data, strict=True))
+    there = dict(zip(changed, names, strict=True))
+    if kept := [paths.checkpoint(one) for one in changed if progress and CHECKPOINT in there[one]]:
         found |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
     return {attempt: _slots(attempt, there[attempt], found, paths) for attempt in changed}
-
-
-def start_reading_slots(
-    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None]
-) -> Reading[Mapping[AttemptId, Slots]]:
-    """As `read_slots` for the leader, which needs no progress and no checkpoints, only the beats."""
-    reading = _start_reading(calls, paths, changed, (CLAIM, END))
-
-    def slots() -> Mapping[AttemptId, Slots]:
-        there, found = reading()
-        return {attempt: _slots(attempt, there[attempt], found, paths) for attempt in changed}
-
-    return slots
-
-
-def _start_reading(
-    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None], names: Collection[str]
-) -> Reading[tuple[dict[AttemptId, tuple[str, ...]], dict[str, bytes | None]]]:
-    """Start to read the names of all slots of some attempts, and the data of some slots by path."""
-    parents = [paths.attempt(attempt) for attempt in changed]
-    nodes = [f"{parent}/{name}" for parent in parents for name in names]
-    reading = calls.start_reading(parents, changed.values(), nodes)
-
-    def result() -> tuple[dict[AttemptId, tuple[str, ...]], dict[str, bytes | None]]:
-        there, data = reading()
-        return dict(zip(changed, there, strict=True)), dict(zip(nodes, data, strict=True))
-
-    return result
 
 
 def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:

@@ -22,9 +22,6 @@ from nimbus.records import Codec, T, UnreadableRecordError
 _log = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
-Reading = Callable[[], Item]
-"""Waits for the result of requests that are sent."""
-NamesAndData = tuple[list[tuple[str, ...]], list[bytes | None]]
 
 LARGEST_REQUEST = 1_000_000
 """Most bytes of one request, below ZooKeeper's `jute.maxbuffer`: above it ZooKeeper closes the connection."""
@@ -54,17 +51,6 @@ def readable(codec: Codec[T], found: Iterable[tuple[str, bytes]], parent: str) -
             yield codec.decode(data, f"{parent}/{name}")
         except UnreadableRecordError as exc:
             _log.error("record_unreadable", place=exc.place, error=str(exc))
-
-
-def one_ahead(readings: Iterable[Reading[Item]]) -> Iterator[Item]:
-    """The results of readings, each of which is awaited after the next one has started."""
-    before: Reading[Item] | None = None
-    for reading in readings:
-        if before is not None:
-            yield before()
-        before = reading
-    if before is not None:
-        yield before()
 
 
 class Transaction(Protocol):
@@ -124,12 +110,9 @@ class Calls(ABC):
         """Name and data of all children, without those that are removed in the meantime."""
         return self.read_all(parent, self.children(parent, changed) or ())
 
+    @abstractmethod
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, read together; missing ones are left out."""
-        wanted = tuple(names)
-        _, answers = self.list_and_read((), (), [f"{parent}/{name}" for name in wanted])
-        found = zip(wanted, answers, strict=True)
-        return tuple((name, data) for name, data in found if data is not None)
 
     @abstractmethod
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
@@ -143,21 +126,15 @@ class Calls(ABC):
     def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
         """Whether each of some nodes exists, with a watch on each, which also fires when it is created."""
 
+    @abstractmethod
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> NamesAndData:
+    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
         """Names of the children of `parents`, then data of `nodes`, in one round trip.
 
         No data are older than the names, or than the watches. A missing node has no names, and None
         for data.
         """
-        return self.start_reading(parents, changed, nodes)()
-
-    @abstractmethod
-    def start_reading(
-        self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> Reading[NamesAndData]:
-        """As `list_and_read`, but return when the first requests are sent. A watch may fire at once."""
 
     @abstractmethod
     def await_watches(self) -> None:

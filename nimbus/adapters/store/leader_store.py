@@ -19,19 +19,11 @@ from leader import (
 )
 from nimbus import records
 from nimbus.adapters.store import alerts, catalog, datasets, due, intervals, orders, terms
-from nimbus.adapters.store.board import UNKNOWN_TIME, read_ends, start_reading_slots
-from nimbus.adapters.store.calls import (
-    Calls,
-    Reading,
-    Transaction,
-    batched,
-    check_size,
-    one_ahead,
-    readable,
-)
+from nimbus.adapters.store.board import UNKNOWN_TIME, read_ends, read_slots
+from nimbus.adapters.store.calls import Calls, Transaction, batched, check_size, readable
 from nimbus.adapters.store.catalog import readable_pipelines
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.runs import change, creation, readable_runs, removal, start_reading_runs
+from nimbus.adapters.store.runs import change, creation, readable_runs, removal
 from nimbus.adapters.store.transaction import Operation, TreeTransaction, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
@@ -92,7 +84,7 @@ class TreeLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, except for the watches, which only enqueue."""
 
     runs_at_once = 250
-    """Runs that a new leader reads before it decides about them."""
+    """Runs that a new leader reads before it decides about them: with their slots, about 0.1 s."""
 
     def __init__(self, calls: Calls, root: str, token: FencingToken) -> None:
         self._calls = calls
@@ -125,23 +117,15 @@ class TreeLeaderStore:
             alerts=self.read_alerts(),
             health=self.read_health(),
         )
-        yield from self._load_runs()
+        for names in batched(self._calls.children(self._paths.runs) or (), self.runs_at_once):
+            runs = tuple(readable_runs(self._calls, self._paths, names))
+            slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
+            yield RunsPart(runs=runs, slots=slots)
         pipelines = tuple(readable_pipelines(self._calls, self._paths))
         yield CatalogPart(
             pipelines=pipelines,
             commands=self.read_commands((), MOST_COMMANDS),
         )
-
-    def _load_runs(self) -> Iterator[RunsPart]:
-        """Read all runs. While the leader decides about some, ZooKeeper reads the slots of the next."""
-        names = batched(self._calls.children(self._paths.runs) or (), self.runs_at_once)
-        heads = (start_reading_runs(self._calls, self._paths, some) for some in names)
-        yield from one_ahead(map(self._start_reading_slots_of, one_ahead(heads)))
-
-    def _start_reading_slots_of(self, runs: tuple[Run, ...]) -> Reading[RunsPart]:
-        attempts = [attempt for run in runs for attempt in run.open_attempts()]
-        slots = start_reading_slots(self._calls, self._paths, self._watched(attempts))
-        return lambda: RunsPart(runs=runs, slots=slots())
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         """Waiting commands that are not `known`, oldest first."""
@@ -168,10 +152,8 @@ class TreeLeaderStore:
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """The slots of some attempts."""
-        return start_reading_slots(self._calls, self._paths, self._watched(attempts))()
-
-    def _watched(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Enqueue]:
-        return {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
+        changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
+        return read_slots(self._calls, self._paths, changed, progress=False)
 
     def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
         """Watch for the ENDs of some attempts; return the attempts that have ended already."""
@@ -186,7 +168,7 @@ class TreeLeaderStore:
 
     def read_run(self, run: RunId) -> Run | None:
         """One run."""
-        return next(iter(readable_runs(self._calls, self._paths, [run])), None)
+        return next(readable_runs(self._calls, self._paths, [run]), None)
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import structlog
 
 from nimbus import run_record
-from nimbus.adapters.store.calls import Calls, Reading
+from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.run_size import check_growth
 from nimbus.adapters.store.transaction import Operation
@@ -53,24 +53,13 @@ def read_run(calls: Calls, paths: Paths, run: RunId) -> Run | None:
     return next(all_runs(calls, paths, [run]), None)
 
 
-def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str]) -> tuple[Run, ...]:
-    """Some runs; an unreadable one is logged and left out."""
-    return start_reading_runs(calls, paths, runs)()
-
-
-def start_reading_runs(calls: Calls, paths: Paths, runs: Iterable[str]) -> Reading[tuple[Run, ...]]:
-    """As `readable_runs`, but return once their own nodes are requested."""
-    names = list(runs)
-    heads = calls.start_reading((), (), [paths.run(RunId(name)) for name in names])
-
-    def readable() -> Iterator[Run]:
-        for found in _complete(calls, paths, dict(zip(names, heads()[1], strict=True))):
-            if isinstance(found, UnreadableRecordError):
-                _log.error("record_unreadable", place=found.place, error=str(found))
-            else:
-                yield found
-
-    return lambda: tuple(readable())
+def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
+    """Some runs, or all; an unreadable one is logged and left out."""
+    for found in _read(calls, paths, runs):
+        if isinstance(found, UnreadableRecordError):
+            _log.error("record_unreadable", place=found.place, error=str(found))
+        else:
+            yield found
 
 
 def readable_list(found: Iterable[tuple[str, bytes]], paths: Paths) -> Iterator[ListedRun]:
@@ -88,25 +77,23 @@ def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> I
     Raises:
         UnreadableRecordError: a record cannot be read.
     """
-    names = (calls.children(paths.runs) or ()) if runs is None else runs
-    for found in _complete(calls, paths, dict(calls.read_all(paths.runs, names))):
+    for found in _read(calls, paths, runs):
         if isinstance(found, UnreadableRecordError):
             raise found
         yield found
 
 
-def _complete(
-    calls: Calls, paths: Paths, found: Mapping[str, bytes | None]
-) -> Iterator[Run | UnreadableRecordError]:
-    """Read the parts that the runs' own nodes name, all together."""
-    heads = {name: data for name, data in found.items() if data is not None}
+def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Run | UnreadableRecordError]:
+    """Read any number of runs in two rounds: their own nodes, then the parts that these name."""
+    names = (calls.children(paths.runs) or ()) if runs is None else runs
+    heads = dict(calls.read_all(paths.runs, names))
     parts = {name: _parts(data) for name, data in heads.items()}
-    rest = dict(
+    found = dict(
         calls.read_all(paths.runs, [f"{name}/{part}" for name, some in parts.items() for part in some])
     )
     for name, head in heads.items():
         place = paths.run(RunId(name))
-        below = {part: rest[f"{name}/{part}"] for part in parts[name] if f"{name}/{part}" in rest}
+        below = {part: found[f"{name}/{part}"] for part in parts[name] if f"{name}/{part}" in found}
         if len(below) < len(parts[name]) and not calls.exists(place):
             continue  # it was removed in the meantime
         try:

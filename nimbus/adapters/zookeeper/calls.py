@@ -16,15 +16,15 @@ from kazoo.protocol.states import Callback
 
 from leader import FencingToken, LeaderError, ZooKeeperSession, fenced_transaction
 from leader.zookeeper.fencing import first_failure
-from nimbus.adapters.store.calls import Build, Calls, NamesAndData, Reading, batched, check_size, one_ahead
+from nimbus.adapters.store.calls import Build, Calls, batched, check_size
 from nimbus.adapters.zookeeper.multi_read import multi_read_async
 from nimbus.ports import Enqueue, StoreDeniedError, StoreUnavailableError
 
 Request = Callable[[], Any]
 """Sends a request; returns kazoo's future."""
 
-MOST_TOGETHER = 500
-"""Requests that are sent without waiting, twice: the next ones are sent before these are answered."""
+MOST_TOGETHER = 1000
+"""Most requests that are sent without waiting; each has the full timeout of the call."""
 MOST_IN_ONE = 100
 """Most nodes that one request reads. Most have less than 2 KiB."""
 
@@ -113,6 +113,14 @@ class ZooKeeperCalls(Calls):
             stat = self._call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.pzxid)
 
+    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children, read together; missing ones are left out."""
+        wanted = tuple(names)
+        with in_our_words(f"read all below {parent}"):
+            answers = self._together(self._reads(f"{parent}/{name}" for name in wanted))
+        found = zip(wanted, chain.from_iterable(answers), strict=True)
+        return tuple((name, data) for name, data in found if data is not None)
+
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
         """Like `read_all`, with a watch on each: `changed` has the callbacks by name."""
         get = self.session.client.get_async
@@ -138,21 +146,19 @@ class ZooKeeperCalls(Calls):
             )
         return [stat is not None for stat in answers]
 
-    def start_reading(
+    def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> Reading[NamesAndData]:
-        """Send the lists before the reads, so that no data are older."""
+    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+        """Names of the children of `parents`, then data of `nodes`, in one round trip.
+
+        No data are older than the names, or than the watches. A missing node has no names, and None
+        for data.
+        """
         lists = self._lists(parents, changed)
         with in_our_words("read several nodes"):
-            answers = self._start([*lists, *self._reads(nodes)])
-
-        def result() -> NamesAndData:
-            with in_our_words("read several nodes"):
-                found = answers()
-            names = [tuple(sorted(some or ())) for some in found[: len(lists)]]
-            return names, list(chain.from_iterable(found[len(lists) :]))
-
-        return result
+            answers = self._together([*lists, *self._reads(nodes)])
+        names = [tuple(sorted(found or ())) for found in answers[: len(lists)]]
+        return names, list(chain.from_iterable(answers[len(lists) :]))
 
     def await_watches(self) -> None:
         """Wait until kazoo has called the watches that arrived before the last response.
@@ -182,24 +188,16 @@ class ZooKeeperCalls(Calls):
 
     def _together(self, requests: Iterable[Request]) -> list[Any]:
         """Send requests without waiting between them. A result is None if the node does not exist."""
-        return self._start(requests)()
-
-    def _start(self, requests: Iterable[Request]) -> Reading[list[Any]]:
-        """Send the first requests; the others while the answers arrive."""
-        rest = batched(requests, MOST_TOGETHER)
-        first = self._send(next(rest, []))
-        return lambda: list(chain.from_iterable(one_ahead(chain([first], map(self._send, rest)))))
-
-    def _send(self, requests: Iterable[Request]) -> Reading[list[Any]]:
-        self.session.await_connection(self._patience)
-        pending = [request() for request in requests]
-        return lambda: [self._answer(answer) for answer in pending]
-
-    def _answer(self, pending: Any) -> Any:
-        try:
-            return self._call(lambda: pending)
-        except NoNodeError:
-            return None
+        answers: list[Any] = []
+        for some in batched(requests, MOST_TOGETHER):
+            self.session.await_connection(self._patience)
+            pending = [request() for request in some]
+            for answer in pending:
+                try:
+                    answers.append(self._call(lambda answer=answer: answer))
+                except NoNodeError:
+                    answers.append(None)
+        return answers
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""

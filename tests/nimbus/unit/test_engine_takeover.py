@@ -18,7 +18,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Refusal
 from nimbus.engine.loop import Engine, Steps
-from nimbus.engine.news import AttemptChanged, RunBuilt
+from nimbus.engine.news import RunBuilt
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
@@ -90,18 +90,6 @@ def test_news_about_a_run_that_is_read_are_heard_when_others_are_not(bench: Benc
     bench.decide()
 
     assert bench.run(FIRST).state.is_final
-
-
-def test_news_about_a_run_that_is_being_read_are_heard_when_it_is_read(bench: Bench) -> None:
-    read_on(bench.reign, parts=2)  # the slots of the second run are read, too
-    bench.end(attempt(SECOND), Outcome.SUCCEEDED)
-    assert attempt(SECOND) not in bench.reign.state.attempts.slots
-
-    bench.reign.look((AttemptChanged(attempt(SECOND)),))
-    read_on(bench.reign, parts=3)
-    bench.reign.decide()
-
-    assert bench.run(SECOND).state.is_final
 
 
 def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(bench: Bench) -> None:
