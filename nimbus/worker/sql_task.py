@@ -157,8 +157,8 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
         folders[read].setdefault(DATA_FOLDER, [])
     for name, (source, folder) in views(folders, text).items():
         inputs = folders[source][folder]
-        uris = outside.get(source, []) if folder == DATA_FOLDER else []
-        parts = [*tables.read(spark, task, inputs, folder), *(_read_outside(spark, uri) for uri in uris)]
+        others = outside.get(source, []) if folder == DATA_FOLDER else []
+        parts = [*tables.read(spark, task, inputs, folder), *(_read_outside(spark, one) for one in others)]
         _joined(parts).createOrReplaceTempView(name)
         count = f", {len(parts)} versions" if source in task.reads else ""
         sys.stdout.write(f"view {name}: {source}/{folder}{count}\n")
@@ -174,9 +174,9 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
     sys.stdout.write(f"result: {place or 'none, because the last statement is no query'}\n")
 
 
-def _outside(versions: Iterable[ReadVersion]) -> list[str]:
-    """The URIs of data from outside."""
-    return [one.outside for one in versions if one.outside]
+def _outside(versions: Iterable[ReadVersion]) -> list[ReadVersion]:
+    """The versions of data from outside."""
+    return [one for one in versions if one.outside]
 
 
 def format_of(uri: str) -> str:
@@ -195,10 +195,13 @@ def format_of(uri: str) -> str:
     )
 
 
-def _read_outside(spark: SparkSession, uri: str) -> DataFrame:
+def _read_outside(spark: SparkSession, version: ReadVersion) -> DataFrame:
     """A table of data from outside. The first line of a CSV file has the names of its columns."""
+    uri = version.outside
     found = format_of(uri)
     place = unquote(uri) if uri.startswith("file:") else uri.replace("s3://", "s3a://", 1)
+    if version.verified:  # so it is one file, and no pattern of others that were not compared
+        place = re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", place)
     options = {"header": True, "inferSchema": True} if found == "csv" else {}
     return spark.read.format(found).options(**options).load(place)
 

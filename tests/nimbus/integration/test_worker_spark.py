@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 from collections.abc import Iterator
@@ -109,7 +110,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     assert end.outcome is Outcome.SUCCEEDED, first.log.read_text()
     assert "spark.local.dir" not in first.log.read_text()
 
-    (csv := bench.root / "in of march.csv").write_text("currency,rate\neur,1.5\n")
+    (csv := bench.root / "in [of] march.csv").write_text("currency,rate\neur,1.5\n")
     (lines := bench.root / "in.jsonl").write_text('{"rate": 2.0}\n{"rate": 4.0}\n')
     summed = bench.order(
         bench.script("sum.sql", SUMS),
@@ -149,7 +150,10 @@ def version_of(made: Assignment, partition: str) -> Version:
 
 def outside(file: Path) -> Version:
     at = datetime(2026, 3, 1, tzinfo=UTC)
-    return Version(partition=file.suffix[1:], number=1, at=at, outside=Outside(uri=file.as_uri()))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return Version(
+        partition=file.suffix[1:], number=1, at=at, outside=Outside(uri=file.as_uri(), sha256=digest)
+    )
 
 
 def said_by_events(folder: Path) -> str:
