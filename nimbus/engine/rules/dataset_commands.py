@@ -160,9 +160,9 @@ def _check_unused(state: State, dataset: Dataset) -> None:
         if record.state is not PipelineState.INACTIVE
         and dataset.name in (*record.profile.datasets, *record.profile.reads)
     ]
-    users += [
+    users += [  # also of a pipeline that published it before
         f"run {run} publishes it"
-        for run in sorted(state.runs.of(dataset.pipeline))
+        for run in sorted(state.runs.live)
         if dataset.name in datasets_of(state.runs.live[run])
     ]
     # Its versions go to history when it ends, and again when another leader takes over.

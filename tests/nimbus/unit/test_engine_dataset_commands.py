@@ -346,12 +346,14 @@ def test_dataset_in_use_is_not_removed_and_its_users_are_named() -> None:
     assert refused["message"] == "dataset landing: pipeline load publishes it, pipeline report reads it."
 
 
-def test_dataset_that_a_live_run_may_publish_is_not_removed() -> None:
+@pytest.mark.parametrize("publisher", [CHILD, PipelineName("other")])
+def test_dataset_that_a_live_run_may_publish_is_not_removed(publisher: PipelineName) -> None:
     task = replace(LOAD.tasks[0], publishes=(Publication(dataset=LANDING),))
     stage = Stage(replace(LOAD, tasks=(task,)))
     stage.start("old", CHILD)
     stage.put(LOAD)
     three(stage, made("r3", 3))
+    stage.state.catalog.datasets[LANDING] = replace(kept(stage), pipeline=publisher)
 
     assert remove(stage)["message"] == "dataset landing: run old publishes it."
 
