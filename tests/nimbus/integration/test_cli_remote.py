@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -46,6 +48,11 @@ def closed_ports() -> Iterator[tuple[int, int]]:
 def _command(world: Any) -> Any:
     (queued,) = world.reader.commands()
     return queued.command
+
+
+def _instead_of_sleep(monkeypatch: pytest.MonkeyPatch, module: str, act: Callable[[float], Any]) -> None:
+    """Act where a module sleeps. The server's threads in this process sleep, too: not instead of those."""
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(sleep=act, monotonic=time.monotonic))
 
 
 def test_participants_are_a_table_for_people_and_json_for_machines(nimbus: Invoke) -> None:
@@ -309,8 +316,8 @@ def test_watch_prints_each_change_once_and_ends_with_the_run(
     world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.opened(world.new_run("r1"), "extract")
-    looks = iter([lambda: None, lambda: None, lambda: world.succeeded("r1")])
-    monkeypatch.setattr("nimbus.cli.watch.time.sleep", lambda _s: next(looks)())
+    looks: Any = iter([lambda: None, lambda: None, lambda: world.succeeded("r1")])
+    _instead_of_sleep(monkeypatch, "nimbus.cli.watch", lambda _s: next(looks)())
 
     watched = nimbus("run", "watch", "r1")
 
@@ -346,7 +353,7 @@ def test_watch_waits_for_a_run_that_is_pending(
     world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
 ) -> None:
     looks = iter([lambda: None, world.decide, lambda: world.succeeded("r1")])
-    monkeypatch.setattr("nimbus.cli.watch.time.sleep", lambda _s: next(looks)())
+    _instead_of_sleep(monkeypatch, "nimbus.cli.watch", lambda _s: next(looks)())
 
     watched = nimbus("run", "watch", "r1")
 
@@ -358,7 +365,7 @@ def test_watch_of_a_run_whose_start_is_refused_is_exit_4_with_the_reason(
     world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
 ) -> None:
     world.refuse = ("quarantined", "file lost")
-    monkeypatch.setattr("nimbus.cli.watch.time.sleep", lambda _s: world.decide())
+    _instead_of_sleep(monkeypatch, "nimbus.cli.watch", lambda _s: world.decide())
 
     watched = nimbus("run", "watch", "r1")
 
@@ -372,7 +379,7 @@ def test_following_the_log_of_a_pending_run_waits_for_its_start(
     attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
     world.logs.append(attempt, 0, b"one\n")
     looks = iter([world.decide, lambda: world.succeeded("r1")])
-    monkeypatch.setattr("nimbus.cli.logs.time.sleep", lambda _s: next(looks, lambda: None)())
+    _instead_of_sleep(monkeypatch, "nimbus.cli.logs", lambda _s: next(looks, lambda: None)())
     monkeypatch.setattr("nimbus.cli.logs._LATE_S", 0.0)
 
     followed = nimbus("run", "logs", "r1", "extract", "-f")
@@ -434,7 +441,7 @@ def test_following_a_log_goes_through_a_retry_to_the_end(
         yield
 
     steps = step()
-    monkeypatch.setattr("nimbus.cli.logs.time.sleep", lambda _s: next(steps, None))
+    _instead_of_sleep(monkeypatch, "nimbus.cli.logs", lambda _s: next(steps, None))
     monkeypatch.setattr("nimbus.cli.logs._LATE_S", 0.0)
 
     followed = nimbus("run", "logs", "r1", "extract", "-f")
