@@ -17,6 +17,7 @@ from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.outputs import copy_output
 from nimbus.cli.words import clock
+from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
@@ -70,7 +71,7 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
         return
     publishers = ", ".join(answer["publishers"]) or "nobody: no active release publishes it"
     by = f", by {answer['partition']}" if answer["partition"] in ("interval", "key") else ""
-    out.line(f"{name}{by}: published {answer['published']} times, by {publishers}")
+    out.line(f"{name}{by}: published {counted(answer['published'], 'time')}, by {publishers}")
     if answer["readers"]:
         out.line(f"  read by {', '.join(answer['readers'])}")
     if (may_read := answer["may_read"]) is not None:

@@ -16,6 +16,7 @@ from nimbus.cli.options import examples, parameters, remote, report_command, sel
 from nimbus.cli.output import Output
 from nimbus.cli.task_rows import application_rows, cost_rows, output_rows, task_rows
 from nimbus.cli.words import between, clock, short
+from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
@@ -247,7 +248,7 @@ def _show_given(out: Output, run: dict[str, Any]) -> None:
         if given := run[field]:
             out.line(f"{word:<9} " + ", ".join(f"{key}={value}" for key, value in given.items()))
     for read in run["reads"]:
-        pinned = "not pinned yet" if read["pinned"] is None else f"{read['pinned']} versions"
+        pinned = "not pinned yet" if read["pinned"] is None else counted(read["pinned"], "version")
         of = "" if read["dataset"] == read["name"] else f" of dataset {read['dataset']}"
         out.line(f"{'reads':<9} {read['name']}{of}: {pinned}")
 
