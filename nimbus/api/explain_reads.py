@@ -12,7 +12,7 @@ from nimbus.domain.reads import Reader, ReadError, missing, reads_new, to_pin
 from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.task_run import TaskRun
 
-_LOOKED_UP = "waits for the look-up of its versions; while storage does not answer, this is repeated every 5 s"
+_LOOKED_UP = "waits for the look-up of its versions; while storage does not answer, repeated every 5 s"
 MOST_RUNS = 3
 """How many runs that may publish a text names."""
 
