@@ -10,6 +10,7 @@ several parts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
@@ -27,6 +28,7 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
+    about_pipeline,
     about_queued,
     about_rendering,
     about_task,
@@ -70,6 +72,7 @@ class State:
         self.epoch = epoch
         self.policy = policy or Policy()
         self.settings = ClusterSettings()
+        self._woken_at = datetime.min.replace(tzinfo=UTC)
         self._registered: tuple[WorkerInfo, ...] = ()
         """Workers as read; `attempts.workers` has them with the settings applied, such as cordons."""
         live: dict[RunId, Run] = {}
@@ -339,7 +342,16 @@ class State:
             self.agenda.look_after(subject, until.after_s)
 
     def wake(self, now: Instant) -> None:
-        """Put the subjects of due timers on the agenda."""
+        """Put the subjects of due timers on the agenda.
+
+        If the wall clock has stepped back, consumers whose change it dated too late are looked at again: they
+        may start before their timers.
+        """
+        if now.wall < self._woken_at:
+            for name, due in self.catalog.due.items():
+                if due.dated_by(now.wall) != due:
+                    self.agenda.add(about_pipeline(name))
+        self._woken_at = now.wall
         for subject in self.agenda.pop_due(now):
             match subject.kind:
                 case "task":

@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from nimbus.adapters.store import due as store
 from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import TRY_AGAIN, Refused
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -23,7 +26,7 @@ from tests.nimbus.definitions import built
 from tests.nimbus.simulation.mutant import replaced
 from tests.nimbus.unit.test_engine_due import changed, due_of, pipeline, publish, stage_of
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 DAILY = replace(pipeline("first", "a"), schedule=Schedule(cron="0 0 * * *", timezone="UTC"))
 
 
@@ -172,6 +175,69 @@ def test_change_that_a_clock_ahead_has_dated_waits_no_longer_than_settle() -> No
     stage.now += HOUR
     built_now(stage, asked(stage, spec))
     assert created(asked(stage, spec)).pipeline == spec.name
+
+
+@pytest.mark.parametrize("step", [-DAY, -HOUR, timedelta(seconds=-2)])
+def test_run_starts_after_settle_if_the_leader_s_clock_steps_back(step: timedelta) -> None:
+    stage = stage_of(replace(pipeline("first", "a"), start=DataStart(settle=HOUR)))
+    changed(stage, "a")
+    stage.decide()
+    stage.now += step
+    stage.decide()
+    stage.now += HOUR - SECOND
+    stage.decide()
+    assert not stage.state.runs.live
+
+    stage.now += SECOND
+    stage.decide()
+    assert len(stage.state.runs.live) == 1
+
+
+def test_refused_start_is_tried_again_a_minute_later_if_the_leader_s_clock_steps_back() -> None:
+    spec = pipeline("first", "a")
+    stage = stage_of(spec)
+    changed(stage, "a")
+    stage.state.catalog.put_due(
+        spec.name, replace(due_of(stage, "first"), refused=Refused(why="full", at=stage.now))
+    )
+    stage.decide()
+    stage.now -= HOUR
+    stage.decide()
+    assert not stage.state.runs.live
+
+    stage.now += TRY_AGAIN
+    stage.decide()
+    assert len(stage.state.runs.live) == 1
+
+
+def test_run_starts_once_after_settle_if_the_leader_s_clock_steps_forward() -> None:
+    stage = stage_of(replace(pipeline("first", "a"), start=DataStart(settle=HOUR)))
+    changed(stage, "a")
+    stage.decide()
+    stage.now += DAY
+    stage.decide()
+    (run,) = stage.state.runs.live
+
+    stage.now -= DAY
+    stage.decide()
+    assert [*stage.state.runs.live] == [run]
+    assert not due_of(stage, "first").is_due
+
+
+def test_target_waits_for_its_end_by_the_clock_that_was_stepped_back() -> None:
+    stage = stage_of(replace(DAILY, reads=(replace(DAILY.reads[0], optional=True),)))
+    midnight = NOW.replace(hour=0)
+    hours_changed(stage, midnight + HOUR, 1, 1)
+    stage.decide()
+    stage.now -= HOUR
+    stage.decide()
+    stage.now = midnight + DAY - SECOND
+    stage.decide()
+    assert not stage.state.runs.live
+
+    stage.now = midnight + DAY
+    stage.decide()
+    assert len(stage.state.runs.live) == 1
 
 
 def test_unreadable_record_starts_nothing_and_the_next_activation_replaces_it() -> None:
