@@ -668,8 +668,11 @@ class History(Protocol):
         """Keep versions that commands have made. Safe to repeat."""
         ...
 
-    def forget_dataset(self, dataset: DatasetName) -> None:
-        """Remove all versions of a dataset. Safe to repeat."""
+    def forget_dataset(self, dataset: DatasetName, before: int) -> None:
+        """Remove the versions of a dataset whose numbers are below `before`. Safe to repeat.
+
+        If it comes late, from a deposed leader, a dataset that was created again keeps its versions.
+        """
         ...
 
     def kept_version(self, run: Run, now: datetime) -> KeptRun | None:

@@ -137,11 +137,14 @@ class S3History:
         self._store.write(version_key(dataset, version), records.VERSION.encode(version))
         self._store.write(_mark_key(dataset, version), INDEX_MARK)
 
-    def forget_dataset(self, dataset: DatasetName) -> None:
+    def forget_dataset(self, dataset: DatasetName, before: int) -> None:
         """See `nimbus.ports.History.forget_dataset`."""
+        published, last = f"{PUBLISHED}{dataset}/", f"{_LATEST_NUMBER - before:019d}~~"
         with or_unavailable(f"versions of dataset {dataset} could not be removed"):
-            for prefix in (f"{PUBLISHED}{dataset}/", f"{DATASETS}{dataset}/"):
-                self._store.delete_many(info.key for info in valid_objects(self._store, prefix))
+            marks = valid_objects(self._store, published, f"{published}{last}")
+            self._store.delete_many(info.key for info in marks)
+            versions = valid_objects(self._store, f"{DATASETS}{dataset}/")
+            self._store.delete_many(one.key for one in versions if one.key.rpartition("~")[2] > last)
 
     def kept_version(self, run: Run, now: datetime) -> Kept | None:
         """See `nimbus.ports.History.kept_version`."""

@@ -116,8 +116,8 @@ class StoreVersions:
     """Of a withdrawal: the partition whose version before must be found."""
     known: tuple[Version, ...] = ()
     """Of a withdrawal: versions that history may not have yet, `versions` among them."""
-    removes: bool = False
-    """True: remove all versions of the dataset from history instead."""
+    removes: int = 0
+    """Not 0: remove the dataset's versions with smaller numbers, which are all, from history instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
         NimbusError: history does not answer.
     """
     if effect.removes:
-        history.forget_dataset(effect.dataset)
+        history.forget_dataset(effect.dataset, effect.removes)
         return ()
     history.store_versions(effect.dataset, effect.versions)
     if effect.partition is None:

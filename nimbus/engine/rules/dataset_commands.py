@@ -146,7 +146,8 @@ def _removed(
         marked = PutDataset(replace(dataset, removing=True), dataset)
         return Decision(name="dataset_removal_noted", writes=(marked,), about=about)
     if answer != ():
-        effect = StoreVersions(queued.id, name, (), removes=True)
+        number = next_number(state.epoch, state.runs.newest_number)
+        effect = StoreVersions(queued.id, name, (), removes=number)
         return Decision(name="dataset_removal_started", effects=(effect,), about=about)
     message = f"dataset {name} is removed; outputs of its runs stay until they are purged"
     return message, (RemoveDatasetRecord(dataset),)

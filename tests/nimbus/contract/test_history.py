@@ -353,7 +353,7 @@ def test_newer_versions_come_in_the_order_of_publication(bench: Bench) -> None:
     assert [one.run for one in bench.history.newer_versions(hours, 1280)] == []
     bench.history.forget_versions(runs[2])
     assert [one.run for one in bench.history.newer_versions(hours, 512)] == ["read", "slow"]
-    bench.history.forget_dataset(hours)
+    bench.history.forget_dataset(hours, 2000)
     assert list(bench.history.newer_versions(hours, 0)) == []
 
 
@@ -440,10 +440,21 @@ def test_dataset_is_forgotten_and_no_other_one(bench: Bench) -> None:
     (version,) = bench.history.versions(DatasetName("hours"), 10)
     bench.history.store_versions(DatasetName("hours_2"), [version])
     for _ in range(2):
-        bench.history.forget_dataset(DatasetName("hours"))
+        bench.history.forget_dataset(DatasetName("hours"), 2)
 
     assert bench.history.versions(DatasetName("hours"), 10) == ()
     assert bench.history.versions(DatasetName("hours_2"), 10) == (version,)
+
+
+def test_late_removal_leaves_the_versions_of_a_dataset_that_was_created_again(bench: Bench) -> None:
+    name = DatasetName("hours")
+    for run in (publishing("old", 512, 0), publishing("again", 1024, 0), publishing("next", 1280, 1)):
+        bench.history.store(with_sequence(run, run.number + 256))
+    bench.history.forget_dataset(name, 1024)
+
+    assert [one.run for one in bench.history.versions(name, 10)] == ["next", "again"]
+    assert [one.run for one in bench.history.newer_versions(name, 0)] == ["again", "next"]
+    assert [one.run for one in bench.history.newest_versions(name, None, timedelta(0))] == ["again", "next"]
 
 
 def test_results_are_read_as_they_were_stored(bench: Bench) -> None:

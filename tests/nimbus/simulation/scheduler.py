@@ -267,7 +267,8 @@ class Scheduler:
             return False
         known = self.world.zookeeper.world.datasets.get(job.dataset)
         if job.removes and known is not None:
-            hold(Law.DATASETS, known.removing, job.dataset, "loses its history, and may be used")
+            kept = known.removing or all(one.number >= job.removes for one in known.versions)
+            hold(Law.DATASETS, kept, job.dataset, "loses its history, and may be used")
         try:
             answer: Any = stored_and_found(job, cast(History, self.world.storage))
         except RefusedError as exc:

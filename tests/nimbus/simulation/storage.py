@@ -60,9 +60,10 @@ class Storage:
         """As `nimbus.ports.History.store_versions`."""
         self.versions_of[dataset] |= {(one.partition, one.number): one for one in versions}
 
-    def forget_dataset(self, dataset: DatasetName) -> None:
+    def forget_dataset(self, dataset: DatasetName, before: int) -> None:
         """As `nimbus.ports.History.forget_dataset`."""
-        self.versions_of[dataset].clear()
+        stored = self.versions_of[dataset]
+        self.versions_of[dataset] = {key: one for key, one in stored.items() if one.number >= before}
         self.forgotten.add(dataset)
 
     def purged(self, _run: RunId) -> None:

@@ -20,6 +20,7 @@ from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, 
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import RunState
+from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
@@ -311,7 +312,8 @@ def remove(stage: Stage, **history: Any) -> Mapping[str, str]:
     if effects := stage.done[-1].effects:
         (effect,) = effects
         assert isinstance(effect, StoreVersions)
-        assert (effect.removes, effect.dataset) == (True, LANDING)
+        assert effect.dataset == LANDING
+        assert effect.removes == next_number(stage.state.epoch, stage.state.runs.newest_number)
         stage.state.commands.stored_for(effect.command, history.get("answer"))
         stage.decide()
     return stage.done[-1].about
@@ -418,7 +420,7 @@ def test_removal_goes_on_under_the_next_leader_and_after_a_failure_of_storage() 
     successor.state.commands.put(queued)
     successor.decide()
     (effect,) = successor.done[-1].effects
-    assert effect == StoreVersions(queued.id, LANDING, (), removes=True)
+    assert effect == StoreVersions(queued.id, LANDING, (), removes=next_number(3, 3))
     successor.state.commands.stored_for(queued.id, None)
     successor.decide()
     assert LANDING not in successor.state.catalog.datasets
