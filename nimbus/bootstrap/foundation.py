@@ -39,7 +39,7 @@ LOOK_LIMITS: dict[str, Any] = {
     "max_attempts": 1,
 }
 """Limits of a check for an object that tasks wait for."""
-OTHER_CONNECTIONS = 12
+OTHER_CONNECTIONS = 20
 """Connections to storage in addition to downloads: checks, a collection, logs, history, the API."""
 
 _log = structlog.get_logger(__name__)

@@ -1,10 +1,11 @@
 """Effects of decisions: slow work on separate threads, whose outcome is sent to the engine as news.
 
-Thread pools: `nimbus-archive` waits for S3 without limit; `nimbus-prepare` fetches releases for commands;
-`nimbus-build` builds runs, and `nimbus-render` renders ready tasks: these two wait for the template helper;
-`nimbus-look` and, for files, `nimbus-look-files` look up data, versions of datasets, and items in files of
-outputs. Alerts have their own threads, see `nimbus.engine.sending`; so do traces and lineage, see
-`nimbus.engine.exports`. No pool blocks the engine, or another pool for longer than one call of the helper.
+Thread pools: `nimbus-archive-runs` (finished runs) and `nimbus-archive` (all else that history keeps) wait
+for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and
+`nimbus-render` renders ready tasks: these two wait for the template helper; `nimbus-look` and, for files,
+`nimbus-look-files` look up data, versions of datasets, and items in files of outputs. Alerts have their own
+threads, see `nimbus.engine.sending`; so do traces and lineage, see `nimbus.engine.exports`. No pool blocks
+the engine, or another pool for longer than one call of the helper.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ LONGEST_PAUSE_S = 15.0
 
 LOOKS_AT_ONCE = 4
 FILES_AT_ONCE = 2
+RUNS_AT_ONCE = 8
+"""Finished runs that are stored at the same time: each needs at least three writes, one after another."""
 PREPARED_AT_ONCE = 4
 """More than one, so that a large release or a costly definition does not hold up the others."""
 
@@ -166,7 +169,8 @@ class Effects:
         self._tell = tell
         self._stopping = threading.Event()
         self._failures = 0
-        """Failed tries to store a run since the last success. Archive thread only."""
+        """Failed tries of the archive since its last success. Two at once may count as one."""
+        self._archive_runs = ThreadPoolExecutor(RUNS_AT_ONCE, thread_name_prefix="nimbus-archive-runs")
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
         self._prepare = ThreadPoolExecutor(PREPARED_AT_ONCE, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
@@ -202,6 +206,7 @@ class Effects:
         """Drop waiting effects. The next leader archives the runs that are not archived yet."""
         self._stopping.set()
         for pool in (
+            self._archive_runs,
             self._archive,
             self._prepare,
             self._build,
@@ -253,7 +258,7 @@ class Effects:
             case StorePurge() | StoreVersions():
                 self._submit(self._archive, self._store_for_command, effect)
             case ArchiveRun(run_id):
-                self._submit(self._archive, self._store, run_id)
+                self._submit(self._archive_runs, self._store, run_id)
             case ArchiveOutcomes(outcomes):
                 self._submit(self._archive, self._store_outcomes, outcomes)
             case ArchiveTerms(terms):
@@ -275,7 +280,7 @@ class Effects:
             pause_s = self._next_pause_s()
             _log.warning("run_archive_delayed", run=run_id, error=str(exc), pause_s=round(pause_s, 1))
             self._stopping.wait(pause_s)
-            self._submit(self._archive, self._store, run_id)
+            self._submit(self._archive_runs, self._store, run_id)
         except Exception:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("run_archive_failed", run=run_id)  # it stays in ZooKeeper, for the next leader
         else:

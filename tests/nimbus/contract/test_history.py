@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -102,6 +103,15 @@ def test_storing_again_changes_nothing(bench: Bench) -> None:
 
     assert bench.history.recent(None, 10).runs == (RUN,)
     assert bench.history.recent(RUN.pipeline, 10).runs == (RUN,)
+
+
+def test_runs_are_stored_by_several_threads_at_once(bench: Bench) -> None:
+    runs = [a_run(f"r{number}", minutes=number) for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(bench.history.store, runs))
+
+    assert bench.history.recent(RUN.pipeline, 99).runs == tuple(reversed(runs))
+    assert bench.history.recent(None, 99).runs == tuple(reversed(runs))
 
 
 def test_the_newest_come_first_and_no_more_than_asked_for(bench: Bench) -> None:
