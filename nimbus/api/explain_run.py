@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 
 from nimbus.api.explain import Surroundings, how_kept, why, why_run
 from nimbus.api.models_explanations import ReasonModel
@@ -24,15 +25,25 @@ def explain_run(run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings
         slots: Slots of its open attempts.
         around: Leader, workers and time.
     """
+    return [reason() for reason in run_reasons(run, slots, around)]
+
+
+def run_reasons(
+    run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings
+) -> list[Callable[[], ReasonModel]]:
+    """The reasons of `explain_run`, each made by a call: of thousands of tasks, a page shows one."""
     own = _of_run(run, around)
-    reasons = [] if own is None else [_reason("run", own, run.deadline, around)]
+    reasons: list[Callable[[], ReasonModel]] = []
+    if own is not None:
+        reasons.append(partial(_reason, "run", own, run.deadline, around))
     if run.state is RunState.QUEUED:
         return reasons
-    reasons += [explain_task(run, task, slots, around) for task in _moving(run)]
+    reasons += [partial(explain_task, run, task, slots, around) for task in _moving(run)]
     waiting = [task for task in run.tasks.in_order() if not task.state.is_final]
     behind = sum(not _met(run, task) for task in waiting)
     if behind:
-        reasons.append(ReasonModel(about="tasks", why=f"{behind} more wait for tasks that they need"))
+        more = f"{behind} more wait for tasks that they need"
+        reasons.append(partial(ReasonModel, about="tasks", why=more))
     return reasons
 
 

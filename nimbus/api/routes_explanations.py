@@ -11,7 +11,7 @@ from nimbus.api import views
 from nimbus.api.explain import Surroundings, why_aside
 from nimbus.api.explain_due import DueView
 from nimbus.api.explain_pipeline import PipelineView, explain_pipeline
-from nimbus.api.explain_run import explain_run, explain_task
+from nimbus.api.explain_run import explain_run, explain_task, run_reasons
 from nimbus.api.finding import FoundRun, dataset_view, look_for_run, queue_view, surroundings
 from nimbus.api.models_explanations import ExplanationModel, ReasonModel, explanation
 from nimbus.api.models_runs import RequestedRunModel
@@ -145,7 +145,8 @@ def _live_run(services: ApiServices, around: Surroundings, run_id: RunId) -> Rea
     if run is None:
         return ReasonModel(about=f"run {run_id}", why="it has gone, or its record is broken")
     slots = services.reader.slots(run.open_attempts())
-    first, *others = explain_run(run, slots, around) or [ReasonModel(about="run", why="it ends next")]
+    reasons = run_reasons(run, slots, around)
+    first = reasons[0]() if reasons else ReasonModel(about="run", why="it ends next")
     of = "" if first.about == "run" else f"{first.about}: "
-    more = f"; `nimbus run explain {run.id}` has {len(others)} more" if others else ""
+    more = f"; `nimbus run explain {run.id}` has {len(reasons) - 1} more" if len(reasons) > 1 else ""
     return ReasonModel(about=f"run {run.id}", why=f"{run.state}: {of}{first.why}{more}", until=first.until)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.api import views
-from nimbus.api.models_explanations import ExplanationModel
+from nimbus.api import explain_run, views
+from nimbus.api.models_explanations import ExplanationModel, ReasonModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
 from nimbus.domain.backfill import BackfillRequest
@@ -37,10 +37,11 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.run import Run
 from nimbus.domain.schedulers import MissingFile, SchedulerInfo
 from nimbus.domain.selection import Selection
 from nimbus.domain.slots import ClusterDriver, End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
@@ -714,6 +715,25 @@ def test_pipeline_with_many_live_runs_explains_the_oldest_and_counts_the_others(
 
     assert answer.reasons[-1].why == "4 more are live"
     assert sum(one.about.startswith("run r") for one in answer.reasons) == 10
+
+
+def test_pipeline_explains_one_task_of_a_wide_run_and_counts_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(spec(*(task(TaskName(f"t{number}")) for number in range(30))), workers=())
+    stage.start()
+    explained: list[TaskName] = []
+    explain = explain_run.explain_task
+
+    def counted(run: Run, of: TaskRun, *rest: Any) -> ReasonModel:
+        explained.append(of.spec.name)
+        return explain(run, of, *rest)
+
+    monkeypatch.setattr(explain_run, "explain_task", counted)
+    (said,) = [one.why for one in stage.pipeline().reasons if one.about == "run r"]
+    assert "task t0: no worker is registered" in said
+    assert said.endswith("`nimbus run explain r` has 29 more")
+    assert explained == [TaskName("t0")]
 
 
 def test_status_names_what_the_leader_has_set_aside() -> None:
