@@ -352,7 +352,6 @@ class Reign:
             FencedOutError: another scheduler leads.
             StoreUnavailableError: no answer; the last writes may or may not have been applied.
         """
-        self.state.wake(self._now())
         for _ in range(MOST_AT_ONCE):
             if not self.decide_next():
                 break
@@ -360,11 +359,13 @@ class Reign:
 
     def has_more(self) -> bool:
         """True when there may be more to decide now."""
+        self.state.wake(self._now())
         return next_subject(self.state) is not None
 
     def decide_next(self) -> bool:
         """Call the rule of the next subject. False: the agenda is empty."""
         state, now = self.state, self._now()
+        state.wake(now)  # for each decision, because the wall clock may step between two
         subject = next_subject(state)
         if subject is None:
             return False

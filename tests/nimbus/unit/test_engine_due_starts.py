@@ -10,19 +10,20 @@ import pytest
 
 from nimbus.adapters.store import due as store
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import TRY_AGAIN, Refused
+from nimbus.domain.due import TRY_AGAIN, Due, Refused
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule
 from nimbus.domain.publications import Accepted, Partitioning, Version, interval_text
-from nimbus.domain.run import Run
+from nimbus.domain.run import DataCause, Run
 from nimbus.domain.writes import CreateRun, PutDataset
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing
 from nimbus.engine.rules import consumers
 from nimbus.engine.rules import due as rule
 from tests.nimbus.children_stage import NOW, Stage
-from tests.nimbus.definitions import built
+from tests.nimbus.definitions import active, built
+from tests.nimbus.engine_bench import Bench
 from tests.nimbus.simulation.mutant import replaced
 from tests.nimbus.unit.test_engine_due import changed, due_of, pipeline, publish, stage_of
 
@@ -238,6 +239,46 @@ def test_target_waits_for_its_end_by_the_clock_that_was_stepped_back() -> None:
     stage.now = midnight + DAY
     stage.decide()
     assert len(stage.state.runs.live) == 1
+
+
+def leader_with_change() -> Bench:
+    """A leader that reads a change of now, of a pipeline that starts a day after its last change."""
+    bench = Bench()
+    spec = replace(pipeline("first", "a"), start=DataStart(settle=DAY))
+    cause = DataCause(dataset=DatasetName("a"), partition="", number=1, run=RunId("run-1"), at=NOW)
+    bench.cluster.change(
+        pipelines={spec.name: active(spec, schedule_position=NOW, updated_at=NOW)},
+        due={spec.name: Due(pipeline=spec.name, start=DataStart(settle=DAY)).with_change(cause, ())},
+    )
+    bench.elect(2)
+    return bench
+
+
+def changed_at(bench: Bench) -> datetime | None:
+    return bench.cluster.world.due[PipelineName("first")].changed_at
+
+
+def test_leader_does_not_rest_if_its_clock_has_stepped_back_since_it_decided() -> None:
+    bench = leader_with_change()
+    bench.decide()
+    bench.clocks.wall -= HOUR
+    assert bench.reign.has_more()
+
+    bench.reign.decide()
+    assert changed_at(bench) == NOW - HOUR
+    assert not bench.reign.has_more()
+
+
+def test_leader_notes_a_step_back_from_the_time_of_its_last_decision() -> None:
+    bench = leader_with_change()
+    bench.clocks.wall = NOW - DAY
+    bench.reign.decide_next()  # the record of its term
+    bench.clocks.wall = NOW
+    while bench.reign.decide_next():
+        pass
+    bench.clocks.wall = NOW - HOUR
+    bench.reign.decide()
+    assert changed_at(bench) == NOW - HOUR
 
 
 def test_unreadable_record_starts_nothing_and_the_next_activation_replaces_it() -> None:
