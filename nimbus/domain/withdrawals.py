@@ -16,13 +16,20 @@ def content_of(version: Version) -> int:
 def earlier(current: Version, known: Iterable[Version]) -> list[Version]:
     """Versions of a partition that can take the place of the current one, the newest first.
 
-    Content that was itself withdrawn does not come back.
+    What was withdrawn does not come back, under whatever number it was published before its withdrawal: a
+    sender may have published it twice, or a rerun have reused the attempt that made it.
     """
     known = tuple(known)
-    gone = {one.change.withdrew for one in known if one.change is not None}
-    fitting = {
-        one.number: one
-        for one in known
-        if content_of(one) == one.number < content_of(current) and one.number not in gone
-    }
-    return [fitting[number] for number in sorted(fitting, reverse=True)]
+    first = {one.number: one for one in known if content_of(one) == one.number}
+    changes = [(one.number, one.change) for one in known if one.change is not None]
+    gone = [(current.number, current)]
+    gone += [(at, first[change.withdrew]) for at, change in changes if change.withdrew in first]
+    fitting = [
+        number
+        for number, one in first.items()
+        if number < content_of(current)
+        and not any(
+            number < at and (one.source, one.outside) == (wrong.source, wrong.outside) for at, wrong in gone
+        )
+    ]
+    return [first[number] for number in sorted(fitting, reverse=True)]

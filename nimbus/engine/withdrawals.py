@@ -37,8 +37,9 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
             return (*effect.versions, current, version)
     raise RefusedError(
         "nothing_before",
-        f"version {current.number} of {effect.dataset} is the first one, or the outputs of all before it are "
-        "deleted: publish another one, by a rerun or by `nimbus dataset publish`.",
+        f"version {current.number} of {effect.dataset} is the first one, or all before it were withdrawn, "
+        "have the same data, or their outputs are deleted: publish another one, "
+        "by a rerun or by `nimbus dataset publish`.",
     )
 
 

@@ -36,7 +36,7 @@ class _Made(NamedTuple):
     number: int
     content: _Content
     first: int
-    """The number under which its content was published first."""
+    """The number under which its content was published, not restored."""
 
 
 def _content_of(version: Version) -> _Content:
@@ -52,8 +52,10 @@ class DatasetLaws:
         self.made: dict[Partition, _Made] = {}
         self._ever: dict[Partition, dict[int, _Content]] = {}
         """Everything that was published, by number."""
-        self._withdrawn: set[tuple[DatasetName, str, int]] = set()
-        """Contents that were withdrawn, by the numbers under which they were published first."""
+        self._withdrawn: dict[tuple[Partition, AttemptId, str], int] = {}
+        """Data that were withdrawn, and the numbers of their last withdrawals."""
+        self._restored: set[int] = set()
+        """Numbers of withdrawals."""
         self.published = Counter[DatasetName]()
         self._moved: list[Partition] = []
         self.late = 0
@@ -127,23 +129,29 @@ class DatasetLaws:
         else:
             current = self.made[place]
             hold(Law.DATASETS, command.number in (None, current.number), key, "withdrew", current)
-            self._withdrawn.add((*place, current.first))
+            self._withdrawn[place, *current.content[1:]] = found.number
             first = self._before(place, current.first)
+            hold(Law.DATASETS, found.change.restored == first, key, "restored", found, "and not", first)
             content = self._ever[place][first]
         hold(Law.DATASETS, _content_of(found) == content, key, "left", found, "and not", content)
         self._publish(place, _Made(found.number, content, first))
 
     def _before(self, place: Partition, first: int) -> int:
-        """The newest content that was published before another one, and not withdrawn."""
-        contents: dict[_Content, int] = {}
-        for number, content in sorted(self._ever[place].items()):
-            contents.setdefault(content, number)
-        numbers = (one for one in contents.values() if one < first and (*place, one) not in self._withdrawn)
+        """The newest content that was published before another one, and not withdrawn since."""
+        numbers = (
+            number
+            for number, content in self._ever[place].items()
+            if number < first
+            and number not in self._restored
+            and number > self._withdrawn.get((place, *content[1:]), 0)
+        )
         return max(numbers, default=0)
 
     def _publish(self, place: Partition, made: _Made) -> None:
         self.published[place[0]] += 1
         self._ever.setdefault(place, {})[made.number] = made.content
+        if made.first != made.number:
+            self._restored.add(made.number)
         newest = max(self.made.get(place, made), made)
         self.late += newest is not made
         if newest is made:

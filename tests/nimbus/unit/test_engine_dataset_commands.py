@@ -16,13 +16,23 @@ from nimbus.domain.due import Due
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import DataStart
-from nimbus.domain.publications import Accepted, Change, Outside, Partitioning, Publication, Read, Version
+from nimbus.domain.publications import (
+    NO_SOURCE,
+    Accepted,
+    Change,
+    Outside,
+    Partitioning,
+    Publication,
+    Read,
+    Version,
+)
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.withdrawals import earlier
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
@@ -240,6 +250,32 @@ def test_content_that_was_withdrawn_does_not_come_back() -> None:
 
     assert withdraw(stage, past)["code"] == "nothing_before"
     assert kept(stage).versions[0].run == "r1"
+
+
+@pytest.mark.parametrize("same", [{"outside": Outside(uri="s3://in/1", value={"rows": 1})}, {}])
+def test_withdrawal_does_not_publish_the_same_data_again(same: dict[str, Outside]) -> None:
+    """A sender has published them twice, or a rerun has reused the task that made them."""
+    stage, source = Stage(LOAD), made("r2", 2).source
+    twice = [replace(made(f"r{number}", number), source=source, **same) for number in (2, 3)]
+    past = Past(made("r1", 1), *twice, made("r4", 4))
+    three(stage, made("r4", 4))
+    withdraw(stage, past)
+    assert kept(stage).versions[0].run == "r3"
+
+    withdraw(stage, past)
+    assert kept(stage).versions[0].run == "r1"
+
+
+def test_data_that_are_published_after_their_withdrawal_can_come_back() -> None:
+    """A sender has mended the file at its URI."""
+    first = replace(made("r2", 2), source=NO_SOURCE, outside=Outside(uri="s3://in/1"))
+    withdrawal = replace(
+        made("r1", 3), change=Change(command=CommandId("cmd-1"), by="ann", withdrew=2, restored=1)
+    )
+    again, newest = replace(first, run=RunId("r4"), number=4), made("r5", 5)
+
+    fitting = earlier(newest, [made("r1", 1), first, withdrawal, again, newest])
+    assert [one.number for one in fitting] == [4, 1]
 
 
 def test_version_whose_outputs_are_deleted_is_passed_over() -> None:
