@@ -9,6 +9,7 @@ from typing import Any
 from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset, published_by
 from nimbus.domain.run_number import next_number
+from nimbus.domain.withdrawals import earlier
 from nimbus.engine import versions
 from nimbus.engine import withdrawals as engine_withdrawals
 from nimbus.engine.decision import StoreVersions
@@ -158,4 +159,17 @@ def command_gets_a_number_below_those_of_runs() -> Iterator[None]:
 def each_run_reads_all_that_there_is() -> Iterator[None]:
     """AF 38826: all of history is handed over again."""
     with replaced(datasets, _note_taken=lambda _state, _known, _run: None):
+        yield
+
+
+@mutant
+def withdrawn_data_come_back_under_another_number() -> Iterator[None]:
+    """A sender has published the same URI twice, and the withdrawal of one shows the other."""
+
+    def before(current: Any, known: Any) -> list[Any]:
+        unlike = (replace(one, source=replace(one.source, number=one.number), outside=None) for one in known)
+        fitting = {one.number for one in earlier(current, unlike)}
+        return sorted((one for one in known if one.number in fitting), key=lambda one: -one.number)
+
+    with replaced(engine_withdrawals, earlier=before):
         yield
