@@ -56,6 +56,13 @@ class Registrar(Follower):
         self._clock_ahead_s: float | None = None
         self._stopping = False
 
+    def report_once(self) -> None:
+        """Report for the first time, on this thread. Without the store, the next report is the first one."""
+        try:
+            self._look_now()
+        except StoreUnavailableError as exc:
+            _log.warning("first_report_delayed", error=str(exc))
+
     def draining(self) -> None:
         """Report from now on that this scheduler is stopping."""
         self._stopping = True

@@ -100,9 +100,11 @@ class Scheduler:
         parts.follower.start()
         parts.announcer.start()
         parts.engine.start()
-        parts.election.add_to_leader_lock_queue()
-        # After the election has joined the queue: the registrar leaves it while another scheduler has our id.
-        parts.registrar.start()
+        # Two schedulers with one id may start at the same moment: only the registered one may queue.
+        parts.registrar.report_once()
+        if not parts.registrar.id_taken:
+            parts.election.add_to_leader_lock_queue()
+        parts.registrar.start()  # leaves the queue while another scheduler has our id
         parts.collector.start()
         if parts.worker is not None:
             parts.worker.start()

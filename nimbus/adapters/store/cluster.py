@@ -264,7 +264,10 @@ class TreeRegistrations:
         path = self._paths.scheduler(info.id)
         if self._calls.owner(path) not in (None, self._calls.session_id):
             self._check_other(path, info)
-        return self._publish(path, records.SCHEDULER.encode(info))
+        try:
+            return self._publish(path, records.SCHEDULER.encode(info))
+        except NodeExistsError:  # another process with this id was faster
+            return self.publish_scheduler(info)
 
     def _check_other(self, path: str, info: SchedulerInfo) -> None:
         """Raise SchedulerIdInUseError if the registration of another session is of a live process.
@@ -299,7 +302,10 @@ class TreeRegistrations:
                     raise WorkerIdInUseError(info.id, f"an unknown host ({exc})") from exc
                 if other.host != info.host:  # on the same host the lock on the work folder decides
                     raise WorkerIdInUseError(info.id, other.hostname)
-        return self._publish(path, records.WORKER.encode(info))
+        try:
+            return self._publish(path, records.WORKER.encode(info))
+        except NodeExistsError:  # another process with this id was faster
+            return self.publish_worker(info)
 
     def data_mark(self, mark: str) -> str:
         """Create the node unless it exists, and read it."""
@@ -319,6 +325,7 @@ class TreeRegistrations:
         self._published.clear()
 
     def _publish(self, path: str, data: bytes) -> datetime | None:
+        """Write a registration. Raises NodeExistsError if another session creates it at the same moment."""
         owner = self._calls.owner(path)
         if owner is not None and owner != self._calls.session_id:
             self._calls.delete(path)  # of our earlier session, or of our predecessor
@@ -326,8 +333,10 @@ class TreeRegistrations:
         if owner is None:
             try:
                 self._calls.create(path, data, ephemeral=True)
-            except NodeExistsError:  # our own create, its reply lost
-                self._calls.set(path, data)
+            except NodeExistsError:
+                if self._calls.owner(path) != self._calls.session_id:
+                    raise
+                self._calls.set(path, data)  # our own create, its reply lost
         else:
             self._calls.set(path, data)
         self._published.add(path)

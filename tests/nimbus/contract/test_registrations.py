@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.access import TreeAccess
+from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.session import calls_on
@@ -249,6 +251,34 @@ def test_a_scheduler_id_in_use_by_a_live_process_is_refused_until_it_is_free(
     eventually(lambda: reader.schedulers() == ())
     registrations.publish_scheduler(second)
     assert reader.schedulers() == (second,)
+
+
+class Overtaken:
+    """Calls whose first `create` is overtaken by another process."""
+
+    def __init__(self, calls: Calls, faster: Callable[[], object]) -> None:
+        self._calls, self._faster = calls, [faster]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._calls, name)
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> Any:
+        if ephemeral and self._faster:
+            self._faster.pop()()
+        return self._calls.create(path, data, ephemeral=ephemeral)
+
+
+def test_of_two_schedulers_with_one_id_that_register_at_the_same_moment_one_is_refused(
+    any_sessions: Sessions | SqliteSessions, zk_root: str
+) -> None:
+    first = replace(SCHEDULER, host=HostId("other"), hostname="other")
+    faster = TreeRegistrations(calls_on(any_sessions.new()), zk_root)
+    session = any_sessions.new()
+    calls: Any = Overtaken(calls_on(session), lambda: faster.publish_scheduler(first))
+
+    with pytest.raises(SchedulerIdInUseError, match="a live scheduler on other"):
+        TreeRegistrations(calls, zk_root).publish_scheduler(replace(SCHEDULER, boot_id="second"))
+    assert TreeClusterReader(calls_on(session), zk_root).schedulers() == (first,)
 
 
 def test_two_live_schedulers_in_containers_replace_each_other_once_at_most(

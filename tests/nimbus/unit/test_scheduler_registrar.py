@@ -137,6 +137,24 @@ def test_while_the_id_is_in_use_it_logs_that_leaves_the_queue_and_tries_again(
     assert board.registrar.id_taken == ""
 
 
+def test_first_report_says_at_once_whether_the_id_is_taken() -> None:
+    board = Board()
+    board.in_use = True
+
+    board.registrar.report_once()
+
+    assert board.registrar.id_taken and board.stood == [False]
+
+
+def test_first_report_without_the_store_is_left_to_the_next_one() -> None:
+    board = Board()
+    board.down = True
+
+    board.registrar.report_once()
+
+    assert (board.refused, board.registrar.id_taken, board.stood) == (1, "", [])
+
+
 def test_a_queue_that_could_not_be_left_is_left_with_the_next_report(
     board: Board, eventually: Eventually
 ) -> None:
