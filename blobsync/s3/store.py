@@ -158,7 +158,8 @@ class S3ObjectStore:
         first = self._client.list_objects_v2(**of, MaxKeys=_FIRST_KEYS)
         yield first
         if first["IsTruncated"]:
-            of["StartAfter"] = first["Contents"][-1]["Key"]
+            if keys := first.get("Contents"):
+                of["StartAfter"] = keys[-1]["Key"]
             yield from self._client.get_paginator("list_objects_v2").paginate(**of)
 
     def delete(self, key: str) -> None:
