@@ -138,3 +138,18 @@ def test_scheduler_that_cannot_listen_stops_without_further_errors() -> None:
 
     assert [line for line in lines if line["log_level"] == "error"] == []
     assert called[-2:] == ["api.stop", "session.close"]
+
+
+@pytest.mark.parametrize("id_taken", ["", "in use by a live scheduler"])
+def test_scheduler_queues_only_once_it_is_registered(id_taken: str) -> None:
+    called: list[str] = []
+    names = ("session", "syncer", "follower", "access", "announcer", "engine", "effects", "election")
+    parts: Any = {name: Stub(name, called) for name in (*names, "registrar", "collector", "api")}
+    parts["registrar"].id_taken = id_taken
+
+    Scheduler(Parts(**parts, worker=None)).start()
+
+    queued = [] if id_taken else ["election.add_to_leader_lock_queue"]
+    at = called.index("registrar.report_once")
+    assert called[at:] == ["registrar.report_once", *queued, "registrar.start", "collector.start"]
+    assert "election.add_to_leader_lock_queue" not in called[:at]
