@@ -161,7 +161,7 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None = None, gateway: in
     stop_progress = _start_progress(folder, book) if plan.starts_spark else _nothing
     check_output = _watch_output() if plan.starts_spark else _nothing
     driver, told_to_end = os.getpid(), _note_signals()
-    status = completed(partial(_run_task, plan, book))
+    status = completed(partial(_run_task, plan, book), plan.release_root)
     if os.getpid() != driver:
         return status
     is_cut_short = status == 0 and told_to_end()

@@ -23,18 +23,24 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NoReturn
 
+from nimbus.worker.task_traceback import print_error
+
 _INTERRUPTED = -signal.SIGINT
 _FLUSH_FAILED = 120
 """Exit code of Python when standard output cannot be written."""
 
 
-def completed(work: Callable[[], object]) -> int:
+def completed(work: Callable[[], object], release_root: str) -> int:
     """Run a program's code, join its threads and run its exit handlers.
+
+    Args:
+        work: Runs the code.
+        release_root: Errors name files in this folder relative to it.
 
     Returns:
         Its exit status; negative for a signal.
     """
-    status = _status_of(work)
+    status = _status_of(work, release_root)
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
         try:
             step()
@@ -62,7 +68,7 @@ def die_if_interrupted(status: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def _status_of(work: Callable[[], object]) -> int:
+def _status_of(work: Callable[[], object], release_root: str = "") -> int:
     try:
         status = work()
     except SystemExit as exc:
@@ -71,7 +77,7 @@ def _status_of(work: Callable[[], object]) -> int:
         sys.stderr.write(f"{exc.code}\n")
         return 1
     except BaseException as exc:  # noqa: BLE001 - the top of a program
-        sys.excepthook(type(exc), exc, exc.__traceback__)
+        print_error(exc, release_root)
         return _INTERRUPTED if isinstance(exc, KeyboardInterrupt) else 1
     return status if isinstance(status, int) else 0
 
