@@ -106,9 +106,10 @@ NEEDS: Mapping[str, AccessRole] = MappingProxyType(
 """By method and path, such as `GET /api/v1/runs/{run_id}`."""
 
 OPEN = frozenset(
-    {"/healthz", "/readyz", "/ui/login", "/ui/login/provider", "/ui/login/callback", "/ui/logout"}
+    {"/", "/healthz", "/readyz", "/ui/login", "/ui/login/provider", "/ui/login/callback", "/ui/logout"}
 )
-"""Open paths: for supervisors and load balancers, which have no token, and for login and logout."""
+"""Open paths: `/`, which only leads to the pages; those of supervisors and load balancers; login and logout.
+These senders have no token."""
 OPEN_BELOW = ("/hooks/", "/attempt/v1/", "/ui/static/")
 """Open prefixes: they have their own credentials (a signature, an attempt's token), or are public."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,9 +53,16 @@ _LOOK_S = 1.0
     show_default=True,
     help="Where outputs of tasks are stored. Do not change it while a run is live.",
 )
+@click.option("--open", "opens", is_flag=True, help="Open the pages in a browser.")
 @click.pass_context
 def up(
-    context: click.Context, schedulers: int, single: bool, folder: Path, spark: str | None, data: str
+    context: click.Context,
+    schedulers: int,
+    single: bool,
+    folder: Path,
+    spark: str | None,
+    data: str,
+    opens: bool,
 ) -> int:
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
@@ -88,6 +96,8 @@ def up(
         try:
             stack.start()
             stack.wait_ready()
+            if opens:
+                webbrowser.open(stack.addresses.schedulers[0])
             _serve(out, folder, stack)
         except StackLockedError:
             is_ours = False  # the stack of another process continues, with its client file
@@ -110,7 +120,10 @@ def _serve(out: Output, folder: Path, stack: LocalStack) -> None:
 
 def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
     addresses = stack.addresses
-    rows = [(f"scheduler-{number}", url) for number, url in enumerate(addresses.schedulers, start=1)]
+    rows = [
+        (f"pages and API of scheduler-{at}", f"{url}/")
+        for at, url in enumerate(addresses.schedulers, start=1)
+    ]
     rows += [
         *([("ZooKeeper", addresses.zookeeper)] if addresses.zookeeper else []),
         ("S3", addresses.s3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from nimbus.api.services import ApiServices
 from nimbus.web import (
@@ -61,3 +61,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
         return pages.assets.answer(request, version, name) or Response(status_code=404)
 
     api.mount("/ui", web)
+
+    @api.get("/", include_in_schema=False)
+    def first_page() -> Response:
+        return RedirectResponse("/ui/", headers={"Cache-Control": "no-store"})

@@ -30,6 +30,22 @@ def test_commands_page_names_kinds_in_words(audited: Any, web: httpx.Client) -> 
     assert ">stop_run<" not in text
 
 
+def test_address_of_a_scheduler_leads_to_the_pages(web: httpx.Client) -> None:
+    answer = web.get("/", headers={"Accept": "text/html"}, follow_redirects=True)
+
+    assert answer.url.path == "/ui/"
+    assert "<h1>Cluster</h1>" in answer.text
+
+
+def test_home_of_an_empty_cluster_says_how_to_begin(world: Any, web: httpx.Client) -> None:
+    begin = "nimbus pipeline publish examples/hello --activate"
+    assert begin not in web.get("/ui/").text
+
+    world.cluster.set("pipelines", world.record.name, None)
+
+    assert begin in web.get("/ui/").text
+
+
 def test_workers_page_says_what_keeps_each_from_work(world: Any, web: httpx.Client) -> None:
     world.opened(world.new_run("sums-live"), "extract")
     lacking = replace(world.worker, id=WorkerId("w2"), lacks=HOSTILE, hostname=HOSTILE, labels=(HOSTILE,))
