@@ -41,7 +41,7 @@ _POSITION: RecordCodec[_Position] = RecordCodec(TypeAdapter(_Position))
 
 
 def encode(record: PipelineRecord) -> bytes:
-    """The pipeline's own node. It has less than 2 KiB."""
+    """The pipeline's own node. It has less than 4 KiB."""
     return _BODY.encode(_Body(**{name: getattr(record, name) for name in _Body.__slots__}))
 
 

@@ -436,6 +436,9 @@ class PipelineSummaryModel(Model):
     """True: changes of data start its runs; fire times of `schedule` are then the ends of their intervals."""
     concurrency: ConcurrencyModel | None
     tasks: int
+    tags: list[str] = []
+    runbook: str = ""
+    """What to do when it fails: a URL or a text."""
     quarantined: str | None
     """Why it is quarantined, so that none of its runs starts; null: it is not."""
     owner: str | None

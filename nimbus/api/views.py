@@ -203,6 +203,8 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "owner": record.owner,
         "state": record.state,
         "description": profile.description,
+        "tags": profile.tags,
+        "runbook": profile.runbook,
         "release": record.release,
         "published": record.published,
         "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,

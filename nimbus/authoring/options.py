@@ -237,6 +237,8 @@ class PipelineOptions(TypedDict, total=False):
     """Keys of a pipeline, except `schema`, `name` and `tasks`."""
 
     description: str
+    tags: Sequence[str]
+    runbook: str
     schedule: Schedule
     start: Literal["data"] | Start
     failure_strategy: Literal["end", "continue"]

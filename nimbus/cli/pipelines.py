@@ -187,6 +187,8 @@ def show(api: Api, out: Output, name: str) -> None:
         ("quarantined", answer["quarantined"]),
         ("owner", answer.get("owner")),
         ("description", answer["description"]),
+        ("tags", ", ".join(answer.get("tags", ()))),
+        ("runbook", answer.get("runbook")),
         ("active release", answer["release"] or "none"),
         ("newest release", answer["published"]),
         ("schedule", _schedule(answer["schedule"]) or "none"),

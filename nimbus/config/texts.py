@@ -111,6 +111,14 @@ def url(value: object) -> str:
     return text.rstrip("/")
 
 
+def link(value: object) -> str:
+    """`http(s)://host[:port]/path`, without credentials, for people to open."""
+    text, parts = _split(value, "http(s)://host[:port]/path")
+    if "@" in parts.netloc or any(one.isspace() for one in text):
+        raise SuggestingError("must hold neither credentials nor spaces")
+    return text
+
+
 def safe_url(value: object) -> str:
     """`https://host[:port][/path]`, or `http` to this host; without credentials, query or fragment."""
     try:

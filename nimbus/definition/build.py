@@ -59,6 +59,8 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
+        tags=tuple(sorted(set(model.tags))),
+        runbook=model.runbook,
         schedule=None if model.schedule is None else _schedule(model.schedule),
         failure_strategy=model.failure_strategy,
         priority=model.priority,

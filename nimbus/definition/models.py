@@ -7,19 +7,20 @@ from collections.abc import Callable
 from datetime import time
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
-from nimbus.config.texts import fitting, plain_name, scalar_text, spark_key, variable_name
+from nimbus.config.texts import fitting, link, plain_name, scalar_text, spark_key, variable_name
 from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.children import MOST_ITEMS, MOST_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
+from nimbus.domain.growth import REASON_BYTES, brief
 from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import (
     MOST_MEMORY_SCALE,
@@ -48,6 +49,7 @@ MOST_DATASETS = 100
 """Limit of the datasets of a pipeline."""
 MOST_READS = 32
 """Limit of the datasets that a pipeline reads."""
+MOST_TAGS = 16
 MOST_PUBLISHED = 10
 MOST_KEPT_VERSIONS = 100
 """Limit of the datasets of a task: one transaction publishes them."""
@@ -249,6 +251,14 @@ def _condition(value: object) -> str:
             "must be true, false or a template such as {{ params.mode == 'full' }}, "
             f"not {described(value)}"
         )
+    return value
+
+
+def _runbook(value: str) -> str:
+    if brief(value) != value:  # every scheduler watches the catalog, which has it
+        raise SuggestingError(f"has {REASON_BYTES} bytes at most; write it on a page, and give its URL")
+    if "://" in value.partition(" ")[0]:
+        link(value)
     return value
 
 
@@ -643,6 +653,10 @@ class DefinitionModel(Strict):
     """Name of the pipeline."""
     description: Description = ""
     """Description for people."""
+    tags: Annotated[list[Name], Field(max_length=MOST_TAGS)] = Field(default_factory=list)
+    """Words by which lists and selections find it."""
+    runbook: Annotated[str, AfterValidator(_runbook)] = ""
+    """What to do when it fails, as a URL or a text."""
     schedule: ScheduleModel | None = None
     """When the leader starts runs; none: runs start on request only."""
     start: Annotated[

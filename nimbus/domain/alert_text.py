@@ -52,6 +52,7 @@ def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
         f"pipeline: {alert.pipeline}",
         f"at: {alert.raised_at:%Y-%m-%d %H:%M:%S}Z",
         f"what to do: {what_to_do}",
+        *([f"runbook: {alert.runbook}"] if alert.runbook else []),
         *([f"link: {link}"] if link else []),
         *marks,
     ]
@@ -67,6 +68,7 @@ def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
             "run": alert.run,
             "about": alert.about,
             "what_to_do": what_to_do,
+            "runbook": alert.runbook or None,
             "link": link or None,
             "raised_at": alert.raised_at.isoformat(),
             "try": alert.tries,

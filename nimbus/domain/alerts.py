@@ -60,6 +60,8 @@ class Alert:
     run: RunId | None = None
     about: str = ""
     """What happened, as text."""
+    runbook: str = ""
+    """That of the pipeline."""
     raised_at: datetime
     more: int = 0
     """Number of further alerts for the target that this one replaces because too many wait."""

@@ -32,6 +32,8 @@ class Profile:
 
     description: str = ""
     """Cut to REASON_BYTES. The definition has the full text."""
+    tags: tuple[str, ...] = ()
+    runbook: str = ""
     schedule: Schedule | None = None
     starts_by_data: bool = False
     """True: changes of data start its runs, and not its schedule."""
@@ -62,6 +64,8 @@ def profile_of(spec: PipelineSpec) -> Profile:
     """The profile that the catalog keeps of a definition."""
     return Profile(
         description=brief(spec.description),
+        tags=spec.tags,
+        runbook=spec.runbook,
         schedule=spec.schedule,
         starts_by_data=spec.start is not None,
         tasks=len(spec.tasks),

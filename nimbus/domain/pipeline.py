@@ -384,6 +384,9 @@ class PipelineSpec:
 
     name: PipelineName
     description: str = ""
+    tags: tuple[str, ...] = ()
+    runbook: str = ""
+    """What to do when it fails: a URL or a text."""
     schedule: Schedule | None = None
     start: DataStart | None = None
     """Set: changes of data start its runs, and fire times of a schedule are only the ends of intervals."""

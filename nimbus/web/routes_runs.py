@@ -108,7 +108,9 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         listed = fitting[asked.first : asked.first + _TASKS]
         failed = [task for task in ordered if task.state is TaskState.FAILED]
         model = shown_run(services, found, [*listed, *failed[:_SHOWN_FAILURES]])
+        record = services.reader.pipeline(found.run.pipeline)
         shown |= {
+            "runbook": "" if record is None else record.profile.runbook,
             "failures": model.tasks[len(listed) :],
             "more_failures": len(failed[_SHOWN_FAILURES:]),
             "fitting": len(fitting),

@@ -140,6 +140,7 @@ class _Raised:
         part: str,
         run: RunId | None = None,
     ) -> None:
+        record = self.state.catalog.pipelines.get(pipeline)
         cause = ".".join(filter(None, (event.value, run or pipeline, part)))
         for target in sorted({rule.to for rule in rules if event in rule.on}):
             alert = Alert(
@@ -149,6 +150,7 @@ class _Raised:
                 pipeline=pipeline,
                 run=run,
                 about=about,
+                runbook="" if record is None else record.profile.runbook,
                 raised_at=self.now,
             )
             self._put(alert)

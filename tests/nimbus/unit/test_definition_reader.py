@@ -720,6 +720,34 @@ def test_items_are_read_as_a_list_or_as_a_mapping_of_lists() -> None:
     assert spec.tasks[0].timeout is None
 
 
+def test_tags_and_runbook_are_read() -> None:
+    spec = parse_definition(
+        top("tags: [nightly, finance, nightly]\nrunbook: https://wiki.example.com/flights#1").encode(),
+        "p",
+        TEMPLATES,
+    )
+
+    assert spec.tags == ("finance", "nightly")
+    assert spec.runbook == "https://wiki.example.com/flights#1"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("tags: [Finance]", 'did you mean "finance"'),
+        (f"tags: [{', '.join(f't{n}' for n in range(17))}]", "tags: "),
+        ("runbook: https://ann:secret@wiki.example.com/", "credentials"),
+        ("runbook: 'javascript://x'", "http(s)://"),
+        (f"runbook: {'x' * 501}", "500 bytes"),
+    ],
+)
+def test_tags_and_a_runbook_that_cannot_be_are_refused(line: str, words: str) -> None:
+    (said,) = refusal(top(line))
+
+    assert words in said
+    assert "secret" not in said
+
+
 def test_notify_is_read_and_an_empty_one_is_not_none() -> None:
     told = parse_definition(
         top("notify: [{on: [recovered, failed, failed], to: oncall}]").encode(), "p", TEMPLATES

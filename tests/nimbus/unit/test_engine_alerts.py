@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from nimbus.domain.alert_text import message
 from nimbus.domain.alerts import Alert, AlertState, Failure, accepted, claimed
 from nimbus.domain.backfill import BackfillRequest, OnFailure
 from nimbus.domain.children import ChildSpec
@@ -90,6 +91,17 @@ def test_alert_is_written_with_the_end_of_its_run() -> None:
     (alert,) = bench.alerts().values()
     assert (alert.id, alert.event, alert.run) == ("failed.p-1.oncall", AlertEvent.FAILED, "p-1")
     assert alert.about == "run p-1 failed: a"
+
+
+def test_alert_has_the_runbook_of_its_pipeline() -> None:
+    bench = AlertBench(replace(TOLD, runbook="Call finance."))
+
+    bench.play(1, Outcome.FAILED)
+
+    (alert,) = bench.alerts().values()
+    text = message(alert, cluster="c", public_url="https://c.example.com")
+    assert "runbook: Call finance.\n" in text.text
+    assert text.fields["runbook"] == "Call finance."
 
 
 def test_alert_is_sent_and_kept_for_an_hour_when_its_target_accepts_it() -> None:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus import pipeline_record
+from nimbus.definition.models import MOST_TAGS
+from nimbus.domain.growth import REASON_BYTES
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.skipped import Skips
@@ -64,9 +66,10 @@ def test_a_position_that_says_nothing_of_skipped_fire_times_is_read() -> None:
 
 def test_a_record_is_small_whatever_the_definition() -> None:
     many = {f"parameter_{n}": ParameterSpec(type="string", default="x" * 5000) for n in range(200)}
-    large = replace(SPEC, description="\u4e2d" * 4096, parameters=many)
+    tags = tuple(f"{n:t>63}" for n in range(MOST_TAGS))
+    large = replace(SPEC, description="\u4e2d" * 4096, parameters=many, tags=tags, runbook="r" * REASON_BYTES)
 
-    assert len(pipeline_record.encode(active(large))) < 2048
+    assert len(pipeline_record.encode(active(large))) < 4096
 
 
 @pytest.mark.parametrize(
