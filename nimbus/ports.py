@@ -213,8 +213,8 @@ class LeaderStore(Protocol):
         """The slots of these attempts, read together; every attempt has an entry."""
         ...
 
-    def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
-        """Arm a watch on END alone of these attempts; return those that have ended already."""
+    def await_ends(self, attempts: Iterable[AttemptId]) -> None:
+        """Arm a watch on END alone of these attempts. It fires at once for those that have ended already."""
         ...
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:

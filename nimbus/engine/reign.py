@@ -330,9 +330,8 @@ class Reign:
 
     def _await_ends(self, attempts: Iterable[AttemptId]) -> None:
         opened = sorted(attempts)
-        ended = self._store.await_ends(opened)
+        self._store.await_ends(opened)
         self._young.update(dict.fromkeys(opened, self._clock.elapsed_s() + YOUNG_S))
-        self._look_at(ended)
 
     def _look_at_grown(self, now_s: float) -> None:
         """Read all slots of attempts that are no longer young; `_young` is in the order of their times."""

@@ -73,12 +73,14 @@ class SqliteCalls(Calls):
         with self._store.reading() as tree:
             return [self._list(tree, parent, changed) for parent, changed in parents.items()]
 
-    def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
-        """Whether each of some nodes exists, with a watch on each."""
+    def await_all(self, changed: Mapping[str, Enqueue]) -> None:
+        """Call the callbacks of existing nodes, and watch the missing ones."""
         with self._store.reading() as tree:
+            there = [enqueue for path, enqueue in changed.items() if tree.stat(path) is not None]
             for path, enqueue in changed.items():
                 self._watch(tree, Watch.NODE, path, enqueue)
-            return [tree.stat(path) is not None for path in changed]
+        for enqueue in there:
+            enqueue()
 
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]

@@ -123,8 +123,8 @@ class Calls(ABC):
         """Names of the children of some nodes, with a watch on each; None for a missing node."""
 
     @abstractmethod
-    def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
-        """Whether each of some nodes exists, with a watch on each, which also fires when it is created."""
+    def await_all(self, changed: Mapping[str, Enqueue]) -> None:
+        """Call the callbacks of existing nodes, and those of missing ones when they are created."""
 
     @abstractmethod
     def list_and_read(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import compress
 
 import structlog
 
@@ -97,8 +96,8 @@ def watched_pipelines(
     records = dict(calls.read_watched(paths.pipelines, changed))
     positions = dict(calls.read_watched(paths.schedules, {name: changed[name] for name in records}))
     without = [name for name in records if name not in positions]
-    created = calls.await_all({paths.schedule(PipelineName(name)): changed[name] for name in without})
-    positions |= calls.read_all(paths.schedules, compress(without, created))
+    calls.await_all({paths.schedule(PipelineName(name)): changed[name] for name in without})
+    positions |= calls.read_all(paths.schedules, without)
     return {one.name: one for one in _readable(_decoded(paths, records, positions))}
 
 

@@ -155,12 +155,11 @@ class TreeLeaderStore:
         changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
         return read_slots(self._calls, self._paths, changed, progress=False)
 
-    def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
-        """Watch for the ENDs of some attempts; return the attempts that have ended already."""
-        there = self._calls.await_all(
+    def await_ends(self, attempts: Iterable[AttemptId]) -> None:
+        """Watch for the ENDs of some attempts."""
+        self._calls.await_all(
             {self._paths.end(attempt): _Tell(self._on_attempt, attempt) for attempt in attempts}
         )
-        return [attempt for attempt, ended in zip(attempts, there, strict=True) if ended]
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """CLAIM and END of the ended attempts."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from itertools import chain
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
@@ -17,14 +15,12 @@ from kazoo.protocol.states import Callback
 from leader import FencingToken, LeaderError, ZooKeeperSession, fenced_transaction
 from leader.zookeeper.fencing import first_failure
 from nimbus.adapters.store.calls import Build, Calls, batched, check_size
-from nimbus.adapters.zookeeper.multi_read import multi_read_async
+from nimbus.adapters.zookeeper.multi_read import DATA, NAMES, WatchKind, multi_read_async, set_watches_async
 from nimbus.ports import Enqueue, StoreDeniedError, StoreUnavailableError
 
-Request = Callable[[], Any]
-"""Sends a request; returns kazoo's future."""
-
 MOST_TOGETHER = 1000
-"""Most requests that are sent without waiting; each has the full timeout of the call."""
+"""Most requests that are sent without waiting, each with the full timeout of the call. Most nodes that one
+request watches, whose paths must fit into it."""
 MOST_IN_ONE = 100
 """Most nodes that one request reads. Most have less than 2 KiB."""
 
@@ -117,34 +113,23 @@ class ZooKeeperCalls(Calls):
         """Name and data of some children, read together; missing ones are left out."""
         wanted = tuple(names)
         with in_our_words(f"read all below {parent}"):
-            answers = self._together(self._reads(f"{parent}/{name}" for name in wanted))
-        found = zip(wanted, chain.from_iterable(answers), strict=True)
-        return tuple((name, data) for name, data in found if data is not None)
+            found = self._read((DATA, f"{parent}/{name}") for name in wanted)
+        return tuple((name, data) for name, data in zip(wanted, found, strict=True) if data is not None)
 
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
         """Like `read_all`, with a watch on each: `changed` has the callbacks by name."""
-        get = self.session.client.get_async
-        with in_our_words(f"read all below {parent}"):
-            answers = self._together(
-                partial(get, f"{parent}/{name}", **_watch(enqueue)) for name, enqueue in changed.items()
-            )
-        found = zip(changed, answers, strict=True)
-        return tuple((name, answer[0]) for name, answer in found if answer is not None)
+        zxid = self.session.last_zxid
+        found = self.read_all(parent, changed)
+        self._arm(zxid, "data", {f"{parent}/{name}": changed[name] for name, _ in found})
+        return found
 
     def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
         """Names of the children of some nodes, with a watch on each; None for a missing node."""
-        with in_our_words("list several nodes"):
-            answers = self._together(self._lists(parents.keys(), parents.values()))
-        return [None if names is None else tuple(sorted(names)) for names in answers]
+        return self._list_and_read(tuple(parents), parents.values(), ())[0]
 
-    def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
-        """Whether each of some nodes exists, with a watch on each, which also fires when it is created."""
-        exists = self.session.client.exists_async
-        with in_our_words("look for several nodes"):
-            answers = self._together(
-                partial(exists, path, **_watch(enqueue)) for path, enqueue in changed.items()
-            )
-        return [stat is not None for stat in answers]
+    def await_all(self, changed: Mapping[str, Enqueue]) -> None:
+        """Call the callbacks of existing nodes, and those of missing ones when they are created."""
+        self._arm(self.session.last_zxid, "existence", changed)
 
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
@@ -154,11 +139,8 @@ class ZooKeeperCalls(Calls):
         No data are older than the names, or than the watches. A missing node has no names, and None
         for data.
         """
-        lists = self._lists(parents, changed)
-        with in_our_words("read several nodes"):
-            answers = self._together([*lists, *self._reads(nodes)])
-        names = [tuple(sorted(found or ())) for found in answers[: len(lists)]]
-        return names, list(chain.from_iterable(answers[len(lists) :]))
+        names, data = self._list_and_read(tuple(parents), changed, nodes)
+        return [found or () for found in names], data
 
     def await_watches(self) -> None:
         """Wait until kazoo has called the watches that arrived before the last response.
@@ -176,28 +158,36 @@ class ZooKeeperCalls(Calls):
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         return self.session.call(method, *args, patience=self._patience, **kw)
 
-    def _lists(self, parents: Iterable[str], changed: Iterable[Enqueue | None]) -> list[Request]:
-        children = self.session.client.get_children_async
-        return [
-            partial(children, parent, **_watch(enqueue))
-            for parent, enqueue in zip(parents, changed, strict=True)
-        ]
+    def _list_and_read(
+        self, parents: Sequence[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
+    ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
+        zxid = self.session.last_zxid
+        with in_our_words("read several nodes"):
+            found = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
+        names = [None if listed is None else tuple(sorted(listed)) for listed in found[: len(parents)]]
+        there = zip(parents, changed, names, strict=True)
+        self._arm(zxid, "children", {path: tell for path, tell, one in there if tell and one is not None})
+        return names, found[len(parents) :]
 
-    def _reads(self, nodes: Iterable[str]) -> Iterator[Request]:
-        return (partial(multi_read_async, self.session.client, some) for some in batched(nodes, MOST_IN_ONE))
-
-    def _together(self, requests: Iterable[Request]) -> list[Any]:
-        """Send requests without waiting between them. A result is None if the node does not exist."""
+    def _read(self, reads: Iterable[tuple[int, str]]) -> list[Any]:
+        """Read many nodes, see `MultiRead`. Requests are sent without waiting between them."""
         answers: list[Any] = []
-        for some in batched(requests, MOST_TOGETHER):
+        for requests in batched(batched(reads, MOST_IN_ONE), MOST_TOGETHER):
             self.session.await_connection(self._patience)
-            pending = [request() for request in some]
+            pending = [multi_read_async(self.session.client, some) for some in requests]
             for answer in pending:
-                try:
-                    answers.append(self._call(lambda answer=answer: answer))
-                except NoNodeError:
-                    answers.append(None)
+                answers += self._call(lambda answer=answer: answer)
         return answers
+
+    def _arm(self, zxid: int, kind: WatchKind, changed: Mapping[str, Enqueue]) -> None:
+        """Arm watches. Those on nodes that have changed since `zxid` fire at once.
+
+        So a node that was read after `zxid` was noted, and before this, is not older than its watch.
+        """
+        for some in batched(changed.items(), MOST_TOGETHER):
+            watchers = {path: _LookAgain(tell) for path, tell in some}
+            with in_our_words("watch several nodes"):
+                self._call(set_watches_async, self.session.client, zxid, kind, watchers)
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from kazoo.security import make_acl
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
-from nimbus.adapters.zookeeper.multi_read import multi_read_async
-from nimbus.ports import StoreDeniedError
+from nimbus.adapters.zookeeper.multi_read import DATA, NAMES, WatchKind, multi_read_async
+from nimbus.ports import Enqueue, StoreDeniedError
 
 
 @pytest.fixture
@@ -56,7 +57,12 @@ def test_paths_are_below_the_root_of_the_connection(calls: ZooKeeperCalls, zk_ro
     client = calls.session.client
     before, client.chroot = client.chroot, zk_root
     try:
-        assert calls.session.call(multi_read_async, client, ["/there", "/absent"]) == [b"x", None]
+        reads = [(DATA, "/there"), (DATA, "/absent"), (NAMES, "/there")]
+        assert calls.session.call(multi_read_async, client, reads) == [b"x", None, []]
+        told: list[str] = []
+        calls.await_all({"/there": lambda: told.append("there"), "/absent": lambda: told.append("absent")})
+        calls.await_watches()
+        assert told == ["there"]
     finally:
         client.chroot = before
 
@@ -72,7 +78,7 @@ def test_a_node_that_may_not_be_read_is_an_error_and_not_an_absence(
     with pytest.raises(StoreDeniedError, match="access list"):
         calls.read_all(zk_root, ["open", "closed"])
     with pytest.raises(NoAuthError):
-        calls.session.call(multi_read_async, client, [f"{zk_root}/closed"])
+        calls.session.call(multi_read_async, client, [(DATA, f"{zk_root}/closed")])
     assert calls.read_all(zk_root, ["open"]) == (("open", b"x"),), "the connection lives on"
 
 
@@ -92,4 +98,55 @@ def test_names_and_data_take_one_round_trip(
     )
 
     assert (names, data) == ([("x",), ()], [b"1", None, None])
-    assert sent == ["sent"] * 3 + ["awaited"] * 3
+    assert sent == ["sent", "awaited"]
+
+
+def test_many_watches_take_one_request_and_each_fires_once(
+    calls: ZooKeeperCalls, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [f"{zk_root}/n{number}" for number in range(250)]
+    for path in paths:
+        calls.create(path, b"")
+    told: list[str] = []
+    sent: list[Any] = []
+    client, original = calls.session.client, calls.session.client._call
+    monkeypatch.setattr(client, "_call", lambda *args: sent.append(args) or original(*args))
+
+    watches = [partial(told.append, path) for path in (*paths, f"{zk_root}/absent")]
+    calls.list_and_read([*paths, f"{zk_root}/absent"], watches, [])
+    assert len(sent) == 3 + 1
+    calls.await_watches()
+    assert told == [], "nothing has changed, and a node that does not exist is not watched"
+
+    for _ in range(2):
+        calls.create(f"{paths[7]}/x{len(told)}", b"")
+    calls.delete(paths[8])
+    calls.await_watches()
+    assert told == [paths[7], paths[8]]
+
+
+@pytest.mark.parametrize("changes", ["is written", "gets a child", "is removed"])
+def test_change_between_a_read_and_its_watch_fires_the_watch(
+    calls: ZooKeeperCalls, zk_root: str, monkeypatch: pytest.MonkeyPatch, changes: str
+) -> None:
+    calls.create(f"{zk_root}/a", b"")
+    original = calls._arm
+
+    def late(zxid: int, kind: WatchKind, changed: Mapping[str, Enqueue]) -> None:
+        if changes == "is written":
+            calls.set(f"{zk_root}/a", b"new")
+        elif changes == "gets a child":
+            calls.create(f"{zk_root}/a/x", b"")
+        else:
+            calls.delete(f"{zk_root}/a")
+        original(zxid, kind, changed)
+
+    monkeypatch.setattr(calls, "_arm", late)
+    told: list[str] = []
+    if changes == "is written":
+        assert calls.read_watched(zk_root, {"a": lambda: told.append("a")}) == (("a", b""),)
+    else:
+        assert calls.list_watched({f"{zk_root}/a": lambda: told.append("a")}) == [()]
+
+    calls.await_watches()
+    assert told == ["a"]
