@@ -16,7 +16,7 @@ from nimbus.cli.words import clock, short
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.group(cls=LazyGroup)

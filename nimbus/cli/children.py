@@ -11,7 +11,7 @@ from nimbus.cli.options import examples, remote
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.command(epilog=examples("nimbus run children daily-20260301t060000z regions --state failed"))

@@ -17,7 +17,7 @@ from nimbus.cli.words import between, clock, size, span
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.group(
@@ -185,7 +185,7 @@ def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
     """Ask the leader to hand over to the next ready scheduler, or to the one that --to names."""
     # A second request would make the successor abdicate, too.
     body = {"reason": reason, "to": to} if to else {"reason": reason}
-    return report_command(out, api.command("POST", "/cluster/abdicate", body, repeatable=False))
+    return report_command(out, api.command("POST", "/cluster/abdicate", body))
 
 
 @cluster.command(

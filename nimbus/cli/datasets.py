@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-from uuid import uuid4
 
 import click
 
@@ -20,7 +19,8 @@ from nimbus.cli.words import clock
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client import Client
+    from nimbus.client.api import Api
 
 MOST_LISTED = 1_000_000
 _VERSION = ("partition", "run", "published by", "at", "result")
@@ -140,19 +140,23 @@ def get(api: Api, out: Output, name: str, folder: Path, partition: str | None) -
 @click.option("--idempotency-key", "repeat", metavar="TEXT", help="The same key within a day: done once.")
 @remote
 def publish(
-    api: Api, out: Output, name: str, interval: tuple[str, str] | None, repeat: str | None, **said: str | None
+    api: Client,
+    out: Output,
+    name: str,
+    uri: str,
+    interval: tuple[str, str] | None,
+    key: str | None,
+    digest: str | None,
+    value: str | None,
+    repeat: str | None,
 ) -> int:
     """Publish data that no task made. Their pipeline must say that NAME comes from outside."""
-    body: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
-    if interval is not None:
-        body["interval"] = {"start": interval[0], "end": interval[1]}
-    if "value" in body:
-        try:
-            body["value"] = json.loads(body["value"])
-        except ValueError as exc:
-            raise click.BadParameter(f"is no JSON: {exc}", param_hint="--value") from exc
-    path = f"/datasets/{quote(name, safe='')}/versions"
-    return report_command(out, api.command("POST", path, body, key=repeat or uuid4().hex))
+    try:
+        said = None if value is None else json.loads(value)
+    except ValueError as exc:
+        raise click.BadParameter(f"is no JSON: {exc}", param_hint="--value") from exc
+    answer = api.publish(name, uri, interval=interval, partition=key, digest=digest, value=said, key=repeat)
+    return report_command(out, answer)
 
 
 @dataset.command(epilog=examples("nimbus dataset withdraw regions --partition eu --reason 'half a file'"))
@@ -164,7 +168,7 @@ def publish(
 def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
     """Publish the content before the newest version again, as a new version."""
     path = f"/datasets/{quote(name, safe='')}/withdraw"
-    return report_command(out, api.command("POST", path, body, key=uuid4().hex))
+    return report_command(out, api.command("POST", path, body))
 
 
 @dataset.command(epilog=examples("nimbus dataset remove old_orders --reason 'replaced by orders'"))
@@ -174,7 +178,7 @@ def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
 def remove(api: Api, out: Output, name: str, reason: str) -> int:
     """Remove a dataset that no active pipeline reads or publishes. Outputs stay until they are purged."""
     path = f"/datasets/{quote(name, safe='')}/remove"
-    return report_command(out, api.command("POST", path, {"reason": reason}, key=uuid4().hex))
+    return report_command(out, api.command("POST", path, {"reason": reason}))
 
 
 def _row(version: dict[str, Any]) -> tuple[str, ...]:

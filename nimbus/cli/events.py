@@ -13,7 +13,7 @@ from nimbus.cli.options import examples, remote
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 _UNENDED = ".inprogress"
 """Spark's history server reads this suffix as: the application did not finish its log."""

@@ -49,15 +49,6 @@ _BY_CODE = {
     "zookeeper_unreachable": Exit.UNREACHABLE,
 }
 
-_BY_STATUS = {
-    401: Exit.DENIED,
-    403: Exit.DENIED,
-    404: Exit.NOT_FOUND,
-    409: Exit.REFUSED,
-    412: Exit.REFUSED,
-    503: Exit.UNREACHABLE,
-}
-
 
 class CliError(NimbusError):
     """A command failed. The user sees only its message."""
@@ -74,10 +65,3 @@ def of_error(exc: BaseException) -> Exit | None:
         return None
     said = getattr(exc, "exit_code", None)
     return Exit(said) if said in set(Exit) else _BY_CODE.get(code, Exit.INTERNAL)
-
-
-def of_status(status: int) -> Exit:
-    """The exit code of an HTTP refusal."""
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    return Exit.USAGE if 400 <= status < 500 else Exit.INTERNAL

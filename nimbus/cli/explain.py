@@ -12,7 +12,7 @@ from nimbus.cli.output import Output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.command(

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from nimbus.cli.credentials import keep_tokens, kept_tokens
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import examples, server_option
 from nimbus.cli.output import Output, output_option
+from nimbus.client.credentials import keep_tokens, kept_tokens
 
 
 @click.command(
@@ -32,8 +32,8 @@ def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
     """
     from nimbus.access.oidc import is_jwt
     from nimbus.access.tokens import id_in
-    from nimbus.cli.client import Api
-    from nimbus.cli.servers import servers
+    from nimbus.client.api import Api
+    from nimbus.client.servers import servers
 
     out, urls = Output(output), servers(server_urls)
     kept = kept_tokens()

@@ -14,7 +14,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.output import Output, output_option
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client import Client
 
 server_option: Callable[..., Any] = click.option(
     "--server",
@@ -41,7 +41,7 @@ def examples(*lines: str) -> str:
 
 
 def remote(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--server` and `--output`, and call it as `function(api, out, ...)`."""
+    """Give a command `--server` and `--output`, and call it as `function(client, out, ...)`."""
 
     @server_option
     @output_option
@@ -53,12 +53,11 @@ def remote(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", command)
 
 
-def connect(server_urls: tuple[str, ...]) -> Api:
+def connect(server_urls: tuple[str, ...]) -> Client:
     """Create the client, without a request."""
-    from nimbus.cli.client import Api
-    from nimbus.cli.servers import servers
+    from nimbus.client import Client
 
-    return Api(servers(server_urls))
+    return Client(*server_urls, learn_after_s=1.0)  # a short command needs no other scheduler
 
 
 def report_command(out: Output, answer: dict[str, Any], *, quiet: bool = False) -> Exit:

@@ -18,7 +18,7 @@ from nimbus.cli.output import Output
 from nimbus.domain.wording import counted, format_size
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 _PAGE = 5_000
 _TRIES = 3
@@ -156,7 +156,7 @@ def _copied(api: Api, out: Output, place: str, made: dict[str, Any], part: Path)
 
 def _copy(api: Api, place: str, file: dict[str, Any], target: Path) -> str:
     """Copy and verify one file; return its digest. Tries again if the connection breaks off."""
-    from nimbus.cli.client import UnreachableError
+    from nimbus.client.errors import UnreachableError
 
     for tries in range(_TRIES, 0, -1):
         try:

@@ -16,7 +16,7 @@ from nimbus.cli.words import clock, short, size
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.group(
@@ -130,8 +130,7 @@ def remove(api: Api, out: Output, name: str, yes: bool) -> int:
     """Remove a pipeline from the catalog. Its releases and its history stay in storage."""
     if not yes:
         click.confirm(f"Remove pipeline {name} from the catalog?", abort=True, err=True)
-    # Not repeatable: a second request after success would fail with "unknown".
-    return report_command(out, api.command("DELETE", _path(name), repeatable=False))
+    return report_command(out, api.command("DELETE", _path(name)))
 
 
 @click.command(

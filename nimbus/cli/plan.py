@@ -16,7 +16,7 @@ from nimbus.cli.output import Output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
     from nimbus.domain.pipeline import PipelineSpec, Schedule
 
 _FIRES = 5
@@ -66,7 +66,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
 
 
 def _current(api: Api, name: str) -> dict[str, Any] | None:
-    from nimbus.cli.client import ProblemError
+    from nimbus.client.errors import ProblemError
 
     try:
         found: dict[str, Any] = api.get(f"/pipelines/{quote(name, safe='')}")

@@ -12,7 +12,7 @@ from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.group(cls=LazyGroup)
@@ -46,7 +46,7 @@ def list_(api: Api, out: Output) -> None:
 @remote
 def remove(api: Api, out: Output, name: str) -> int:
     """Remove a pool. Refused while tasks of live runs need it."""
-    return report_command(out, api.command("DELETE", _path(name), repeatable=False))
+    return report_command(out, api.command("DELETE", _path(name)))
 
 
 def _path(name: str) -> str:

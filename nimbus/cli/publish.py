@@ -25,7 +25,7 @@ from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from blobsync import ObjectStore, Progress, PublishedRelease, ReplicaReport
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.command(

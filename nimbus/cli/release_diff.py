@@ -13,7 +13,7 @@ from nimbus.cli.output import Output
 from nimbus.cli.words import clock, short, size
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 _DIGEST = 64
 """Length of a full digest in characters."""

@@ -14,7 +14,7 @@ from nimbus.cli.options import examples, remote, report_command, selected
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.command(

@@ -12,7 +12,7 @@ from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 
 @click.command(epilog=examples("nimbus run pause flights-20260301t060000z-1a2b3c"))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-from uuid import uuid4
 
 import click
 
@@ -19,7 +18,8 @@ from nimbus.cli.words import between, clock, short
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client import Client
+    from nimbus.client.api import Api
 
 _STATES = ["queued", "running", "stopping", "succeeded", "failed", "stopped"]
 _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
@@ -86,7 +86,7 @@ def run() -> None:
 )
 @remote
 def start(
-    api: Api,
+    api: Client,
     out: Output,
     pipeline: str,
     pairs: tuple[str, ...],
@@ -103,29 +103,26 @@ def start(
     watch_timeout: float | None,
 ) -> int:
     """Start a run of a pipeline's active release."""
-    body: dict[str, Any] = {
-        "pipeline": pipeline,
-        "run_id": run_id,
-        "parameters": parameters(pairs, document),
-        "logical_date": logical_date,
-        "data_interval": data_interval and dict(zip(("start", "end"), data_interval, strict=True)),
-        "priority": priority,
-        "selection": _selection(selected({"only": only, "from": from_, "upto": upto}), reuse),
-    }
-    given = {key: value for key, value in body.items() if value is not None}
-    # With the key, a repeated request starts one run. For an id, the server would ask storage first.
-    answer = api.command("POST", "/runs", given, key=None if run_id else uuid4().hex)
-    started = answer["run_id"]
+    started = api.start(
+        pipeline,
+        parameters(pairs, document),
+        run_id=run_id,
+        logical_date=logical_date,
+        data_interval=data_interval,
+        priority=priority,
+        selection=_selection(selected({"only": only, "from": from_, "upto": upto}), reuse),
+    )
     if not watching:
         if not out.as_json:
-            out.line(started)
+            out.line(started.id)
+        answer = dict(started.document)
         code = report_command(out, answer, quiet=not out.as_json)
         if code is Exit.OK:
-            out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {started}`")
+            out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {started.id}`")
         return code
     from nimbus.cli.watch import follow
 
-    return follow(api, out, started, timeout_s=watch_timeout)
+    return follow(api, out, started.id, timeout_s=watch_timeout)
 
 
 def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) -> dict[str, Any] | None:
@@ -266,8 +263,6 @@ def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
 @click.argument("run_id")
 @click.option("--reason", required=True, help="Kept in the run's history.")
 @remote
-def stop(api: Api, out: Output, run_id: str, reason: str) -> int:
+def stop(api: Client, out: Output, run_id: str, reason: str) -> int:
     """End a run: no new task starts, running tasks are stopped. Safe to repeat."""
-    return report_command(
-        out, api.command("POST", f"/runs/{quote(run_id, safe='')}/stop", {"reason": reason})
-    )
+    return report_command(out, api.stop(run_id, reason=reason))

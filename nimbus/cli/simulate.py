@@ -19,7 +19,7 @@ from nimbus.cli.output import Output
 from nimbus.cli.words import clock, span
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
     from nimbus.engine.forecast import Expected, Forecast
 
 _MOST_RUNS = 500

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, read_client_file
+from nimbus.client.servers import CLIENT_FILE, STACK_FOLDER, read_client_file
 
 if TYPE_CHECKING:
     from blobsync.s3.store import S3ObjectStore

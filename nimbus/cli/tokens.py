@@ -18,7 +18,7 @@ from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
     from nimbus.access.tokens import NewToken
-    from nimbus.cli.client import Api
+    from nimbus.client.api import Api
 
 _ROLES = ("viewer", "operator", "author", "admin")
 
@@ -114,7 +114,7 @@ def revoke(api: Api, out: Output, token_id: str) -> int:
     if re.fullmatch(TOKEN_ID, token_id) is None:
         said = f"{token_id!r} is no id of a token: `nimbus token list` shows them"
         raise click.BadParameter(said, param_hint="TOKEN_ID")
-    return report_command(out, api.command("DELETE", f"/tokens/{token_id}", repeatable=False))
+    return report_command(out, api.command("DELETE", f"/tokens/{token_id}"))
 
 
 def _expiry(text: str | None) -> datetime | None:

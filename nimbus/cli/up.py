@@ -15,7 +15,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.interrupts import terminated_like_interrupted
 from nimbus.cli.options import examples
 from nimbus.cli.output import Output
-from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, VARIABLE, write_client_file
+from nimbus.client.servers import CLIENT_FILE, STACK_FOLDER, VARIABLE, write_client_file
 
 if TYPE_CHECKING:
     from nimbus.localstack.stack import LocalStack

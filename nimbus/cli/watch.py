@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
 
 import click
 
@@ -21,12 +19,7 @@ from nimbus.cli.words import between, on_worker
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from nimbus.cli.client import Api
-
-_POLL_S = 0.5
-_OUTAGE_PATIENCE_S = 300.0
-"""A run survives outages of minutes, so watching must, too."""
-
+    from nimbus.client import Client
 
 _TIME_SPAN = re.compile(r"\b\d+(\.\d+)? ?(ms|s|min|m|h|d)\b")
 """In words such as "last looked 3 s ago": that time passes is no change."""
@@ -46,12 +39,12 @@ class View(Protocol):
     "--watch-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop watching: exit code 5."
 )
 @remote
-def watch(api: Api, out: Output, run_id: str, watch_timeout: float | None) -> int:
+def watch(api: Client, out: Output, run_id: str, watch_timeout: float | None) -> int:
     """Follow a run to its end. The exit code is its result: 0 succeeded, 1 failed or stopped."""
     return follow(api, out, run_id, timeout_s=watch_timeout)
 
 
-def follow(api: Api, out: Output, run_id: str, *, timeout_s: float | None) -> Exit:
+def follow(api: Client, out: Output, run_id: str, *, timeout_s: float | None) -> Exit:
     """Show a run until it is final.
 
     Args:
@@ -61,42 +54,26 @@ def follow(api: Api, out: Output, run_id: str, *, timeout_s: float | None) -> Ex
         timeout_s: Longest time to watch.
 
     Returns:
-        OK, RUN_FAILED or WATCH_TIMEOUT.
+        OK or RUN_FAILED.
 
     Raises:
-        ProblemError: a leader refused to start it.
+        ConflictError: a leader refused to start it.
+        WaitTimeoutError: it goes on.
     """
-    api.patience_s = _OUTAGE_PATIENCE_S if timeout_s is None else min(_OUTAGE_PATIENCE_S, max(timeout_s, 1.0))
-    until = None if timeout_s is None else time.monotonic() + timeout_s
-    pending = False
+    told = False
     with _view(out) as show:
-        while True:
-            run = api.get(f"/runs/{quote(run_id, safe='')}")
-            _check_started(out, run, told=pending)
-            pending = run["state"] == "pending"
-            if not pending:
-                show(run)
-            if run["state"] in ("succeeded", "failed", "stopped"):
-                break
-            if until is not None and time.monotonic() >= until:
-                out.note(f"run {run_id} is not finished after {timeout_s:g} s; it continues.")
-                return Exit.WATCH_TIMEOUT
-            time.sleep(_POLL_S)
+        for run in api.watch(run_id, timeout_s=timeout_s):
+            if run.state != "pending":
+                show(dict(run.document))
+            elif not told:
+                out.note(f"run {run_id} is queued; it starts when a scheduler leads")
+                told = True
+    document = dict(run.document)
     if out.as_json:
-        out.data(run)
-    took = between(run["created_at"], run["finished_at"], datetime.now(UTC))
-    out.note(f"run {run_id} {run['state']} after {took}" + (f": {run['reason']}" if run["reason"] else ""))
-    return Exit.OK if run["state"] == "succeeded" else Exit.RUN_FAILED
-
-
-def _check_started(out: Output, run: dict[str, Any], *, told: bool) -> None:
-    """Raise if the run was refused; report once that it is pending."""
-    from nimbus.cli.client import ProblemError
-
-    if run["state"] == "refused":
-        raise ProblemError(409, run["command"]["outcome"]["code"], run["reason"])
-    if run["state"] == "pending" and not told:
-        out.note(f"run {run['id']} is queued; it starts when a scheduler leads")
+        out.data(document)
+    took = between(document["created_at"], document["finished_at"], datetime.now(UTC))
+    out.note(f"run {run_id} {run.state} after {took}" + (f": {run.reason}" if run.reason else ""))
+    return Exit.OK if run.state == "succeeded" else Exit.RUN_FAILED
 
 
 @contextmanager

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -16,9 +14,7 @@ from nimbus.cli.options import config_option, examples, remote, report_command
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.cli.client import Api
-
-LOOK_EVERY_S = 1.0
+    from nimbus.client import Client
 
 
 @click.group(
@@ -55,9 +51,9 @@ _reason = click.option("--reason", required=True, help="Shown with the worker.")
 @click.argument("worker_id")
 @_reason
 @remote
-def cordon(api: Api, out: Output, worker_id: str, reason: str) -> int:
+def cordon(api: Client, out: Output, worker_id: str, reason: str) -> int:
     """Give no new tasks to a worker until it is uncordoned. Its open attempts continue."""
-    return report_command(out, api.command("POST", _path(worker_id, "cordon"), {"reason": reason}))
+    return report_command(out, api.cordon(worker_id, reason=reason))
 
 
 @worker.command()
@@ -65,20 +61,15 @@ def cordon(api: Api, out: Output, worker_id: str, reason: str) -> int:
 @_reason
 @click.option("--timeout", type=click.FloatRange(min=0), default=3600.0, show_default=True, metavar="SECONDS")
 @remote
-def drain(api: Api, out: Output, worker_id: str, reason: str, timeout: float) -> int:
+def drain(api: Client, out: Output, worker_id: str, reason: str, timeout: float) -> int:
     """Cordon a worker, and wait until it has no open attempt. Exit code 5 if that takes longer.
 
     Tasks that are kept running are stopped there, and start on another worker.
     """
-    until = time.monotonic() + timeout
-    answer = api.command("POST", _path(worker_id, "cordon"), {"reason": reason, "drain": True})
+    answer = api.cordon(worker_id, reason=reason, drain=True)
     if (code := report_command(out, answer, quiet=True)) is not Exit.OK:
         return code
-    while (busy := _busy(api, worker_id)) and time.monotonic() < until:
-        time.sleep(LOOK_EVERY_S)
-    if busy:
-        out.note(f"worker {worker_id} still has {busy} open attempts and stays cordoned.")
-        return Exit.WATCH_TIMEOUT
+    api.await_drained(worker_id, timeout_s=timeout)
     if out.as_json:
         out.data({"worker": worker_id, "busy": 0})
     else:
@@ -89,16 +80,6 @@ def drain(api: Api, out: Output, worker_id: str, reason: str, timeout: float) ->
 @worker.command()
 @click.argument("worker_id")
 @remote
-def uncordon(api: Api, out: Output, worker_id: str) -> int:
+def uncordon(api: Client, out: Output, worker_id: str) -> int:
     """Allow new tasks on a worker again."""
-    return report_command(out, api.command("POST", _path(worker_id, "uncordon")))
-
-
-def _busy(api: Api, worker_id: str) -> int:
-    """The number of a worker's open attempts; 0 if it is not registered, since then none can end."""
-    rows = api.get("/workers")["workers"]
-    return sum(int(row["busy"]) for row in rows if row["id"] == worker_id)
-
-
-def _path(worker_id: str, verb: str) -> str:
-    return f"/workers/{quote(worker_id, safe='')}/{verb}"
+    return report_command(out, api.uncordon(worker_id))

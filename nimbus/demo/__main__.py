@@ -12,9 +12,9 @@ from pathlib import Path
 
 import click
 
-from nimbus.cli.client import Api
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.interrupts import terminated_like_interrupted
+from nimbus.client.api import Api
 from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
 from nimbus.demo.story import perform
 from nimbus.domain.errors import NimbusError

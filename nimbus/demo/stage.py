@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from nimbus.cli.client import Api
-from nimbus.cli.servers import VARIABLE
+from nimbus.client.api import Api
+from nimbus.client.servers import VARIABLE
 from nimbus.localstack.stack import LocalStack
 
 

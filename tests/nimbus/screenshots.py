@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from nimbus.cli.servers import VARIABLE
+from nimbus.client.servers import VARIABLE
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs/images"

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from nimbus.cli import client as client_module
 from nimbus.cli.main import cli
+from nimbus.client import api as client_module
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import MarkTask, StartRun, StopRun
 from nimbus.domain.ids import RunId, TaskName

@@ -23,9 +23,10 @@ import pytest
 import zstandard
 from click.testing import CliRunner, Result
 
-from nimbus.cli import client as client_module
-from nimbus.cli.client import Api, DoubtfulError, UnreachableError
 from nimbus.cli.main import cli
+from nimbus.client import Client
+from nimbus.client.api import Api
+from nimbus.client.errors import UnreachableError
 from nimbus.domain.commands import Abdicate, DecideApproval, PauseRun, ResumeRun, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.skipped import Skips
@@ -317,7 +318,7 @@ def test_watch_prints_each_change_once_and_ends_with_the_run(
 ) -> None:
     world.opened(world.new_run("r1"), "extract")
     looks: Any = iter([lambda: None, lambda: None, lambda: world.succeeded("r1")])
-    _instead_of_sleep(monkeypatch, "nimbus.cli.watch", lambda _s: next(looks)())
+    _instead_of_sleep(monkeypatch, "nimbus.client.client", lambda _s: next(looks)())
 
     watched = nimbus("run", "watch", "r1")
 
@@ -353,7 +354,7 @@ def test_watch_waits_for_a_run_that_is_pending(
     world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
 ) -> None:
     looks = iter([lambda: None, world.decide, lambda: world.succeeded("r1")])
-    _instead_of_sleep(monkeypatch, "nimbus.cli.watch", lambda _s: next(looks)())
+    _instead_of_sleep(monkeypatch, "nimbus.client.client", lambda _s: next(looks)())
 
     watched = nimbus("run", "watch", "r1")
 
@@ -365,7 +366,7 @@ def test_watch_of_a_run_whose_start_is_refused_is_exit_4_with_the_reason(
     world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
 ) -> None:
     world.refuse = ("quarantined", "file lost")
-    _instead_of_sleep(monkeypatch, "nimbus.cli.watch", lambda _s: world.decide())
+    _instead_of_sleep(monkeypatch, "nimbus.client.client", lambda _s: world.decide())
 
     watched = nimbus("run", "watch", "r1")
 
@@ -379,8 +380,8 @@ def test_following_the_log_of_a_pending_run_waits_for_its_start(
     attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
     world.logs.append(attempt, 0, b"one\n")
     looks = iter([world.decide, lambda: world.succeeded("r1")])
-    _instead_of_sleep(monkeypatch, "nimbus.cli.logs", lambda _s: next(looks, lambda: None)())
-    monkeypatch.setattr("nimbus.cli.logs._LATE_S", 0.0)
+    _instead_of_sleep(monkeypatch, "nimbus.client.client", lambda _s: next(looks, lambda: None)())
+    monkeypatch.setattr("nimbus.client.client._LATE_S", 0.0)
 
     followed = nimbus("run", "logs", "r1", "extract", "-f")
 
@@ -441,8 +442,8 @@ def test_following_a_log_goes_through_a_retry_to_the_end(
         yield
 
     steps = step()
-    _instead_of_sleep(monkeypatch, "nimbus.cli.logs", lambda _s: next(steps, None))
-    monkeypatch.setattr("nimbus.cli.logs._LATE_S", 0.0)
+    _instead_of_sleep(monkeypatch, "nimbus.client.client", lambda _s: next(steps, None))
+    monkeypatch.setattr("nimbus.client.client._LATE_S", 0.0)
 
     followed = nimbus("run", "logs", "r1", "extract", "-f")
 
@@ -634,8 +635,7 @@ def test_a_defect_is_exit_70_and_shows_its_place_only_with_debug(
 def test_an_unreachable_cluster_is_exit_6_and_names_each_server(
     monkeypatch: pytest.MonkeyPatch, closed_ports: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(client_module, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(Api.__init__, "__kwdefaults__", {"patience_s": 0.0, "token": None})
+    monkeypatch.setitem(Client.__init__.__kwdefaults__, "patience_s", 0.0)
     words = [word for port in closed_ports for word in ("--server", f"http://127.0.0.1:{port}")]
 
     result = CliRunner().invoke(cli, ["cluster", "status", *words])
@@ -682,29 +682,26 @@ def test_a_scheduler_without_zookeeper_is_passed_over_for_one_that_has_it(world:
         api.get("/runs")
 
 
-def test_a_start_that_is_in_doubt_is_repeated_and_an_abdication_is_not(
+def test_a_write_whose_answer_is_lost_is_sent_again_and_queued_once(
     api_url: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = httpx.Client.request
-    broken = 0
+    sent = list[str]()
 
     def breaks_once(self: httpx.Client, method: str, url: str, **named: Any) -> httpx.Response:
-        nonlocal broken
         answer = send(self, method, url, **named)
-        if method == "POST" and not broken:
-            broken += 1
-            raise httpx.ReadError("connection reset")  # executed, but the answer is lost
+        sent.append(method)
+        if sent == ["POST"]:
+            raise httpx.ReadError("connection reset")  # accepted, but the answer is lost
         return answer
 
+    world.deciding = False
     monkeypatch.setattr(httpx.Client, "request", breaks_once)
     with Api([api_url]) as api:
-        answer = api.command("POST", "/runs", {"pipeline": "sums", "run_id": "once"})
-        assert (answer["status"], broken) == ("accepted", 1)
-        assert list(world.reader.run_list()) == ["once"]
+        answer = api.command("POST", "/cluster/abdicate", {"reason": "x"}, decided=False)
 
-        broken = 0
-        with pytest.raises(DoubtfulError, match="may or may not"):
-            api.command("POST", "/cluster/abdicate", {"reason": "x"}, repeatable=False)
+    assert sent == ["POST", "POST"]
+    assert [queued.id for queued in world.reader.commands()] == [answer["command_id"]]
 
 
 def _start(api_url: str, *words: str) -> subprocess.Popen[str]:

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
-from nimbus.cli.servers import VARIABLE
+from nimbus.client.servers import VARIABLE
 from nimbus.localstack.stack import LocalStack
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
@@ -263,8 +263,8 @@ def test_a_missing_java_is_named(stack: LocalStack, tmp_path: Path) -> None:
 
 def test_nobody_to_ask_is_an_exit_code_of_its_own() -> None:
     script = (
-        "import sys; from nimbus.cli import client\n"
-        "client.Api.__init__.__kwdefaults__['patience_s'] = 1.0\n"  # not 15: no server will answer
+        "import sys; from nimbus.client import Client\n"
+        "Client.__init__.__kwdefaults__['patience_s'] = 1.0\n"  # not 15: no server will answer
         "from nimbus.cli.main import main\n"
         "sys.argv = ['nimbus', 'cluster', 'leader', '--server', 'http://127.0.0.1:9']\n"
         "main()\n"

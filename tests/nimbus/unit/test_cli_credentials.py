@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.cli.credentials import FILE_VARIABLE, VARIABLE, credentials, keep_tokens
-from nimbus.cli.exits import CliError, Exit
+from nimbus.client.credentials import FILE_VARIABLE, VARIABLE, credentials, keep_tokens
+from nimbus.client.errors import SetupError
 
 URL = "http://127.0.0.1:8470"
 
@@ -29,10 +29,10 @@ def test_token_that_cannot_be_sent_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
-    with pytest.raises(CliError) as refused:
+    with pytest.raises(SetupError) as refused:
         credentials(URL, given)
 
-    assert (refused.value.code, refused.value.exit_code) == ("bad_token", Exit.USAGE)
+    assert (refused.value.code, refused.value.exit_code) == ("bad_token", 2)
     assert "nbs_" not in str(refused.value)
 
 
@@ -51,5 +51,5 @@ def test_user_without_a_home_folder_has_no_stored_token_and_is_told_when_it_stor
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as for a user id that a container was given
 
     assert credentials(URL) == {}
-    with pytest.raises(CliError, match="set HOME or XDG_CONFIG_HOME"):
+    with pytest.raises(SetupError, match="set HOME or XDG_CONFIG_HOME"):
         keep_tokens({URL: "nbs_a"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.cli.client import UnreachableError
+from nimbus.client.errors import UnreachableError
 
 
 @pytest.mark.parametrize(

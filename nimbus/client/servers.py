@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from nimbus.cli.exits import CliError, Exit
+from nimbus.client.errors import SetupError
 
 VARIABLE = "NIMBUS_SERVER"
 STACK_FOLDER = Path(".nimbus")
@@ -39,7 +39,7 @@ def read_client_file(folder: Path = STACK_FOLDER) -> ClientFile | None:
     """Read it, if a stack runs in this folder.
 
     Raises:
-        CliError: the file exists and cannot be read.
+        SetupError: the file exists and cannot be read.
     """
     place = folder / CLIENT_FILE
     try:
@@ -51,10 +51,9 @@ def read_client_file(folder: Path = STACK_FOLDER) -> ClientFile | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise CliError(
+        raise SetupError(
+            "bad_client_file",
             f"{place} cannot be read ({exc}): remove it, or start `nimbus up` again, which rewrites it.",
-            code="bad_client_file",
-            exit_code=Exit.USAGE,
         ) from exc
 
 
@@ -62,18 +61,17 @@ def servers(options: Sequence[str]) -> tuple[str, ...]:
     """Base URLs to try, in order.
 
     Raises:
-        CliError: none are known, or one is not a URL.
+        SetupError: none are known, or one is not a URL.
     """
     told = [part for option in options for part in _split(option)] or _split(os.environ.get(VARIABLE, ""))
     if not told:
         file = read_client_file()
         told = list(file.servers) if file is not None else []
     if not told:
-        raise CliError(
+        raise SetupError(
+            "no_server",
             f"no server is known: give --server URL, set {VARIABLE}=URL[,URL...], or start a cluster in this "
             "folder with `nimbus up`.",
-            code="no_server",
-            exit_code=Exit.USAGE,
         )
     return tuple(dict.fromkeys(_checked(url) for url in told))
 
@@ -85,9 +83,5 @@ def _split(text: str) -> list[str]:
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CliError(
-            f"server {url!r} is no URL such as http://127.0.0.1:8700.",
-            code="bad_server",
-            exit_code=Exit.USAGE,
-        )
+        raise SetupError("bad_server", f"server {url!r} is no URL such as http://127.0.0.1:8700.")
     return url.rstrip("/")

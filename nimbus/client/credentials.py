@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from nimbus.cli.exits import CliError, Exit
+from nimbus.client.errors import SetupError
 
 VARIABLE, FILE_VARIABLE = "NIMBUS_TOKEN", "NIMBUS_TOKEN_FILE"
 
@@ -16,16 +16,15 @@ def credentials(server: str, given: str | None = None) -> dict[str, str]:
     """The header for a scheduler; empty without a token. A stored token is sent only to its own schedulers.
 
     Raises:
-        CliError: the token cannot be read, or has characters that a header cannot contain.
+        SetupError: the token cannot be read, or has characters that a header cannot contain.
     """
     token = given or os.environ.get(VARIABLE) or _token_in_file() or kept_tokens().get(server) or ""
     token = token.strip()  # variables that are filled from files often end with a new line
     if not re.fullmatch(r"[!-~]*", token):  # else the HTTP client's error would contain the token
-        raise CliError(
+        raise SetupError(
+            "bad_token",
             f"the token has invalid characters, such as a space or a new line: see {VARIABLE}, "
             f"{FILE_VARIABLE}, or the token that was given to `nimbus login`.",
-            code="bad_token",
-            exit_code=Exit.USAGE,
         )
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -38,9 +37,7 @@ def _token_in_file() -> str | None:
     try:
         return Path(place).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as exc:
-        raise CliError(
-            f"{FILE_VARIABLE}: {place} cannot be read ({exc}).", code="bad_token_file", exit_code=Exit.USAGE
-        ) from exc
+        raise SetupError("bad_token_file", f"{FILE_VARIABLE}: {place} cannot be read ({exc}).") from exc
 
 
 def credentials_file() -> Path | None:
@@ -56,7 +53,7 @@ def kept_tokens() -> dict[str, str]:
     """Tokens by the URL of a scheduler.
 
     Raises:
-        CliError: the file cannot be read.
+        SetupError: the file cannot be read.
     """
     place = credentials_file()
     if place is None:
@@ -67,10 +64,9 @@ def kept_tokens() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise CliError(
+        raise SetupError(
+            "bad_credentials_file",
             f"{place} cannot be read ({exc}): remove it, and log in again (`nimbus login`).",
-            code="bad_credentials_file",
-            exit_code=Exit.USAGE,
         ) from exc
 
 
@@ -78,14 +74,12 @@ def keep_tokens(tokens: dict[str, str]) -> Path:
     """Write the file atomically; other users can never read it.
 
     Raises:
-        CliError: the user has no home folder.
+        SetupError: the user has no home folder.
     """
     place = credentials_file()
     if place is None:
-        raise CliError(
-            "this user has no home folder to store tokens in: set HOME or XDG_CONFIG_HOME.",
-            code="no_home",
-            exit_code=Exit.USAGE,
+        raise SetupError(
+            "no_home", "this user has no home folder to store tokens in: set HOME or XDG_CONFIG_HOME."
         )
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = place.with_suffix(f".{os.getpid()}.part")
