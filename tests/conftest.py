@@ -43,7 +43,6 @@ _BEGAN_S = pytest.StashKey[float]()
 
 _HELPERS = frozenset(
     {
-        "nimbus.templates",
         "nimbus.worker.fork_server",
         "nimbus.worker.pool",
         "nimbus.worker.pool.zygote",

@@ -37,7 +37,7 @@ from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.answers import TemplateError
-from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.client import Templates
 from nimbus.templates.names import at_release
 from nimbus.worker.trial_session import own_session
 
@@ -97,11 +97,11 @@ def try_out(
         cause=RunCause.MANUAL,
         asked_at=now,
     )
-    with TemplateHelper() as templates:
-        spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file), templates)
-        _check_reads(spec, reads)
-        run = begin(templates.render(new_run(_without_retries(spec), draft)), now)
-        return _Trying(pipeline, tasks, templates, place, checkpoints, reads, raises=raises).tried(run)
+    templates = Templates()
+    spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file), templates)
+    _check_reads(spec, reads)
+    run = begin(templates.render(new_run(_without_retries(spec), draft)), now)
+    return _Trying(pipeline, tasks, templates, place, checkpoints, reads, raises=raises).tried(run)
 
 
 def _check_reads(spec: PipelineSpec, given: Mapping[str, Sequence[GivenVersion]]) -> None:
@@ -153,7 +153,7 @@ class _Trying:
         self,
         pipeline: Description,
         tasks: Mapping[str, Task[..., Any]],
-        templates: TemplateHelper,
+        templates: Templates,
         folder: Path,
         checkpoints: Mapping[str, Any],
         reads: Mapping[str, Sequence[GivenVersion]],

@@ -89,7 +89,7 @@ from nimbus.telemetry.build import tell_build
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.worker import WorkerMetrics
-from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.client import Templates
 from nimbus.web.app import add_pages
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
@@ -158,7 +158,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         history=history,
         preparer=releases,
         definitions=releases,
-        renderer=TemplateHelper(),
+        renderer=Templates(),
         open_file=open_file,
         look=DataLooker(
             open_bucket=partial(open_bucket, settings, **LOOK_LIMITS), http_allow=settings.waits.http_allow

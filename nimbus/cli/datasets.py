@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nimbus.client.api import Api
 
 MOST_LISTED = 1_000_000
-_VERSION = ("partition", "run", "published by", "at", "result")
+_VERSION = ("partition", "number", "run", "published by", "at", "result")
 
 
 @click.group(cls=LazyGroup)
@@ -162,7 +162,7 @@ def publish(
 @dataset.command(epilog=examples("nimbus dataset withdraw regions --partition eu --reason 'half a file'"))
 @click.argument("name")
 @click.option("--partition", default="", metavar="PARTITION", help="Key or interval, as `show` names it.")
-@click.option("--number", type=int, metavar="N", help="Only if this version is still the newest.")
+@click.option("--number", type=int, metavar="N", help="Only if the newest version has it: see `show`.")
 @click.option("--reason", required=True, help="Kept with the version that takes its place.")
 @remote
 def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
@@ -189,6 +189,7 @@ def _row(version: dict[str, Any]) -> tuple[str, ...]:
     again = f"; again, by {change['by'] or 'somebody'}: {change['reason']}" if change.get("restored") else ""
     return (
         version["partition"] or "(whole)",
+        str(version["number"]),
         version["run"] or f"outside, by {change['by'] or 'somebody'}",
         f"{made}{again}",
         clock(version["at"]),

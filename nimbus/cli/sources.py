@@ -34,7 +34,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     """
     from blobsync import Role, UnmatchedPatternError, collect
     from nimbus.definition import read_definition, unmatched_pattern
-    from nimbus.templates.helper import TemplateHelper
+    from nimbus.templates.client import Templates
 
     place = folder / DEFINITION_FILE
     if not place.is_file():
@@ -44,8 +44,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             exit_code=Exit.USAGE,
         )
     _check_made(place)
-    with TemplateHelper() as templates:
-        spec = read_definition(place, templates)
+    spec = read_definition(place, Templates())
     try:
         files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.libraries)
     except UnmatchedPatternError as exc:

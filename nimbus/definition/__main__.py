@@ -7,11 +7,10 @@ import resource
 import signal
 import sys
 
-from nimbus.definition.apart import REFUSED, SPEC, UNAVAILABLE
+from nimbus.definition.apart import REFUSED, SPEC
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.definition.reader import parse_definition
-from nimbus.templates.answers import TemplateHelperError
-from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.client import Templates
 
 
 def main(name: str, cpu_s: float, memory_bytes: int) -> int:
@@ -21,13 +20,10 @@ def main(name: str, cpu_s: float, memory_bytes: int) -> int:
     gc.disable()  # a definition makes a million objects and no cycles; to look for some takes half the time
     signal.setitimer(signal.ITIMER_PROF, cpu_s)  # its signal ends the process, also within a call into C
     try:
-        with TemplateHelper() as templates:
-            spec = parse_definition(sys.stdin.buffer.read(), name, templates)
+        spec = parse_definition(sys.stdin.buffer.read(), name, Templates())
         answer, status = SPEC.encode(spec), 0
     except InvalidDefinitionError as exc:
         answer, status = str(exc).encode(errors="replace"), REFUSED
-    except TemplateHelperError as exc:
-        answer, status = str(exc).encode(), UNAVAILABLE
     except MemoryError:
         answer, status = f"{name} takes more than {memory_bytes >> 20} MiB to check".encode(), REFUSED
     sys.stdout.buffer.write(answer)

@@ -14,10 +14,9 @@ import sys
 from pydantic import TypeAdapter
 
 from nimbus.definition.faults import InvalidDefinitionError
-from nimbus.domain.errors import RefusedError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.records import RecordCodec
-from nimbus.templates.answers import TemplateHelperError
 
 CPU_S = 20.0
 """Limit of processor time. A definition of 4 MiB takes 2 to 5 s."""
@@ -25,8 +24,8 @@ MEMORY_BYTES = 1 << 30
 """Limit of address space. A definition of 4 MiB takes 550 MiB at most."""
 ANSWER_S = 180.0
 """Limit of elapsed time, on a busy host."""
-REFUSED, UNAVAILABLE = 2, 75
-"""Exit codes of the process. What it prints is the reason; with 0 it is the definition."""
+REFUSED = 2
+"""Exit code of the process. What it prints is the reason; with 0 it is the definition."""
 SPEC: RecordCodec[PipelineSpec] = RecordCodec(TypeAdapter(PipelineSpec))
 
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
@@ -34,12 +33,19 @@ _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 _OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 
 
+class NotCheckedError(NimbusError):
+    """The process that checks definitions cannot run, and no definition is the cause."""
+
+    code = "not_checked"
+    retryable = True
+
+
 def check_apart(text: bytes, name_for_errors: str) -> PipelineSpec:
     """Read and check a definition, as `nimbus.definition.parse_definition` does with templates.
 
     Raises:
         RefusedError: it is not valid, or costs too much.
-        TemplateHelperError: it cannot be checked now.
+        NotCheckedError: it cannot be checked now.
     """
     try:
         done = subprocess.run(
@@ -55,15 +61,15 @@ def check_apart(text: bytes, name_for_errors: str) -> PipelineSpec:
     except subprocess.TimeoutExpired as exc:
         raise _refused(f"{name_for_errors} is not checked after {ANSWER_S:.0f} s; make it smaller") from exc
     except OSError as exc:
-        raise TemplateHelperError(f"{name_for_errors} cannot be checked: {exc}") from exc
+        raise NotCheckedError(f"{name_for_errors} cannot be checked: {exc}") from exc
     if done.returncode == 0:
         return SPEC.decode(done.stdout, name_for_errors)
     if done.returncode == REFUSED:
         raise _refused(done.stdout.decode(errors="replace"))
     if done.returncode == -signal.SIGPROF:
         raise _refused(f"{name_for_errors} takes more than {CPU_S:.0f} s to check; make it smaller")
-    if done.returncode == UNAVAILABLE or done.returncode in _OUTSIDE:
-        raise TemplateHelperError(f"{name_for_errors} cannot be checked now: {_last(done)}")
+    if done.returncode in _OUTSIDE:
+        raise NotCheckedError(f"{name_for_errors} cannot be checked now: {_last(done)}")
     raise _refused(f"{name_for_errors} ended the process that checks it: {_last(done)}")
 
 

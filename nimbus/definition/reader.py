@@ -30,7 +30,6 @@ def read_definition(path: Path, templates: Templates) -> PipelineSpec:
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
-        TemplateHelperError: templates cannot be checked now.
     """
     file = path / DEFINITION_FILE if path.is_dir() else path
     try:
@@ -50,7 +49,6 @@ def parse_definition(text: bytes, name_for_errors: str, templates: Templates | N
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
-        TemplateHelperError: templates cannot be checked now.
     """
     try:
         document = parse_document(text, name_for_errors)

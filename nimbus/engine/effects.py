@@ -1,11 +1,10 @@
 """Effects of decisions: slow work on separate threads, whose outcome is sent to the engine as news.
 
 Thread pools: `nimbus-archive-runs` (finished runs) and `nimbus-archive` (all else that history keeps) wait
-for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and
-`nimbus-render` renders ready tasks: these two wait for the template helper; `nimbus-look` and, for files,
-`nimbus-look-files` look up data, versions of datasets, and items in files of outputs. Alerts have their own
-threads, see `nimbus.engine.sending`; so do traces and lineage, see `nimbus.engine.exports`. No pool blocks
-the engine, or another pool for longer than one call of the helper.
+for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and `nimbus-
+render` renders ready tasks; `nimbus-look` and, for files, `nimbus-look-files` look up data, versions of
+datasets, and items in files of outputs. Alerts have their own threads, see `nimbus.engine.sending`; so do
+traces and lineage, see `nimbus.engine.exports`. No pool blocks the engine or another pool.
 """
 
 from __future__ import annotations
@@ -116,7 +115,6 @@ class Renderer(Protocol):
 
         Raises:
             TemplateError: a template cannot be rendered, or breaks the limits.
-            TemplateHelperError: the helper cannot render any template now.
         """
         ...
 
@@ -125,10 +123,6 @@ class Renderer(Protocol):
 
     def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
         """A task that reads results, rendered. Raises as `render` does."""
-        ...
-
-    def close(self) -> None:
-        """Stop the helper; a `render` under way raises. From any thread."""
         ...
 
 
@@ -216,7 +210,6 @@ class Effects:
             self._look_at_files,
         ):
             pool.shutdown(wait=False, cancel_futures=True)
-        self._renderer.close()
         self._sender.close()
         if self._exports is not None:
             self._exports.close()

@@ -1,13 +1,9 @@
-"""Users' templates, which are rendered and checked in a separate process that can be killed.
+"""Users' templates: Jinja's syntax, evaluated at a bounded cost.
 
-Jinja's sandbox prevents access to Python, but does not limit memory and time. Jinja also computes constants
-when it compiles. So neither a scheduler nor the command line compiles or renders a user's template. They call
-`nimbus.templates.helper`, which runs this package as a program with limits
-(docs/adr/0019-templates-are-rendered-in-a-helper-process.md).
+A template may come from anybody, and is checked and rendered in the process that leads, so Jinja's compiler,
+which computes constants, is not used (docs/adr/0054-templates-are-evaluated-at-a-bounded-cost.md).
 
-- `client`, `helper`, `answers`, `names`, `wire`: for other packages. They do not import Jinja.
-- `dates`: also for SQL files, which are rendered in the driver.
-- `__main__`, `program`, `checking`, `rendering`, `sandbox`: the program. No other package imports them.
-
-This module imports nothing, because the program imports it and must start quickly.
+- `client`: for other packages; `checking`, `rendering`, `evaluation`, `sandbox` below it.
+- `answers`, `names`, `lists`: do not import Jinja.
+- `dates`, `sandbox`: also for SQL files, which are rendered in the driver.
 """

@@ -1,4 +1,4 @@
-"""Results and errors of questions about templates."""
+"""What is wrong with a template."""
 
 from __future__ import annotations
 
@@ -24,14 +24,7 @@ class TemplateError(NimbusError):
     def __init__(self, message: str, at: int | None = None) -> None:
         super().__init__(message)
         self.at = at
-        """Index of the template in the question, from 0; None: all of them together."""
-
-
-class TemplateHelperError(NimbusError):
-    """The template helper is not available, and no template is the cause."""
-
-    code = "template_helper"
-    retryable = True
+        """Index of the template, from 0; None: all of them together."""
 
 
 def short(text: str) -> str:

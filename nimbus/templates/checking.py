@@ -1,28 +1,25 @@
 """Checks templates without rendering them, so that typing errors are found when a pipeline is written.
 
-It runs in the template helper only, because compiling a template computes its constants.
+It only parses: Jinja's compiler would compute constants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TypeGuard, TypeVar
 
-from jinja2 import TemplateSyntaxError, meta, nodes
+from jinja2 import TemplateSyntaxError, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
 from nimbus.templates.answers import Fault
+from nimbus.templates.evaluation import STATEMENTS
 from nimbus.templates.names import ANY_FIELD, DATES, is_plain, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_TEMPLATE = 4096
 """Limit of a written argument, in characters."""
-SHORT_TEMPLATE = 100
-"""Templates up to this length, in characters, cannot be nested too deep for Python's compiler, which allows
-20 loops, 100 levels of indentation, 200 parentheses."""
 _FIELDS: dict[str, tuple[str, ...]] = {
     "run": ("id", "logical_date"),
     "pipeline": ("name",),
@@ -30,14 +27,13 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 }
 MOST_SHOWN = 50
 """Limit of the suggestions of one definition: no message shows more problems."""
-NAMES = ("params", "vars", *_FIELDS, *DATES)
+NAMES = ("params", "vars", "range", *_FIELDS, *DATES)
 """Names that templates can use. `nimbus.templates.rendering.render_context` provides them."""
 _RELEASE_ROOT = "release_root"
 
 _Parts = Sequence[nodes.Node]
 """All nodes of a template. They are collected once, because each walk over the tree takes time."""
 _Node = TypeVar("_Node", bound=nodes.Node)
-_NO_MORE: Mapping[str, tuple[str, ...] | None] = MappingProxyType({})
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
 """For files, with Jinja's usual checks. The driver renders them, where they affect only their task."""
@@ -68,12 +64,11 @@ def argument_faults(text: str, names: Names, item: Collection[str] | None = None
     parts = list(parsed.find_all(nodes.Node))
     for statement in _all(parts, nodes.Stmt):
         if not isinstance(statement, nodes.Output | nodes.If):
-            return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
+            return [Fault(STATEMENTS)]
     more: dict[str, tuple[str, ...] | None] = {"tasks": None}
     if item is not None:
         more["item"] = None if ANY_FIELD in item else tuple(item)
-    used = {name.name for name in _all(parts, nodes.Name)}  # without statements nothing is declared
-    unknown = _unknown_names(parts, used, names, more)
+    unknown = _unknown_names(parts, names, more)
     results = _result_faults(parts, tasks_read(text))
     return [*unknown, *results, *_variable_faults(parts, variables_in(text))]
 
@@ -84,7 +79,7 @@ def file_faults(text: str, names: Names) -> list[Fault]:
     if isinstance(parsed, Fault):
         return [parsed]
     parts = list(parsed.find_all(nodes.Node))
-    unknown = _unknown_names(parts, meta.find_undeclared_variables(parsed), names, {_RELEASE_ROOT: None})
+    unknown = _unknown_names(parts, names, {_RELEASE_ROOT: None})
     return [*unknown, *_variable_faults(parts, variables_in(text))]
 
 
@@ -93,21 +88,18 @@ def _all(parts: _Parts, kind: type[_Node]) -> Iterator[_Node]:
 
 
 def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes.Template | Fault:
-    """Parse and compile a text. Compiling finds more faults, such as an unknown filter.
-
-    Python's own compiler takes a sixth of the time. It sees only long templates: there it finds those that
-    are nested too deep.
-    """
+    """Parse a text, and look for unknown filters and tests."""
     try:
         tree = environment.parse(text)
-        for used in tree.find_all(nodes.Filter):
-            if used.name not in environment.filters:
-                near = names.near(used.name, environment.filters)
-                return Fault(f"there is no filter {used.name!r}", near, used.lineno)
-        if len(text) <= SHORT_TEMPLATE:
-            environment.compile(tree, raw=True)
-        else:
-            environment.compile(tree)
+        for used in tree.find_all((nodes.Filter, nodes.Test)):
+            kind, known = (
+                ("filter", environment.filters)
+                if isinstance(used, nodes.Filter)
+                else ("test", environment.tests)
+            )
+            if used.name not in known:
+                near = names.near(used.name, known)
+                return Fault(f"there is no {kind} {used.name!r}", near, used.lineno)
     except TemplateSyntaxError as exc:
         return Fault(f"is not a template: {exc.message}", None, exc.lineno)
     except BROKEN as exc:
@@ -168,19 +160,14 @@ def _name_in(lookup: nodes.Getattr | nodes.Getitem) -> str:
 
 
 def _unknown_names(
-    parts: _Parts,
-    used: Collection[str],
-    names: Names,
-    more: Mapping[str, tuple[str, ...] | None] = _NO_MORE,
+    parts: _Parts, names: Names, more: Mapping[str, tuple[str, ...] | None]
 ) -> Iterator[Fault]:
-    """`used`: names that the template does not declare.
-
-    `more`: names besides `NAMES`, with their fields; None: their fields are checked elsewhere.
-    """
+    """`more`: names besides `NAMES`, with their fields; None: their fields are checked elsewhere."""
     said = {name: its_fields for name, its_fields in more.items() if its_fields is not None}
     fields: dict[str, Collection[str]] = {**_FIELDS, **said, "params": names.parameters}
     known = (*NAMES, *more)
-    unknown = sorted({*used} - {*known, "range"})
+    used = {name.name for name in _all(parts, nodes.Name)}
+    unknown = sorted(used - {*known, *_declared(parts)})
     lines = _lines(parts) if unknown else {}
     for name in unknown:
         if name in names.parameters:
@@ -201,6 +188,14 @@ def _unknown_names(
             near = names.near(name, fields[owner])
             kind = f"no parameter {name!r}" if owner == "params" else f"no {owner}.{name}"
             yield Fault(f"there is {kind}", None if near is None else f"{owner}.{near}", line)
+
+
+def _declared(parts: _Parts) -> Iterator[str]:
+    """Names that statements of a SQL file declare somewhere, and those that Jinja has in its blocks."""
+    yield from (name.name for name in _all(parts, nodes.Name) if name.ctx != "load")
+    yield from (macro.name for macro in _all(parts, nodes.Macro))
+    if any(isinstance(part, nodes.For | nodes.Macro | nodes.CallBlock) for part in parts):
+        yield from ("loop", "caller", "varargs", "kwargs")
 
 
 def _lookups(parts: _Parts) -> Iterator[tuple[str, str, int]]:

@@ -1,14 +1,14 @@
-"""The interface for rendering and checking templates, in a helper process or in this one."""
+"""Renders and checks the templates of runs and definitions."""
 
 from __future__ import annotations
 
 import json
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from nimbus.domain.child_runs import spec_of
 from nimbus.domain.children import Parent
@@ -19,29 +19,25 @@ from nimbus.domain.publications import KEY_PATTERN, Publication, Read, interval_
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
+from nimbus.templates.checking import Names, argument_faults, file_faults
 from nimbus.templates.lists import with_lists
 from nimbus.templates.names import is_plain, kept, needs_interval, needs_rendering
+from nimbus.templates.rendering import Renderer, render_arguments
 
-Question = Literal["render", "arguments", "file"]
 MOST_TEXT = 512 << 10
-"""Limit of all templates of one question, in characters, without texts that have no `{{` or `{%`. Checking so
-many takes 5 s at most."""
-MOST_FILE_TEXT = 1 << 20
-"""The same for the template in a SQL file: most of such a text is none of its expressions."""
-MOST_PLAIN = 64 << 10
-"""Limit of texts without templates that are returned without a question, in characters: that of one text.
-`nimbus.templates.rendering` refuses longer ones."""
+"""Limit of all templates that are rendered or checked at once, in characters, without texts that have no `{{`
+or `{%`. To parse so many takes a second."""
 _CONF = "spark.conf."
 _KEY = "key of "
 LARGEST_RENDERED = 96 << 10
 """Limit of the rendered texts of a task that reads results, in bytes of JSON: they are part of its order."""
 
 
-class Templates(ABC):
-    """Renders and checks templates.
+class Templates:
+    """Renders and checks templates. Any thread."""
 
-    All methods raise TemplateHelperError if there is no answer, and no template is the cause.
-    """
+    def __init__(self) -> None:
+        self._renderer = Renderer()
 
     def render(self, run: Run) -> Run:
         """The run with the templates of its tasks rendered.
@@ -70,9 +66,7 @@ class Templates(ABC):
         if not keyed:
             return run.reads
         try:
-            keys = self._results(
-                "render", [read.key for read in keyed], tasks=[""] * len(keyed), **_facts(run)
-            )
+            keys = self._texts(run, [read.key for read in keyed], [""] * len(keyed))
         except TemplateError as exc:
             raise TemplateError(f"reads: {exc}") from exc
         for read, key in zip(keyed, keys, strict=True):
@@ -109,9 +103,7 @@ class Templates(ABC):
         places = [(spec, place) for spec, texts in zip(specs, written, strict=True) for place in texts]
         texts = [text for texts in written for text in texts.values()]
         try:
-            results = self._results(
-                "render", texts, tasks=[spec.name for spec, _ in places], **_facts(run), **more
-            )
+            results = self._texts(run, texts, [spec.name for spec, _ in places], **more)
         except TemplateError as exc:
             if exc.at is None:
                 raise
@@ -145,17 +137,19 @@ class Templates(ABC):
         if spec.for_each:
             more["item"] = spec.item(link.index)
         try:
-            rendered = self._results(
-                "render", list(texts.values()), tasks=[link.task] * len(texts), **_facts(parent), **more
-            )
+            rendered = self._texts(parent, list(texts.values()), [link.task] * len(texts), **more)
         except TemplateError as exc:
             if exc.at is None:
                 raise
             raise TemplateError(f"params.{list(texts)[exc.at]}: {exc}") from exc
         return {**spec.parameters, **dict(zip(texts, rendered, strict=True))}
 
+    def _texts(self, run: Run, texts: Sequence[str], tasks: Sequence[str], **more: Any) -> list[str]:
+        _check_size(texts)
+        return render_arguments(self._renderer, texts, tasks, {**_facts(run), **more})
+
+    @staticmethod
     def argument_faults(
-        self,
         texts: Sequence[str],
         parameters: Collection[str],
         items: Sequence[Collection[str] | None] | None = None,
@@ -167,45 +161,24 @@ class Templates(ABC):
             parameters: Names of the pipeline's parameters.
             items: Names that `item` has in each text; None: there is no `item`.
         """
-        return self._faults("arguments", texts, parameters, items)
-
-    def file_faults(self, text: str, parameters: Collection[str]) -> list[Fault]:
-        """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
-        (faults,) = self._faults("file", [text], parameters)
-        return faults
-
-    def _faults(
-        self,
-        question: Question,
-        texts: Sequence[str],
-        parameters: Collection[str],
-        items: Sequence[Collection[str] | None] | None = None,
-    ) -> list[list[Fault]]:
-        more = {} if items is None else {"items": [item and sorted(item) for item in items]}
         try:
-            results = self._results(question, texts, parameters=sorted(parameters), **more)
-        except TemplateError as exc:  # breaks the limits: the others are not known
-            found = [Fault(str(exc))]
-            return [found if number == (exc.at or 0) else [] for number in range(len(texts))]
-        return [[Fault(*fault) for fault in faults] for faults in results]
+            _check_size(texts)
+        except TemplateError as exc:
+            return [[Fault(str(exc))] if number == 0 else [] for number in range(len(texts))]
+        names = Names(parameters)
+        fields = [None] * len(texts) if items is None else items
+        return [argument_faults(text, names, item) for text, item in zip(texts, fields, strict=True)]
 
-    def _results(self, question: Question, texts: Sequence[str], **more: Any) -> list[Any]:
-        if not texts:
-            return []
-        size = sum(len(text) for text in texts if not is_plain(text))
-        most = MOST_FILE_TEXT if question == "file" else MOST_TEXT
-        if size > most:
-            raise TemplateError(f"the templates have {size} characters, {most} is the most")
-        if question == "render" and size == 0 and sum(map(len, texts)) <= MOST_PLAIN:
-            return list(texts)
-        answer = self._ask({"question": question, "texts": list(texts), **more})
-        if "error" in answer:
-            raise TemplateError(answer["error"], answer["at"])
-        return list(answer["results"])
+    @staticmethod
+    def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+        """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
+        return file_faults(text, Names(parameters))
 
-    @abstractmethod
-    def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer, in the form of `nimbus.templates.program.Program.answer`."""
+
+def _check_size(texts: Sequence[str]) -> None:
+    size = sum(len(text) for text in texts if not is_plain(text))
+    if size > MOST_TEXT:
+        raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
 
 
 def _known(spec: TaskSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> dict[str, Any]:
@@ -214,17 +187,21 @@ def _known(spec: TaskSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> dic
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """The values for the templates of a run."""
+    """The values for the templates of a run. Dates have offsets without names, as in the run's record."""
     interval = run.data_interval
     return {
         "pipeline": run.pipeline,
         "run_id": run.id,
-        "logical_date": run.logical_date.isoformat(),
-        "data_interval": interval and [interval.start.isoformat(), interval.end.isoformat()],
+        "logical_date": _with_offset(run.logical_date),
+        "interval": interval and (_with_offset(interval.start), _with_offset(interval.end)),
         "timezone": run.timezone,
-        "parameters": dict(run.parameters),
-        "variables": dict(run.variables),
+        "parameters": run.parameters,
+        "variables": run.variables,
     }
+
+
+def _with_offset(moment: datetime) -> datetime:
+    return datetime.fromisoformat(moment.isoformat())
 
 
 def texts_of(spec: TaskSpec) -> dict[str, str]:

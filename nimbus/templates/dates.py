@@ -1,6 +1,6 @@
 """Dates in templates: those of the run, and functions on the calendar of the schedule's time zone.
 
-Used where templates are rendered: in the template helper, and in the driver of a SQL task.
+Used where templates are rendered: in the scheduler, and in the driver of a SQL task.
 """
 
 from __future__ import annotations

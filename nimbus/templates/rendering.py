@@ -1,20 +1,19 @@
-"""Renders templates. Strict: an unknown name is an error, not an empty text.
-
-It runs in the template helper only: see `nimbus.templates`.
-"""
+"""Renders templates. Strict: an unknown name is an error, not an empty text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Template
 from jinja2 import TemplateError as JinjaError
+from jinja2 import nodes
+from jinja2.sandbox import safe_range
 
 from nimbus.templates.answers import TemplateError, short
 from nimbus.templates.dates import date_values
+from nimbus.templates.evaluation import Budget, Evaluation
 from nimbus.templates.names import is_plain
 from nimbus.templates.sandbox import Sandbox
 
@@ -22,8 +21,8 @@ LONGEST_ARGUMENT = 64 * 1024
 """Limit of one rendered argument, in characters. Linux allows 128 KiB for one argument."""
 LONGEST_ARGUMENTS = 4 << 20
 """Limit of all arguments of a run, in characters. The compressed plan has its own limit."""
-MOST_KEPT = 1 << 20
-"""Limit of templates kept compiled, in characters. A compiled one takes about 100 times its length."""
+MOST_KEPT = 128 << 10
+"""Limit of templates kept parsed, in characters. A parsed one takes about 100 times its length."""
 
 BROKEN = (
     JinjaError,
@@ -43,49 +42,51 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Renderer:
-    """Renders texts, and keeps them compiled: compiling takes 0.5 ms, rendering a fortieth of that."""
+    """Renders texts, and keeps them parsed. Any thread."""
 
     def __init__(self) -> None:
-        self._environment = Sandbox()
-        self._compiled: dict[str, Template] = {}
+        self._sandbox = Sandbox()
+        self._parsed: dict[str, nodes.Template] = {}
         self._kept = 0
 
-    def render(self, text: str, context: Mapping[str, Any], longest: int = LONGEST_ARGUMENT) -> str:
+    def render(self, text: str, context: Mapping[str, Any], budget: Budget) -> str:
         """Render one text.
 
         Args:
             text: The template.
             context: The result of `render_context`.
-            longest: Limit of the result, in characters. Rendering stops there.
+            budget: Pays for its operations.
 
         Raises:
             TemplateError: bad syntax, an unknown name, a forbidden operation, or a result that is too long.
         """
-        if is_plain(text) and len(text) <= longest:
+        if is_plain(text) and len(text) <= LONGEST_ARGUMENT:
             return text
         parts: list[str] = []
         size = 0
         try:
-            for part in self._template(text).generate(context):
+            for part in Evaluation(self._sandbox, context, budget).texts(self._tree(text).body):
                 size += len(part)
-                if size > longest:
-                    raise TemplateError(f"template {short(text)} renders to more than {longest} characters")
+                if size > LONGEST_ARGUMENT:
+                    raise TemplateError(
+                        f"template {short(text)} renders to more than {LONGEST_ARGUMENT} characters"
+                    )
                 parts.append(part)
         except BROKEN as exc:
             reason = str(exc) or type(exc).__name__
             raise TemplateError(f"template {short(text)} cannot be rendered: {reason}") from exc
         return "".join(parts)
 
-    def _template(self, text: str) -> Template:
-        template = self._compiled.get(text)
-        if template is None:
-            template = self._environment.from_string(text)
+    def _tree(self, text: str) -> nodes.Template:
+        tree = self._parsed.get(text)
+        if tree is None:
+            tree = self._sandbox.parse(text)
             if self._kept + len(text) > MOST_KEPT:
-                self._compiled.clear()
+                self._parsed.clear()
                 self._kept = 0
-            self._compiled[text] = template
+            self._parsed[text] = tree
             self._kept += len(text)
-        return template
+        return tree
 
 
 def render_context(
@@ -104,6 +105,7 @@ def render_context(
     `dates`: from `nimbus.templates.dates.date_values`. `results`: results of tasks that this one reads.
     """
     return {
+        "range": safe_range,
         "params": dict(parameters),
         "vars": dict(variables),
         "run": {"id": run_id, "logical_date": logical_date},
@@ -115,38 +117,36 @@ def render_context(
 
 
 def render_arguments(
-    renderer: Renderer, texts: Sequence[str], run: Mapping[str, Any], at: Callable[[int], object]
+    renderer: Renderer, texts: Sequence[str], tasks: Sequence[str], run: Mapping[str, Any]
 ) -> list[str]:
     """Render all arguments of a run.
 
     Args:
-        renderer: Keeps compiled templates.
+        renderer: Keeps parsed templates.
         texts: The arguments of all tasks.
-        run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
-            `parameters`, `variables`; `tasks`: the task's name for each text; `results`: by task, if any
-            gave one; `item`: of the parameters of a child run.
-        at: Called with the number of each text before it is rendered.
+        tasks: The task's name for each text.
+        run: `pipeline`, `run_id`, `logical_date`, `interval` (two dates, or None), `timezone`, `parameters`,
+            `variables`; `results`: by task, if any gave one; `item`: of the parameters of a child run.
 
     Raises:
         TemplateError: one text is at fault, or all together are too long.
     """
-    logical_date, interval = datetime.fromisoformat(run["logical_date"]), run["data_interval"]
     whole = {
         "pipeline": run["pipeline"],
         "run_id": run["run_id"],
-        "logical_date": logical_date,
+        "logical_date": run["logical_date"],
         "parameters": run["parameters"],
         "variables": run["variables"],
-        "dates": date_values(logical_date, interval and _times(interval), run["timezone"]),
+        "dates": date_values(run["logical_date"], run["interval"], run["timezone"]),
         "results": run.get("results"),
     }
     item = {"item": run["item"]} if "item" in run else {}
+    budget = Budget(sum(map(len, texts)))
     rendered = []
     size = 0
-    for number, (text, task) in enumerate(zip(texts, run["tasks"], strict=True)):
-        at(number)
+    for number, (text, task) in enumerate(zip(texts, tasks, strict=True)):
         try:
-            rendered.append(renderer.render(text, {**render_context(task=task, **whole), **item}))
+            rendered.append(renderer.render(text, {**render_context(task=task, **whole), **item}, budget))
         except TemplateError as exc:
             raise TemplateError(str(exc), number) from exc
         size += len(rendered[-1])
@@ -156,8 +156,3 @@ def render_arguments(
                 f"put a long text into a file"
             )
     return rendered
-
-
-def _times(interval: Sequence[str]) -> tuple[datetime, datetime]:
-    start, end = interval
-    return datetime.fromisoformat(start), datetime.fromisoformat(end)

@@ -1,8 +1,6 @@
-"""Jinja2 with an allowlist of calls, and limits on the result of each operation.
+"""What templates may do: a closed list of filters and methods, and the limits of what each may make.
 
-These limits stop most costly templates at once, and name the operation. They do not limit a whole template,
-because a list can produce far more text than it contains. The limits of the process do that, see
-`nimbus.templates.helper`.
+`nimbus.templates.evaluation` evaluates templates with it, in a scheduler, so no operation may take long.
 """
 
 from __future__ import annotations
@@ -13,16 +11,13 @@ from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Any
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, pass_environment
 from jinja2.exceptions import SecurityError
 from jinja2.filters import FILTERS
-from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
-LONGEST = 1 << 20
-"""Limit of the result of one operation, in characters or items."""
-_LARGEST_EXPONENT = 64
-_LARGEST_BASE = 10**9
+LONGEST = 1 << 17
+"""Limit of what one operation takes, and of what it makes, in characters and items."""
 _LARGEST_PRECISION = 20
 _LONGEST_FORMAT = 1024
 
@@ -44,21 +39,16 @@ _METHODS = {
 }
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\d{4}|\*)")
 _PLAIN_FILTERS = _words(
-    """abs capitalize count d default first float int last length list lower max min reverse sort sum
+    """abs capitalize count d default first float int last length list lower max min reverse sort
     title trim unique upper"""
 )
 
 
 class Sandbox(SandboxedEnvironment):
-    """A template environment that limits the cost of each operation."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
+    """Jinja's parser, and the closed list. It never compiles."""
 
     def __init__(self) -> None:
-        super().__init__(undefined=StrictUndefined, keep_trailing_newline=True, finalize=shown)
-        ranges = self.globals["range"]
-        self.globals.clear()
-        self.globals["range"] = ranges
+        super().__init__(undefined=StrictUndefined, keep_trailing_newline=True)
         self.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | _BOUNDED_FILTERS
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -75,37 +65,10 @@ class Sandbox(SandboxedEnvironment):
     def wrap_str_format(self, value: Any) -> None:
         """Disable Jinja's special case for `str.format`, whose widths have no limit."""
 
-    def call(self, context: Context, function: Any, /, *args: Any, **names: Any) -> Any:
-        """Prevent `strftime` results of megabytes; see the base class."""
-        if getattr(function, "__name__", "") == "strftime":
-            check_format(str(args[0]) if args else "")
-        return super().call(context, function, *args, **names)
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Refuse products, powers and formats with huge results, before they are computed."""
-        if operator == "**":
-            if abs(right) > _LARGEST_EXPONENT or abs(left) > _LARGEST_BASE:
-                raise SecurityError(f"the power {left} ** {right} is too large")
-        elif operator == "*":
-            _check_product(left, right)
-            _check_product(right, left)
-        elif isinstance(left, str):
-            check_format(left)
-        return super().call_binop(context, operator, left, right)
-
 
 def shown(value: Any) -> Any:
     """A value as templates write it: booleans and lists as in JSON, and as in the environment of tasks."""
     return _tojson(value) if isinstance(value, (bool, list)) else value
-
-
-def _check_product(sequence: Any, times: Any) -> None:
-    if (
-        isinstance(sequence, (str, list, tuple))
-        and isinstance(times, int)
-        and len(sequence) * times > LONGEST
-    ):
-        raise SecurityError(f"a text or list repeated {times} times is too long")
 
 
 def check_format(text: str) -> None:
@@ -116,8 +79,32 @@ def check_format(text: str) -> None:
         raise SecurityError("a width in a format may have three digits at most")
 
 
+def check_filled(text: str, values: Any) -> None:
+    """Raise SecurityError for a pattern whose result could be long with these values."""
+    check_format(text)
+    if text.count("%") * weight(values) > LONGEST:
+        raise SecurityError("the formatted text is too long")
+
+
+def weight(value: Any) -> int:
+    """The characters and items of a value. What is in it twice counts twice."""
+    match value:
+        case str():
+            return 1 + len(value)
+        case int():
+            return 1 + value.bit_length() // 32
+        case range():
+            return 1 + len(value)
+        case dict():
+            return 1 + sum(weight(key) + weight(of) for key, of in value.items())
+        case Iterable() if not isinstance(value, StrictUndefined):
+            return 1 + sum(map(weight, value))
+        case _:
+            return 1
+
+
 def _format(text: str, *values: Any, **names: Any) -> str:
-    check_format(str(text))
+    check_filled(str(text), names or values)
     return str(text) % (names or values)
 
 
@@ -141,6 +128,13 @@ def _round(value: float, precision: int = 0) -> float:
     return round(value, precision)
 
 
+@pass_environment
+def _sum(environment: Any, values: Any, attribute: Any = None, start: Any = 0) -> Any:
+    if not isinstance(start, (int, float)):  # lists are copied for each that is added
+        raise SecurityError("a sum starts with a number")
+    return FILTERS["sum"](environment, values, attribute, start)
+
+
 def _tojson(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
@@ -151,5 +145,6 @@ _BOUNDED_FILTERS: dict[str, Callable[..., Any]] = {
     "replace": _replace,
     "string": lambda value: str(shown(value)),
     "round": _round,
+    "sum": _sum,
     "tojson": _tojson,
 }

@@ -29,8 +29,8 @@ from nimbus.engine.state import State
 from nimbus.engine.versions import found_versions
 from nimbus.ports import History
 from nimbus.templates.answers import TemplateError
+from nimbus.templates.client import Templates
 from tests.nimbus.definitions import active, built
-from tests.nimbus.in_process_templates import InProcessTemplates
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PARENT, CHILD = PipelineName("parent"), PipelineName("load")
@@ -43,7 +43,7 @@ LOAD = PipelineSpec(
     tasks=(TaskSpec(name=TaskName("x"), kind=TaskKind.PYTHON, script="x.py", args=("{{ params.region }}",)),),
 )
 _numbers = count()
-TEMPLATES = InProcessTemplates()
+TEMPLATES = Templates()
 
 
 def starting(pipeline: PipelineName = CHILD, **said: Any) -> ChildSpec:

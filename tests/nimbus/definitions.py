@@ -23,10 +23,10 @@ from nimbus.engine.news import RunBuilt
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError
-from tests.nimbus.in_process_templates import InProcessTemplates
+from nimbus.templates.client import Templates
 
 _on_disk: dict[ReleaseOf, PipelineSpec] = {}
-_templates = InProcessTemplates()
+_templates = Templates()
 
 
 def digest_of(spec: PipelineSpec) -> ReleaseDigest:

@@ -35,7 +35,7 @@ from nimbus.engine.policy import Policy
 from nimbus.ports import LeaderStore
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
-from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.client import Templates
 from tests.benchmark.engine.shapes import digest_of, run_built, spec_of
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns
@@ -100,7 +100,7 @@ class EngineRole:
         self._sentinel.start()
         self._root = root
         self._specs: dict[str, Any] = {}
-        self._builder, self._templates = ThreadPoolExecutor(1), TemplateHelper()
+        self._builder, self._templates = ThreadPoolExecutor(1), Templates()
         self._clock, self._metrics = SteppedClock(), TracedMetrics()
         self._elected_ns = self._recovered_ns = 0
         self._elected_cpu_s = self._recovered_cpu_s = 0.0
@@ -188,8 +188,6 @@ class EngineRole:
         self.election.close(LONG)
         self.engine.stop(LONG)
         self._builder.shutdown()
-        if self._templates is not None:
-            self._templates.close()
         self.session.close(LONG)
         self._sentinel.close(LONG)
 
@@ -210,7 +208,7 @@ class EngineRole:
             self._recovered_ns, self._recovered_cpu_s = now_ns(), time.process_time()
 
     def _build(self, effect: BuildRun) -> None:
-        """Build a run as `nimbus.engine.effects` does: on its own thread, with the real helper process."""
+        """Build a run as `nimbus.engine.effects` does: on its own thread."""
         self.engine.tell(run_built(effect, self._specs, self._templates.render))
 
     def _effect(self, effect: Any) -> None:

@@ -253,7 +253,9 @@ def test_results_of_versions_are_shown(nimbus: Invoke, world: Any) -> None:
 
     rows = json.loads(nimbus("dataset", "show", "days", "-o", "json").stdout)["versions"]
     assert [(row["run"], row["result"]) for row in rows] == [("r2", {"rows": 3, "late": 1}), ("r1", None)]
-    assert nimbus("dataset", "show", "days").stdout.splitlines()[-2].endswith("rows 3, late 1")
+    row = nimbus("dataset", "show", "days").stdout.splitlines()[-2]
+    assert row.endswith("rows 3, late 1")
+    assert row.split()[1] == str(rows[0]["number"]), "`dataset withdraw --number` takes it"
     world.history.store_results(run.id, {TaskName("load"): {"text": "x" * 600}})
     assert "xxx" not in nimbus("dataset", "show", "days").stdout
 

@@ -75,10 +75,10 @@ from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
-from nimbus.templates.answers import TemplateError, TemplateHelperError
+from nimbus.templates.answers import TemplateError
+from nimbus.templates.client import Templates
 from tests.nimbus.children_stage import parent
 from tests.nimbus.definitions import OnDisk, active
-from tests.nimbus.in_process_templates import InProcessTemplates
 
 Eventually = Callable[..., None]
 NAME = PipelineName("p")
@@ -148,7 +148,7 @@ class Preparer:
         return SPEC
 
 
-class Renderer(InProcessTemplates):
+class Renderer(Templates):
     """Templates that a test blocks or breaks."""
 
     def __init__(self) -> None:
@@ -402,10 +402,9 @@ def test_a_run_is_built_and_its_result_told(bench: Bench, eventually: Eventually
             TemplateError("too costly"),
             RunBuilt(WAITING, Built(DRAFT, Refusal("template", "too costly"))),
         ),
-        (helper_away := TemplateHelperError("no process"), BuildingFailed(WAITING, DRAFT, helper_away)),
         (defect := RuntimeError("a defect"), BuildingFailed(WAITING, DRAFT, defect)),
     ],
-    ids=["its own fault", "no helper", "a defect"],
+    ids=["its own fault", "a defect"],
 )
 def test_a_draft_is_refused_for_its_own_faults_only(
     bench: Bench, eventually: Eventually, trouble: Exception, told: News

@@ -52,8 +52,7 @@ from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import Clock, LoadedPart, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
-from nimbus.templates.answers import TemplateHelperError
-from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.client import Templates
 from tests.nimbus.definitions import OnDisk, active, built, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import WORKER
@@ -392,7 +391,7 @@ def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: B
     bench.cluster.change(runs={run.id: run})
     recover(ours)
     ours.hear((RunArchived(run.id), RunBuilt(subject, Built(DRAFT, new_run(SPEC, DRAFT)))))
-    ours.hear((BuildingFailed(subject, DRAFT, TemplateHelperError("no process")),))
+    ours.hear((BuildingFailed(subject, DRAFT, StoreUnavailableError("it is away")),))
 
     assert not ours.state.runs.finished[run.id].archived, "a later run of this id would never go to history"
     assert (ours.state.builds.results, ours.state.agenda.set_aside) == ({}, {})
@@ -416,7 +415,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         history=S3History(MemoryObjectStore()),
         preparer=NoPreparer(),
         definitions=OnDisk(),
-        renderer=TemplateHelper(cpu_s=0.5),
+        renderer=Templates(),
         open_file=lambda _reference, _path: None,
         look=lambda _look: Seen(False, "no"),
         sender=AlertSender({}, cluster="c", public_url="", leads_in=lambda _: True, tell=bench.engine.tell),
@@ -435,7 +434,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         effects.close()
 
     refused = bench.cluster.world.outcomes[bad]
-    assert (refused.code, "s of processor time" in refused.message) == ("template", True)
+    assert (refused.code, "repeated 3000 times is too long" in refused.message) == ("template", True)
     (run,) = bench.cluster.world.runs.values()
     assert [task.spec.args for task in run.tasks.values()] == [("2026-03-01",)]
     assert bench.engine.status.epoch == 1
@@ -446,7 +445,7 @@ class NoPreparer:
         raise AssertionError(release)
 
 
-def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: Bench) -> None:
+def test_a_run_that_cannot_be_built_now_is_set_aside_and_tried_again(bench: Bench) -> None:
     (plain,) = SPEC.tasks
     with_template = replace(SPEC, tasks=(replace(plain, args=("{{ ds }}",)),))
     other = PipelineName("q")
@@ -459,7 +458,7 @@ def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: B
     (asked,) = effects
     assert isinstance(asked, BuildRun)
 
-    ours.hear((BuildingFailed(asked.subject, asked.draft, TemplateHelperError("no process")),))
+    ours.hear((BuildingFailed(asked.subject, asked.draft, StoreUnavailableError("it is away")),))
     paused = bench.submit(PausePipeline(pipeline=other))
     ours.look((CommandsChanged(),))
     ours.decide()

@@ -20,7 +20,7 @@ from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import RunCause
 from nimbus.templates.answers import TemplateError
-from tests.nimbus.in_process_templates import InProcessTemplates
+from nimbus.templates.client import Templates
 from tests.thorough import examples
 
 GOOD = yaml.safe_load((Path(__file__).parents[3] / "examples" / "flights" / "pipeline.yaml").read_text())
@@ -43,7 +43,7 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 WHEN = datetime(2013, 2, 5, tzinfo=UTC)
-TEMPLATES = InProcessTemplates()
+TEMPLATES = Templates()
 
 
 def read(text: bytes) -> PipelineSpec | None:

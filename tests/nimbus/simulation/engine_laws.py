@@ -39,8 +39,7 @@ from nimbus.engine.agenda import (
 from nimbus.engine.decision import Decision, LookAt, Nothing
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
-from nimbus.ports import DefinitionNotHereError
-from nimbus.templates.answers import TemplateHelperError
+from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.pool_holders import pool_holders
 from tests.nimbus.simulation import explained, places
@@ -64,7 +63,7 @@ def check(scheduler: Scheduler) -> None:
         "rests in epoch",
         state.epoch,
     )
-    passing = (DefinitionNotHereError.__name__, TemplateHelperError.__name__)
+    passing = (DefinitionNotHereError.__name__, StoreUnavailableError.__name__)
     aside = {key: why for key, why in state.agenda.set_aside.items() if not why.startswith(passing)}
     hold(Law.NEVER_FAILS, not aside, "set aside:", aside)
     _knows_all(state, scheduler.world.zookeeper.world, young, told=not scheduler.engine._inbox.empty())

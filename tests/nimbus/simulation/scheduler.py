@@ -53,8 +53,8 @@ from nimbus.engine.state import Built
 from nimbus.engine.versions import found_versions
 from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import DefinitionNotHereError, History, StoreUnavailableError
-from nimbus.templates.answers import TemplateError, TemplateHelperError
-from tests.nimbus.in_process_templates import InProcessTemplates
+from nimbus.templates.answers import TemplateError
+from nimbus.templates.client import Templates
 from tests.nimbus.simulation import engine_laws
 from tests.nimbus.simulation.catalog import MAX_RUNNING, NEWEST_SCHEMA, NOTIFY, TARGETS
 from tests.nimbus.simulation.clocks import ProcessClock
@@ -65,7 +65,7 @@ from tests.nimbus.simulation.zookeeper import Session
 if TYPE_CHECKING:
     from tests.nimbus.simulation.world import World
 
-TEMPLATES = InProcessTemplates()
+TEMPLATES = Templates()
 PREPARE_TIMEOUT_S = 60.0
 """Time limit after which a missing release is refused."""
 
@@ -338,9 +338,9 @@ class Scheduler:
         return begin(run, draft.asked_at)
 
     def _render(self, run: Run, task: TaskName) -> bool:
-        """The helper may be missing for a while, and ZooKeeper, too."""
+        """ZooKeeper may be away for a while."""
         if not self.reaches_zookeeper() or self.world.rng.random() < 0.1:
-            error = TemplateHelperError("it ended")
+            error = StoreUnavailableError("it is away")
             self.engine.tell(n.RenderingFailed(run.id, task, error))
             return True
         slots = self.world.zookeeper.world.slots

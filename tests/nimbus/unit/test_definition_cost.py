@@ -14,8 +14,8 @@ from nimbus.definition import parse_definition
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.domain.spelling import closest
 from nimbus.templates import names
+from nimbus.templates.client import Templates
 from nimbus.templates.names import tasks_read
-from tests.nimbus.in_process_templates import InProcessTemplates
 
 HEAD = "schema: 1\nname: x\n"
 TASK = "type: python, script: a.py"
@@ -55,7 +55,7 @@ def test_suggestions_are_found_only_for_the_problems_that_are_shown(
 
     monkeypatch.setattr(difflib, "get_close_matches", count)
     with pytest.raises(InvalidDefinitionError) as refused:
-        parse_definition(text.encode(), "x.yaml", InProcessTemplates())
+        parse_definition(text.encode(), "x.yaml", Templates())
 
     lines = str(refused.value).splitlines()
     assert len(lines) == MOST_SHOWN + 1
@@ -94,6 +94,6 @@ def test_texts_without_templates_are_not_compiled(monkeypatch: pytest.MonkeyPatc
     from nimbus.templates import checking
 
     monkeypatch.setattr(checking, "_parsed", None)
-    spec = parse_definition(tasks("args: [a, b-N, '{', '}}']", 2).encode(), "x", InProcessTemplates())
+    spec = parse_definition(tasks("args: [a, b-N, '{', '}}']", 2).encode(), "x", Templates())
 
     assert spec.tasks[1].args == ("a", "b-1", "{", "}}")

@@ -18,7 +18,7 @@ from nimbus.domain.pipeline import DataStart, PipelineSpec, StartWhen
 from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.run import Run, RunCause
 from nimbus.templates.answers import TemplateError
-from tests.nimbus.in_process_templates import InProcessTemplates
+from nimbus.templates.client import Templates
 
 TWO = """
 schema: 1
@@ -48,7 +48,7 @@ DRAFT = Draft(
 
 
 def parsed(text: str) -> PipelineSpec:
-    return parse_definition(text.encode(), "pipeline.yaml", InProcessTemplates())
+    return parse_definition(text.encode(), "pipeline.yaml", Templates())
 
 
 def published(spec: PipelineSpec) -> dict[str, tuple[Publication, ...]]:
@@ -126,7 +126,7 @@ def test_keep_names_an_age_and_a_number_of_versions(
 
 
 def started(parameters: dict[str, str]) -> Run:
-    return InProcessTemplates().render(new_run(parsed(TWO), replace(DRAFT, parameters=parameters)))
+    return Templates().render(new_run(parsed(TWO), replace(DRAFT, parameters=parameters)))
 
 
 def test_key_is_rendered_when_the_run_is_created() -> None:
@@ -206,11 +206,11 @@ def test_name_of_a_read_that_is_a_needed_task_is_refused() -> None:
 
 def test_key_of_a_read_is_rendered_when_the_run_is_created() -> None:
     draft = replace(DRAFT, parameters={"region": "us"})
-    run = InProcessTemplates().render(new_run(parsed(READS), draft))
+    run = Templates().render(new_run(parsed(READS), draft))
 
     assert [read.key for read in run.reads] == ["", "", "", "us"]
     with pytest.raises(TemplateError, match="reads region: key"):
-        InProcessTemplates().render(new_run(parsed(READS), replace(DRAFT, parameters={"region": "a/b"})))
+        Templates().render(new_run(parsed(READS), replace(DRAFT, parameters={"region": "a/b"})))
 
 
 FAN_IN = """
@@ -251,18 +251,18 @@ def test_two_tasks_that_publish_the_same_key_are_refused() -> None:
     ):
         parsed(KEYS.replace("key: us", 'key: "{{ params.region }}"'))
 
-    run = InProcessTemplates().render(new_run(parsed(KEYS), DRAFT))
+    run = Templates().render(new_run(parsed(KEYS), DRAFT))
     assert [task.spec.publishes[0].key for task in run.tasks.values()] == ["eu", "us"]
     with pytest.raises(
         TemplateError, match="task second, publishes regions: task first publishes key us already"
     ):
-        InProcessTemplates().render(new_run(parsed(KEYS), replace(DRAFT, parameters={"region": "us"})))
+        Templates().render(new_run(parsed(KEYS), replace(DRAFT, parameters={"region": "us"})))
 
 
 def test_two_tasks_whose_keys_name_the_task_differ() -> None:
     text = KEYS.replace("{{ params.region }}", "{{ task.name }}").replace("key: us", 'key: "{{ task.name }}"')
 
-    run = InProcessTemplates().render(new_run(parsed(text), DRAFT))
+    run = Templates().render(new_run(parsed(text), DRAFT))
 
     assert [task.spec.publishes[0].key for task in run.tasks.values()] == ["first", "second"]
 

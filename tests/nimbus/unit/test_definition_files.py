@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, read_definition
-from tests.nimbus.in_process_templates import InProcessTemplates
+from nimbus.templates.client import Templates
 
-TEMPLATES = InProcessTemplates()
+TEMPLATES = Templates()
 HEAD = "schema: 1\nname: flights\n"
 
 

@@ -29,10 +29,10 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.templates.client import Templates
 from nimbus.templates.names import with_secrets
-from tests.nimbus.in_process_templates import InProcessTemplates
 
-TEMPLATES = InProcessTemplates()
+TEMPLATES = Templates()
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HEAD = "schema: 1\nname: flights\n"
 TASKS = "tasks:\n  a: {type: python, script: a.py}\n"

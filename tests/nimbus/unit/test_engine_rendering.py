@@ -17,14 +17,15 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Effect, Refusal, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
-from nimbus.templates.answers import TemplateError, TemplateHelperError
+from nimbus.ports import StoreUnavailableError
+from nimbus.templates.answers import TemplateError
+from nimbus.templates.client import Templates
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW, RUN, WORKER, Bench
-from tests.nimbus.in_process_templates import InProcessTemplates
 
 PLAN, LOAD, LAST = TaskName("plan"), TaskName("load"), TaskName("last")
 LOADS = AttemptId(RUN, LOAD, 1)
-templates = InProcessTemplates()
+templates = Templates()
 
 
 def spec(**load: Any) -> PipelineSpec:
@@ -169,7 +170,7 @@ def test_text_of_a_result_is_not_rendered_when_it_looks_like_a_template() -> Non
 def test_task_waits_and_its_run_is_set_aside_when_the_helper_cannot_be_had() -> None:
     bench = begun(spec(args=("{{ tasks.plan.result.since }}",)))
     give(bench, {"since": 7})
-    bench.reign.hear((RenderingFailed(RUN, LOAD, TemplateHelperError("it ended")),))
+    bench.reign.hear((RenderingFailed(RUN, LOAD, StoreUnavailableError("it is away")),))
     bench.decide()
     assert len(asked(bench)) == 1
     bench.clocks.pass_s(61)

@@ -23,7 +23,7 @@ from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.validators import Validators
-from tests.nimbus.in_process_templates import InProcessTemplates
+from nimbus.templates.client import Templates
 
 TEXT = "schema: 1\nname: {name}\ntasks:\n  a: {{type: python, script: a.py, args: ['{{{{ ds }}}}']}}\n"
 
@@ -156,7 +156,7 @@ def test_a_release_that_a_rule_of_the_house_refuses_is_not_taken_in(
 def test_release_that_names_a_secret_of_others_is_refused_when_it_is_published(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = partial(parse_definition, templates=InProcessTemplates())
+    here = partial(parse_definition, templates=Templates())
     monkeypatch.setattr(releases, "check_apart", here)  # without a process
     release = disk.put("p")
     file = disk.root / "p" / DEFINITION_FILE

@@ -11,6 +11,7 @@ import pytest
 from nimbus.domain.local_dates import local
 from nimbus.templates.answers import TemplateError
 from nimbus.templates.dates import date_values
+from nimbus.templates.evaluation import Budget
 from nimbus.templates.names import DATES, names_in
 from nimbus.templates.rendering import Renderer
 
@@ -25,7 +26,7 @@ def values(day: str = "2026-03-30T06:00", start: str = "2026-03-29T06:00") -> di
 
 
 def rendered(text: str, context: dict[str, Any] | None = None) -> str:
-    return Renderer().render(text, values() if context is None else context)
+    return Renderer().render(text, values() if context is None else context, Budget(0))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import TemplateError
+from nimbus.templates.client import Templates
 from nimbus.templates.names import at_release
-from tests.nimbus.in_process_templates import InProcessTemplates
 
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -41,7 +41,7 @@ def rendered_tasks(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
         failure_strategy=FailureStrategy.END,
         tasks=Tasks(TaskRun(spec=task) for task in tasks),
     )
-    return [task.spec for task in InProcessTemplates().render(run).tasks.values()]
+    return [task.spec for task in Templates().render(run).tasks.values()]
 
 
 def test_conditions_become_true_or_false() -> None:
