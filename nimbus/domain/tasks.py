@@ -57,7 +57,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 
     @property
     def plan(self) -> object:
-        """The object that all versions of one run share. No two runs have the same one."""
+        """The object that all versions of one run share, and runs that were read with equal plans."""
         return self._plan
 
     @property
@@ -95,7 +95,17 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 
     def dependents(self, name: TaskName) -> tuple[TaskName, ...]:
         """Tasks that need `name` directly."""
-        return self._plan.dependents.get(name, ())
+        return self._plan.graph.dependents.get(name, ())
+
+    @property
+    def needed(self) -> Mapping[TaskName, int]:
+        """Number of tasks that each task needs directly, without tasks that need none."""
+        return self._plan.graph.needed
+
+    @property
+    def unknown(self) -> tuple[TaskName, ...]:
+        """Tasks that others need and the run does not have."""
+        return self._plan.graph.unknown
 
     def downstream(self, name: TaskName) -> Iterator[TaskName]:
         """Tasks that need `name`, directly or through others; each once."""
@@ -143,7 +153,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """The part of a run's tasks that never changes."""
 
-    __slots__ = ("__weakref__", "_graph", "dependents", "may_wait", "parents", "places", "publishes")
+    __slots__ = ("__weakref__", "graph", "may_wait", "parents", "places", "publishes")
 
     def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
         self.publishes = any(task.spec.publishes for task in tasks)
@@ -151,9 +161,8 @@ class _Plan:
         waits = (task.spec.uses or not task.spec.kind.uses_worker for task in tasks)
         self.may_wait = self.parents > 0 or any(waits)
         edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])
-        self._graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
-        self.places = self._graph.places
-        self.dependents = self._graph.dependents
+        self.graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
+        self.places = self.graph.places
 
 
 _Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
@@ -162,7 +171,7 @@ _Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
 class _Graph:
     """Names and needs of tasks. Runs with equal names and needs share it: for ten tasks it has 1 KiB."""
 
-    __slots__ = ("__weakref__", "dependents", "places")
+    __slots__ = ("__weakref__", "dependents", "needed", "places", "unknown")
 
     def __init__(self, edges: _Edges) -> None:
         self.places = {name: place for place, (name, _) in enumerate(edges)}
@@ -171,6 +180,8 @@ class _Graph:
             for need in dict.fromkeys(needs):
                 dependents.setdefault(need, []).append(name)
         self.dependents = {need: tuple(names) for need, names in dependents.items()}
+        self.needed = {name: len(set(needs)) for name, needs in edges if needs}
+        self.unknown = tuple(sorted(dependents.keys() - self.places.keys()))
 
 
 _graphs: WeakValueDictionary[_Edges, _Graph] = WeakValueDictionary()

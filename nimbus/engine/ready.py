@@ -21,18 +21,10 @@ class Needs:
 
     def __init__(self, run: Run) -> None:
         self._dependents = run.tasks.dependents
-        self._unmet: dict[TaskName, int] = {}
-        unknown = set()
-        for task in run.tasks.in_order():
-            name = task.spec.name
-            for need in set(task.spec.needs):
-                found = run.tasks.get(need)
-                if found is None:
-                    unknown.add(need)
-                if found is None or not found.state.is_final:
-                    self._unmet[name] = self._unmet.get(name, 0) + 1
-        self.unknown = tuple(sorted(unknown))
-        """Tasks that others need and the run does not have."""
+        self._unmet = dict(run.tasks.needed)
+        for task in run.tasks.in_order() if any(state.is_final for state in run.tasks.counts) else ():
+            if task.state.is_final:
+                list(self.ended(task.spec.name))
 
     def met(self, task: TaskName) -> bool:
         """True when all needs of a task are final."""

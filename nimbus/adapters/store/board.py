@@ -268,23 +268,26 @@ def read_slots(
     there = dict(zip(changed, names, strict=True))
     if kept := [paths.checkpoint(one) for one in changed if progress and CHECKPOINT in there[one]]:
         found |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
-    return {attempt: _slots(attempt, there[attempt], found, paths) for attempt in changed}
+    return {
+        attempt: _slots(attempt, there[attempt], found, parent)
+        for attempt, parent in zip(changed, parents, strict=True)
+    }
 
 
 def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
     """Read CLAIM and END of the ended ones of some attempts, in one request if they are few."""
-    nodes = [place for attempt in attempts for place in (paths.claim(attempt), paths.end(attempt))]
+    parents = {attempt: paths.attempt(attempt) for attempt in attempts}
+    nodes = [f"{parent}/{name}" for parent in parents.values() for name in (CLAIM, END)]
     _, data = calls.list_and_read((), (), nodes)
     found = dict(zip(nodes, data, strict=True))
-    ended = (attempt for attempt in attempts if found[paths.end(attempt)] is not None)
-    return {attempt: _slots(attempt, (), found, paths) for attempt in ended}
+    ended = ((attempt, parent) for attempt, parent in parents.items() if found[f"{parent}/{END}"] is not None)
+    return {attempt: _slots(attempt, (), found, parent) for attempt, parent in ended}
 
 
 def _slots(
-    attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], paths: Paths
+    attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], parent: str
 ) -> Slots:
-    claim, end, beat = paths.claim(attempt), paths.end(attempt), paths.beat(attempt)
-    kept = paths.checkpoint(attempt)
+    claim, end, beat, kept = (f"{parent}/{name}" for name in (CLAIM, END, BEAT, CHECKPOINT))
     return Slots(
         claim=None if (data := found[claim]) is None else _claim(data, attempt, claim),
         end=None if (data := found[end]) is None else _end(data, attempt, end),

@@ -86,24 +86,20 @@ def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> I
 def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Run | UnreadableRecordError]:
     """Read any number of runs in two rounds: their own nodes, then the parts that these name."""
     names = (calls.children(paths.runs) or ()) if runs is None else runs
-    heads = dict(calls.read_all(paths.runs, names))
-    parts = {name: _parts(data) for name, data in heads.items()}
-    found = dict(
-        calls.read_all(paths.runs, [f"{name}/{part}" for name, some in parts.items() for part in some])
-    )
-    for name, head in heads.items():
-        place = paths.run(RunId(name))
-        below = {part: found[f"{name}/{part}"] for part in parts[name] if f"{name}/{part}" in found}
-        if len(below) < len(parts[name]) and not calls.exists(place):
-            continue  # it was removed in the meantime
+    heads: dict[str, run_record.Head] = {}
+    for name, data in calls.read_all(paths.runs, names):
         try:
-            yield run_record.decode({"": head, **below}, place)
+            heads[name] = run_record.head_of(data, paths.run(RunId(name)))
         except UnreadableRecordError as exc:
             yield exc
-
-
-def _parts(head: bytes) -> tuple[str, ...]:
-    try:
-        return run_record.children_of(head, "")
-    except UnreadableRecordError:
-        return ()  # `run_record.decode` reports it, with the place
+    parts = [f"{name}/{part}" for name, head in heads.items() for part in head.children]
+    found = dict(calls.read_all(paths.runs, parts))
+    for name, head in heads.items():
+        place = paths.run(RunId(name))
+        below = {part: found[f"{name}/{part}"] for part in head.children if f"{name}/{part}" in found}
+        if len(below) < len(head.children) and not calls.exists(place):
+            continue  # it was removed in the meantime
+        try:
+            yield run_record.completed(head, below, place)
+        except UnreadableRecordError as exc:
+            yield exc

@@ -19,6 +19,7 @@ from kazoo.protocol.serialization import (
     MultiHeader,
     int_struct,
     long_struct,
+    multiheader_struct,
     read_buffer,
     read_string,
     stat_struct,
@@ -57,13 +58,13 @@ class MultiRead:
             kazoo.exceptions.ZookeeperError: permission to read one is missing.
         """
         found: list[Any] = []
-        header, offset = MultiHeader.deserialize(answer, offset)
-        while not header.done:
-            if header.type == DATA:
+        kind, done, offset = _header(answer, offset)
+        while not done:
+            if kind == DATA:
                 data, offset = read_buffer(answer, offset)
                 found.append(data)
                 offset += stat_struct.size
-            elif header.type == NAMES:
+            elif kind == NAMES:
                 names, offset = _names(answer, offset)
                 found.append(names)
             else:
@@ -72,8 +73,13 @@ class MultiRead:
                 if EXCEPTIONS[code] is not NoNodeError:
                     raise EXCEPTIONS[code]
                 found.append(None)
-            header, offset = MultiHeader.deserialize(answer, offset)
+            kind, done, offset = _header(answer, offset)
         return found
+
+
+def _header(answer: bytes, offset: int) -> tuple[int, bool, int]:
+    kind, done, _ = multiheader_struct.unpack_from(answer, offset)
+    return kind, done, offset + multiheader_struct.size
 
 
 def _names(answer: bytes, offset: int) -> tuple[list[str], int]:

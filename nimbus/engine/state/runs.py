@@ -116,8 +116,8 @@ class Runs:
         Raises:
             LookupError: a task needs one that the run does not have, so it would wait for ever.
         """
-        if self._needs[run].unknown:
-            raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
+        if unknown := self.live[run].tasks.unknown:
+            raise LookupError(f"tasks need some that the run does not have: {unknown}")
 
     def note_number(self, dataset: Dataset) -> None:
         """Give later runs and versions larger numbers than a publication has got."""
@@ -164,14 +164,22 @@ class Runs:
         self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]
     ) -> None:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
+        needs = self._needs[run.id]
         for was, task in run.tasks.changes_since(known):
-            self._put_task(run, was, task, now, slots)
-        if before is not None and before.pins is not run.pins:
+            if was is not None or task.state is not TaskState.WAITING or needs.met(task.spec.name):
+                self._put_task(run, was, task, now, slots)
+            elif task.spec.warn_after is not None:
+                self._agenda.add(about_late(run.id, task.spec.name))
+        if before is not None:
+            self._put_again(before, run)
+
+    def _put_again(self, before: Run, run: Run) -> None:
+        """Put the tasks of a run that have not changed, and whose run has."""
+        if before.pins is not run.pins:
             for name, task in run.tasks.items():
                 if task.spec.uses and self._needs[run.id].met(name):
                     self._tasks.put(run, task)
-        is_queued_again = before is not None and before.opens_tasks and run.state is RunState.QUEUED
-        if before is not None and (before.paused != run.paused or is_queued_again):
+        if before.paused != run.paused or (before.opens_tasks and run.state is RunState.QUEUED):
             for name, task in run.tasks.items():
                 if self._needs[run.id].met(name):
                     self._tasks.put(run, task)
@@ -179,6 +187,8 @@ class Runs:
                     self._look_at_children(run, task)
 
     def _look_at_all_open(self, run: Run) -> None:
+        if run.verdict is None:
+            return  # nothing must stop
         for attempt in run.open_attempts():
             if must_stop(run, attempt.task):
                 self._agenda.add(about_attempt(attempt))
@@ -211,7 +221,7 @@ class Runs:
         if task.children is not None and is_under_way(task):
             self._put_children(run, was, task)
         needs = self._needs[run.id]
-        if (was is None or _waits_or_waited(was, task)) and needs.met(task.spec.name):
+        if _waits_or_waited(was, task) and needs.met(task.spec.name):
             self._tasks.put(run, task)
         if task.state.is_final and was is not None and not was.state.is_final:
             for name in needs.ended(task.spec.name):
@@ -315,9 +325,10 @@ def _newest_number(run: Run, before: Run | None) -> int:
     return max((run.number, *(task.sequence for _, task in changed)))
 
 
-def _waits_or_waited(was: TaskRun, task: TaskRun) -> bool:
+def _waits_or_waited(was: TaskRun | None, task: TaskRun) -> bool:
     """True when a task begins or stops to wait."""
-    return was.state is not task.state and TaskState.WAITING in (was.state, task.state)
+    before = None if was is None else was.state
+    return before is not task.state and (before is TaskState.WAITING or task.state is TaskState.WAITING)
 
 
 def _in_queue(run: Run) -> tuple[object, ...]:

@@ -112,7 +112,7 @@ def test_header_whose_lists_are_broken_is_unreadable(lists: object) -> None:
     header = json.loads(run_record.encode_new(begun(1))[""]) | {"lists": lists}
 
     with pytest.raises(records.UnreadableRecordError):
-        run_record.children_of(json.dumps(header).encode(), "/runs/r")
+        run_record.head_of(json.dumps(header).encode(), "/runs/r")
 
 
 def from_file() -> PipelineSpec:
@@ -147,5 +147,5 @@ def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
     stage.end(stage.children()[0])
     assert run_record.encode_changes(stage.run(), begun).keys() == {""}
     whole = run_record.encode_new(stage.run())
-    assert lists < {*run_record.children_of(whole[""], "/runs/r")} | {""}
+    assert lists < {*run_record.head_of(whole[""], "/runs/r").children} | {""}
     assert run_record.decode(whole, "/runs/r") == stage.run()
