@@ -20,6 +20,7 @@ from nimbus.domain.commands import (
     RemovePipeline,
     RevokeToken,
     SetOwner,
+    SetShare,
     Unreadable,
     WithdrawDataset,
 )
@@ -31,6 +32,7 @@ _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
         CreateToken: AccessRole.ADMIN,
         RevokeToken: AccessRole.ADMIN,
         SetOwner: AccessRole.ADMIN,
+        SetShare: AccessRole.ADMIN,
         PublishRelease: AccessRole.AUTHOR,
         RemovePipeline: AccessRole.AUTHOR,
         WithdrawDataset: AccessRole.AUTHOR,

@@ -17,6 +17,7 @@ from nimbus.domain.admission import (
     held_behind,
     need_of,
     suited,
+    task_rank,
 )
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.refusals import Refusals
@@ -34,11 +35,15 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
     answer = admit(run, task, capacity, now)
     behind = held_behind(run, task, capacity)
     if behind is not None and (isinstance(answer, Grant) or not answer.gates):
-        _, ahead_run, ahead, held = behind
+        rank, ahead_run, ahead, held = behind
+        goes_first = (
+            "is more urgent" if rank < task_rank(run, task) else "is of a team with less of its share"
+        )
         shared = ", ".join(sorted(task.spec.pools.keys() & ahead.spec.pools.keys()))
         return (
-            f"pool {shared} is held for task {ahead.spec.name} of run {ahead_run.id}, which is more urgent: "
+            f"pool {shared} is held for task {ahead.spec.name} of run {ahead_run.id}, which {goes_first}: "
             + _at_pool(held, ahead, capacity)
+            + capacity.share(run.pipeline, f"pool {held.about}")
         )
     if isinstance(answer, Grant):
         if task.spec.reads:
@@ -54,9 +59,10 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
             is_are = "is" if run.max_parallel_tasks == 1 else "are"
             return f"{count} {is_are} open ({opened}): max_parallel_tasks is reached"
         case WaitReason.NO_POOL | WaitReason.POOL_FULL:
-            return _at_pool(answer, task, capacity)
+            return _at_pool(answer, task, capacity) + capacity.share(run.pipeline, f"pool {answer.about}")
         case reason:
-            return _no_worker(reason, task, capacity, now)
+            share = capacity.share(run.pipeline, "slots") if reason is WaitReason.ALL_BUSY else ""
+            return _no_worker(reason, task, capacity, now) + share
 
 
 def _open_tasks(run: Run) -> list[str]:

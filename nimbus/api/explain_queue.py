@@ -7,7 +7,7 @@ or its child run waits for, closes a circle.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Protocol
@@ -46,6 +46,8 @@ class QueueView:
     """`concurrency.limit` of the active release."""
     max_running: int | None
     """`runs.max_running`."""
+    share: Callable[[], str] = lambda: ""
+    """How many of them the team of the pipeline has, as the end of a sentence."""
 
 
 def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") -> str:
@@ -63,7 +65,7 @@ def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") 
         tops = in_cluster(view.live)
         counted = [other for other in view.live if top_of(other) not in tops]
         of = f"of the cluster: runs.max_running is {view.max_running}{circle}"
-        return _sentence(run, counted, holders, of)
+        return _sentence(run, counted, holders, of) + view.share()
     return "there is room: the leader starts it next"
 
 

@@ -27,7 +27,7 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
-from nimbus.domain.leader_report import LeaderReport, LimitUse, WaitingTask
+from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.purge import fate_of
 from nimbus.domain.run import ListedRun, Run, RunState
@@ -266,6 +266,33 @@ def surroundings(services: ApiServices) -> Surroundings:
     )
 
 
+def team_uses(services: ApiServices) -> tuple[int, Mapping[str, TeamUse]]:
+    """The slots of all workers, and the teams that have or want something, as the leader reports them."""
+    return sum(worker.slots for worker in services.reader.workers()), _report(services).limits.teams
+
+
+def share_words(services: ApiServices, pipeline: PipelineName, of: str) -> str:
+    """What the team of a pipeline has, as the end of an explanation; empty: no other team wants anything.
+
+    `of`: `slots`, `runs`, or the name of a pool after `pool `.
+    """
+    record, settings = services.reader.pipeline(pipeline), services.reader.settings()
+    team = "" if record is None else record.owner or ""
+    slots, teams = team_uses(services)
+    use = teams.get(team)
+    if use is None or len(teams) < 2:
+        return ""
+    pool = of.removeprefix("pool ")
+    of_pool = use.pools.get(pool, 0), settings.pools.get(pool, 0)
+    known = {"slots": (use.slots, slots), "runs": (use.runs, services.max_running or 0)}
+    has, total = known.get(of, of_pool)
+    what = f"of {of}" if of.startswith("pool ") else of
+    share = f"{settings.share_of(team, total, teams):.1f}".removesuffix(".0")
+    name = f"team {team}" if team else "pipelines without an owner"
+    have = "has" if team else "have"
+    return f"; {name} {have} {has} of {total} {what}, {'its' if team else 'their'} share is {share}"
+
+
 def _report(services: ApiServices) -> LeaderReport:
     return leader_report(services.reader.schedulers())
 
@@ -321,6 +348,7 @@ def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
         ],
         limit=None if concurrency is None else concurrency.limit,
         max_running=services.max_running,
+        share=partial(share_words, services, pipeline, "runs"),
     )
 
 
@@ -340,6 +368,7 @@ def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
         used=lambda pool: limits.pools.get(pool, 0),
         busy=lambda worker: busy.get(worker, 0),
         jvm_releases={name for worker in workers for name in worker.jvm_releases},
+        share=partial(share_words, services),
         holder=cache(lambda pool: _holder(services, limits.held_for.get(pool), capacity)),
     )
     return capacity

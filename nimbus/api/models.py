@@ -263,6 +263,35 @@ class PoolsModel(PageModel):
     pools: list[PoolModel]
 
 
+class ShareModel(Model):
+    """What a team has of what teams share. A team is an owner of pipelines."""
+
+    team: str
+    """Empty: the pipelines without an owner."""
+    weight: int
+    slots: int
+    """Number of open attempts that take slots of workers."""
+    share: float
+    """How many slots the team gets while all teams that want or have something want more."""
+    runs: int
+    """Number of its runs that count for `runs_max_running`."""
+    waiting: int
+    """Number of ready tasks."""
+    reason: str = ""
+    """Why the weight was set."""
+    set_by: str = ""
+    set_at: datetime | None = None
+    """Null: the weight was never set."""
+
+
+class SharesModel(Model):
+    """Teams with a weight, and teams that have or want something."""
+
+    slots: int
+    """Slots of all workers."""
+    shares: list[ShareModel]
+
+
 class ScheduleModel(Model):
     """When the leader starts runs."""
 

@@ -31,6 +31,7 @@ _BODIES: dict[str, Any] = {
     "NewVersionBody": {"uri": "s3://in/rates.csv", "key": "eu", "digest": f"sha256:{_RELEASE}"},
     "PoolBody": {"size": 8},
     "PurgeBody": _PURGE,
+    "ShareBody": {"weight": 2, "reason": "month end"},
     "ReasonBody": {"reason": "the source is being repaired"},
     "ReleaseBody": {"digest": _RELEASE, "activate": True},
     "RerunBody": {"scope": "from", "tasks": ["enrich"], "release": "latest", "reason": "enrich is mended"},

@@ -29,7 +29,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
-from nimbus.domain.settings import LONGEST_VARIABLE
+from nimbus.domain.settings import LARGEST_WEIGHT, LONGEST_VARIABLE
 from nimbus.result import ResultError, check_levels
 
 _Reason = Annotated[
@@ -288,6 +288,15 @@ class PoolBody(RequestBody):
     size: Annotated[StrictInt, BeforeValidator(whole)] = Field(
         ge=0, le=1_000_000, description="0: no new attempt gets room in it."
     )
+
+
+class ShareBody(RequestBody):
+    """Set the weight of a team's share."""
+
+    weight: Annotated[StrictInt, BeforeValidator(whole)] = Field(
+        description=f"1 to {LARGEST_WEIGHT}. Only the proportion to other weights counts: others have 1."
+    )
+    reason: str = Field("", max_length=500)
 
 
 class VariableBody(RequestBody):

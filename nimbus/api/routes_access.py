@@ -27,7 +27,7 @@ _TokenId = Annotated[str, StringConstraints(pattern=rf"^{TOKEN_ID}$")]
 _Name = Annotated[str, StringConstraints(pattern=NAME)]
 # Names at an identity provider may have characters that names of tokens do not have, such as `:` and `|`.
 _OWNER = rf"{NAME}|^{NAME_PREFIX}[^\x00-\x20\x7f-\xa0](?:[^\x00-\x1f\x7f-\x9f]{{0,{LONGEST_NAME - 1}}})$"
-_Owner = Annotated[str, StringConstraints(pattern=_OWNER)]
+OwnerText = Annotated[str, StringConstraints(pattern=_OWNER)]
 
 
 class TokenBody(RequestBody):
@@ -45,7 +45,7 @@ class TokenBody(RequestBody):
 class OwnerBody(RequestBody):
     """The owner of a pipeline."""
 
-    owner: _Owner | None = Field(
+    owner: OwnerText | None = Field(
         description="A principal, such as `ada` or `oidc:ada`, or a team; null: admins alone."
     )
 

@@ -1,4 +1,4 @@
-"""`nimbus pool`: limits that running tasks share."""
+"""`nimbus pool` and `nimbus share`: limits that running tasks share, and what teams get of them."""
 
 from __future__ import annotations
 
@@ -51,3 +51,53 @@ def remove(api: Api, out: Output, name: str) -> int:
 
 def _path(name: str) -> str:
     return f"/pools/{quote(name, safe='')}"
+
+
+@click.group(cls=LazyGroup)
+def share() -> None:
+    """Set what teams get of slots, running runs and pools. A team is the owner of pipelines."""
+
+
+@share.command(name="set", epilog=examples("nimbus share set finance 2 --reason 'month end'"))
+@click.argument("team")
+@click.argument("weight", type=int)
+@click.option("--reason", default="", help="Why; shown with the weight.")
+@remote
+def set_share(api: Api, out: Output, team: str, weight: int, reason: str) -> int:
+    """Set the weight of a team: with 2 it gets twice as much as a team with 1, which is what others have."""
+    return report_command(out, api.command("PUT", _share(team), {"weight": weight, "reason": reason}))
+
+
+@share.command(name="list")
+@remote
+def list_shares(api: Api, out: Output) -> None:
+    """List teams with a weight, and teams that have or want something."""
+    answer = api.get("/shares")
+    if out.as_json:
+        out.data(answer)
+        return
+    rows = [
+        (
+            row["team"] or "(no owner)",
+            row["weight"],
+            f"{row['slots']} of {answer['slots']}",
+            row["share"],
+            row["runs"],
+            row["waiting"],
+            " ".join(filter(None, (row["set_by"], row["reason"]))),
+        )
+        for row in answer["shares"]
+    ]
+    out.table(("team", "weight", "slots", "share", "runs", "tasks waiting", "set by"), rows, empty="no teams")
+
+
+@share.command(name="remove")
+@click.argument("team")
+@remote
+def remove_share(api: Api, out: Output, team: str) -> int:
+    """Remove the weight of a team: it is 1 again."""
+    return report_command(out, api.command("DELETE", _share(team)))
+
+
+def _share(team: str) -> str:
+    return f"/shares/{quote(team, safe='')}"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import chain, takewhile
 from typing import Literal, NamedTuple
 
-from nimbus.domain.ids import RunId, TaskName, WorkerId
+from nimbus.domain.ids import PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import SPARK_KINDS, Priority, SparkDeploy, SparkMode, SparkReuse, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run
@@ -92,6 +92,9 @@ class Capacity:
     """Releases for which any worker keeps a Spark JVM: see `WorkerInfo.jvm_releases`."""
     holder: Callable[[str], Holder | None] = lambda _pool: None
     """The task that holds a pool. Only for explanations: the leader keeps tasks in queues instead."""
+
+    share: Callable[[PipelineName, str], str] = lambda _pipeline, _of: ""
+    """What the team of a pipeline has of `slots` or of `pool NAME`, as text. Only for explanations."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
         """Workers that have room for a task with this need, best first."""
@@ -237,10 +240,10 @@ def holder_of(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
 
 
 def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
-    """The more urgent task that holds a pool which this task needs; None: there is none."""
+    """The other task that holds a pool which this task needs; None: there is none."""
     held = [holder for pool in task.spec.pools if (holder := capacity.holder(pool)) is not None]
     first = min(held, key=lambda holder: holder.rank, default=None)
-    return first if first is not None and first.rank < task_rank(run, task) else None
+    return first if first is not None and first.rank != task_rank(run, task) else None
 
 
 def _held_at_gate(run: Run, task: TaskRun, capacity: Capacity) -> Wait | None:

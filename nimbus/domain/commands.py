@@ -194,6 +194,16 @@ class RemovePool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetShare:
+    """Set the weight of a team's share; None: the weight is 1 again, as of teams that were never set."""
+
+    team: str
+    weight: int | None
+    reason: str = ""
+    type: Literal["set_share"] = "set_share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetVariable:
     """Set a variable of the cluster. Existing runs keep the old value."""
 
@@ -310,7 +320,9 @@ class RemoveDataset:
 DatasetCommand = PublishDataset | WithdrawDataset | RemoveDataset
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Commands that change a live run."""
-SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
+SettingsCommand = (
+    SetPool | RemovePool | SetShare | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
+)
 TokenCommand = CreateToken | RevokeToken
 PipelineCommand = (
     PublishRelease | ActivatePipeline | PausePipeline | RewindSchedule | RemovePipeline | SetOwner
@@ -377,6 +389,7 @@ _NAMES = {
     "digest": "release",
     "backfill": "backfill",
     "pool": "pool",
+    "team": "team",
     "worker": "worker",
     "id": "token",
     "name": "name",

@@ -17,6 +17,22 @@ class WaitingTask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TeamUse:
+    """What a team has and wants of what teams share."""
+
+    slots: int = 0
+    """Number of open attempts that take slots of workers."""
+    runs: int = 0
+    """Number of its runs that count for `runs.max_running`."""
+    waiting: int = 0
+    """Number of ready tasks."""
+    queued: bool = False
+    """True: a run of it is queued."""
+    pools: Mapping[str, int] = field(default_factory=dict)
+    """How much open attempts take of each pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitUse:
     """Use of the limits that tasks share. Names with no use are left out."""
 
@@ -26,6 +42,8 @@ class LimitUse:
     """Number of ready tasks that need each pool."""
     targets: Mapping[str, int] = field(default_factory=dict)
     """Number of open attempts whose Spark runs at each target."""
+    teams: Mapping[str, TeamUse] = field(default_factory=dict)
+    """By owner of pipelines; empty text: those without one. Cut if there are very many."""
     held_for: Mapping[str, WaitingTask] = field(default_factory=dict)
     """By pool: the first waiting task, which no other overtakes. Cut if there are very many."""
 

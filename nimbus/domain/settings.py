@@ -1,20 +1,46 @@
-"""Settings of the whole cluster that commands change: pools, variables, cordons, tokens."""
+"""Settings of the whole cluster that commands change: pools, shares, variables, cordons, tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from nimbus.domain.access import Token
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
 
 MOST_POOLS = 1000
 MOST_CORDONED = 1000
+MOST_SHARES = 1000
+LARGEST_WEIGHT = 1000
+
+
+def checked_weight(team: str, weight: int) -> int:
+    """The weight of a team's share. Raises RefusedError if it is out of range."""
+    if 1 <= weight <= LARGEST_WEIGHT:
+        return weight
+    what = "to start nothing of the team, hold it" if weight < 1 else "only the proportion of weights counts"
+    raise RefusedError(
+        "bad_weight", f"the weight of team {team} is {weight}, and must be 1 to {LARGEST_WEIGHT}: {what}."
+    )
+
+
 LONGEST_VARIABLE = 1024
 """Limit of a value, in characters."""
 MOST_VARIABLE_BYTES = 32 * 1024
 """Limit of all names and values, in bytes of JSON. It keeps the record far below the limit of a node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much a team gets of slots, running runs and pools, in proportion to the weights of the others."""
+
+    weight: int
+    reason: str = ""
+    set_by: str = ""
+    set_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +49,8 @@ class ClusterSettings:
 
     pools: Mapping[str, int] = field(default_factory=dict)
     """The size of each pool. The use is counted from open attempts, and is not stored."""
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    """By team, which is the owner of a pipeline. A team that is not in it has the weight 1."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values that templates read as `vars.NAME`. No secrets: everybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
@@ -31,6 +59,16 @@ class ClusterSettings:
     """Those of them that tasks which are kept running leave."""
     tokens: Mapping[str, Token] = field(default_factory=dict)
     """Tokens by id. They contain only the SHA-256 of the secret."""
+
+    def weight_of(self, team: str) -> int:
+        """The weight of a team's share."""
+        share = self.shares.get(team)
+        return 1 if share is None else share.weight
+
+    def share_of(self, team: str, total: int, others: Iterable[str]) -> float:
+        """What a team may keep of a total while the others want theirs, too."""
+        weights = {one: self.weight_of(one) for one in (team, *others)}
+        return total * weights[team] / sum(weights.values())
 
     def applied_to(self, workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:
         """The workers, with cordoned ones marked as draining."""

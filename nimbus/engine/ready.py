@@ -1,14 +1,14 @@
-"""Tasks that could start now, most urgent first, and which tasks still wait for others."""
+"""Tasks that could start now, in the order of teams and of urgency, and which tasks still wait for others."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from nimbus.domain.admission import Gate, Need, TaskRank, need_of, task_rank
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 
@@ -42,11 +42,28 @@ class Needs:
 Key = tuple[RunId, TaskName]
 
 
-class _Line(NamedTuple):
-    """Key of a line: tasks that wait for the same need and gates. Most tasks have no gates."""
+class Want(NamedTuple):
+    """What tasks of a team take: slots, and pools."""
 
+    team: str
     need: Need
+    pools: tuple[str, ...] = ()
+
+    def rivals(self, other: Want) -> bool:
+        """True when two tasks take of the same slots, or of the same pool."""
+        slots, others = self.need[2:], other.need[2:]
+        return slots == others or not set(self.pools).isdisjoint(other.pools)
+
+
+class _Line(NamedTuple):
+    """Key of a line: tasks of a team that wait for the same need and gates. Most tasks have no gates."""
+
+    want: Want
     gates: tuple[Gate, ...]
+
+    @property
+    def need(self) -> Need:
+        return self.want.need
 
 
 class Waiting(NamedTuple):
@@ -71,27 +88,39 @@ class _Closed(NamedTuple):
 
 
 class ReadyTasks:
-    """Ready tasks, in one line by rank for each need and set of gates. Adding and removing cost O(log n).
+    """Ready tasks, in one line by rank for each team, need and gates. Adding and removing cost O(log n).
+
+    The first task is of the team that has the smallest part of what it wants, by its weight: see `first`.
+    Of the tasks of a team, the most urgent is first. With one team the order is that of urgency.
 
     Tasks with one need wait for the same workers. If there is no worker for the first task, there is none for
     the others, so none of them is decided until a worker or a slot becomes free. In the same way, no task
     passes a gate (the limit of a run, a pool) before the first task that could not. Other lines go on.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        team_of: Callable[[PipelineName], str] = lambda _: "",
+        part: Callable[[Want], float] = lambda _: 0.0,
+    ) -> None:
+        self._team_of = team_of
+        self._part = part
+        """The part of what a team wants that it has, by its weight."""
         self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
         self._lines: dict[_Line, list[TaskRank]] = {}
         """Heaps of ranks. They may contain discarded tasks: only those in `_tasks` are valid."""
         self._came: defaultdict[_Line, dict[Key, None]] = defaultdict(dict)
         """The tasks of each line, in the order in which they became ready."""
-        self._heads: defaultdict[Need, list[tuple[TaskRank, _Line]]] = defaultdict(list)
-        """Heads of lines with open gates, by need. May contain old entries: `_head_of` has the valid ones."""
+        self._heads: defaultdict[Want, list[tuple[TaskRank, _Line]]] = defaultdict(list)
+        """Heads of lines with open gates. May contain old entries: `_head_of` has the valid ones."""
         self._head_of: dict[_Line, TaskRank] = {}
         self._closed: set[Need] = set()
         """Needs for which there was no worker since slots or workers last changed."""
         self._behind: dict[Gate, _Closed] = {}
         self._at_pools: Counter[str] = Counter()
         """Number of tasks that use each pool."""
+        self.of_team: Counter[str] = Counter()
+        """Number of tasks of each team."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -107,7 +136,8 @@ class ReadyTasks:
 
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""
-        line = _Line(need_of(task.spec), _gates(run, task))
+        pools = tuple(sorted(task.spec.pools))
+        line = _Line(Want(self._team_of(run.pipeline), need_of(task.spec), pools), _gates(run, pools))
         rank = task_rank(run, task)
         self._closed.discard(line.need)
         for gate in line.gates:
@@ -120,7 +150,8 @@ class ReadyTasks:
             self._tasks[key] = line, rank
             if key not in self._came[line]:
                 self._came[line][key] = None
-                self._at_pools.update(_pools(line))
+                self._at_pools.update(line.want.pools)
+                self.of_team[line.want.team] += 1
             heap = self._lines.setdefault(line, [])
             heappush(heap, rank)
             if len(heap) > 2 * len(self._tasks) + 64:
@@ -136,9 +167,29 @@ class ReadyTasks:
             self.open(gate)
 
     def first(self) -> Key | None:
-        """The most urgent task for which there may be a worker."""
-        heads = [head for need in self._heads if need not in self._closed and (head := self._first(need))]
-        return None if not heads else _key(min(heads))
+        """The task to decide next; None: there may be a worker for none.
+
+        The team that has the smallest part of something that it wants is next. Of its most urgent tasks, the
+        first is taken of which no other team wants the same and has a smaller part.
+        """
+        heads = [
+            (head, want)
+            for want in tuple(self._heads)
+            if want.need not in self._closed and (head := self._first(want))
+        ]
+        if not heads:
+            return None
+        if len({want.team for _, want in heads}) == 1:
+            return _key(min(heads)[0])
+        parts = {want: self._part(want) for _, want in heads}
+        _, _, team = min((parts[want], head, want.team) for head, want in heads)
+        others = [want for _, want in heads if want.team != team]
+        own = (one for one in sorted(heads) if one[1].team == team)
+        return next(
+            _key(head)
+            for head, want in own
+            if not any(parts[other] < parts[want] and want.rivals(other) for other in others)
+        )
 
     def close(self, run: RunId, task: TaskName, gates: tuple[Gate, ...] = ()) -> None:
         """Note that a task cannot start now: it waits at `gates`; if there are none, for a worker."""
@@ -179,7 +230,8 @@ class ReadyTasks:
     def _leave(self, task: Key, line: _Line) -> None:
         came = self._came[line]
         del came[task]
-        self._at_pools.subtract(_pools(line))
+        self._at_pools.subtract(line.want.pools)
+        self.of_team[line.want.team] -= 1
         if not came:
             del self._came[line]
 
@@ -191,14 +243,14 @@ class ReadyTasks:
         if rank is None or self._head_of.get(line) == rank:
             return
         self._head_of[line] = rank
-        heads = self._heads[line.need]
+        heads = self._heads[line.want]
         heappush(heads, (rank, line))
         if len(heads) > 2 * len(self._head_of) + 64:
-            heads[:] = [(rank, other) for other, rank in self._head_of.items() if other.need == line.need]
+            heads[:] = [(rank, other) for other, rank in self._head_of.items() if other.want == line.want]
             heapify(heads)
 
-    def _first(self, need: Need) -> TaskRank | None:
-        heads = self._heads[need]
+    def _first(self, want: Want) -> TaskRank | None:
+        heads = self._heads[want]
         while heads:
             rank, line = heads[0]
             if self._head_of.get(line) != rank:
@@ -209,6 +261,7 @@ class ReadyTasks:
             if head is not None and closed is None and head == rank:
                 return rank
             self._move(heads, line, head, closed)
+        del self._heads[want]
         return None
 
     def _move(
@@ -233,13 +286,9 @@ class ReadyTasks:
         return heap[0] if heap else None
 
 
-def _gates(run: Run, task: TaskRun) -> tuple[Gate, ...]:
+def _gates(run: Run, pools: tuple[str, ...]) -> tuple[Gate, ...]:
     of_run = () if run.max_parallel_tasks is None else (Gate("run", run.id),)
-    return (*of_run, *(Gate("pool", name) for name in sorted(task.spec.pools)))
-
-
-def _pools(line: _Line) -> Iterator[str]:
-    return (gate.name for gate in line.gates if gate.kind == "pool")
+    return (*of_run, *(Gate("pool", name) for name in pools))
 
 
 def _key(rank: TaskRank) -> Key:

@@ -15,11 +15,12 @@ from nimbus.domain.admission import Wait, WaitReason, admit
 from nimbus.domain.alerts import AlertState
 from nimbus.domain.earliest import waits_since
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.leader_report import LeaderReport, LimitUse, SetAside, WaitingTask
+from nimbus.domain.leader_report import LeaderReport, LimitUse, SetAside, TeamUse, WaitingTask
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
 from nimbus.engine.ready import Waiting
 from nimbus.engine.state import State
+from nimbus.engine.workers import ALL_SLOTS
 from nimbus.telemetry.cluster import Standing
 
 ASSIGNABLE = "assignable"
@@ -116,6 +117,7 @@ def _since_s(moment: datetime, now: datetime) -> float:
 
 MOST_NAMED = 50
 """Limit of named tasks and subjects: the report is part of a registration."""
+MOST_TEAMS = 100
 LONGEST_WHY = 200
 """Limit of a reason, in characters."""
 
@@ -131,6 +133,7 @@ def report(state: State) -> LeaderReport:
             pools=pools,
             waiting=waiting,
             targets=state.attempts.workers.open_at_targets(),
+            teams=dict(islice(_teams(state), MOST_TEAMS)),
             held_for=dict(islice(named, MOST_NAMED)),
         ),
         set_aside=tuple(
@@ -139,3 +142,19 @@ def report(state: State) -> LeaderReport:
         ),
         set_aside_count=len(state.agenda.set_aside),
     )
+
+
+def _teams(state: State) -> Iterator[tuple[str, TeamUse]]:
+    """Teams that have or want something, in the order of their names."""
+    slots, waiting = state.attempts.workers.held(ALL_SLOTS).held, state.ready.of_team
+    pools, queued = state.attempts.pools.by_teams(), state.queue.queued_teams()
+    for team in sorted({*slots, *waiting, *pools, *queued, *state.queue.teams()}):
+        use = TeamUse(
+            slots=slots[team],
+            runs=state.queue.running(team),
+            waiting=waiting[team],
+            queued=team in queued,
+            pools=pools.get(team, {}),
+        )
+        if use != TeamUse():
+            yield team, use

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeVar
 
 from nimbus.domain.ids import PipelineName, RunId
@@ -27,28 +27,40 @@ class _Line(NamedTuple):
 class RunQueue:
     """A queue for each pipeline. Adding a run costs O(log n), finding the next one O(pipelines with a queue).
 
+    The next run is of the team that has the fewest runs in the cluster's limit, by the weight of the team.
+
     Runs of backfills have low priority. So that other runs do not starve them, one of `TURN` started runs is
-    from a backfill if one waits. This is counted for each pipeline, which has its own limit, and for all.
+    from a backfill if one waits. This is counted for each pipeline, which has its own limit, and each team.
     """
 
-    def __init__(self, limit_of: Callable[[PipelineName], int | None], max_running: int | None) -> None:
+    def __init__(
+        self,
+        limit_of: Callable[[PipelineName], int | None],
+        max_running: int | None,
+        team_of: Callable[[PipelineName], str] = lambda _: "",
+        weight_of: Callable[[str], int] = lambda _: 1,
+    ) -> None:
+        self._team_of = team_of
+        self._weight_of = weight_of
         self._limit_of = limit_of
         """Limit of a pipeline's runs under way; 0: no run starts now."""
         self._max_running = max_running
         self._holds: dict[RunId, PipelineName] = {}
         """Runs that count for the limit of their pipeline."""
-        self._in_cluster: dict[RunId, RunId] = {}
-        """Runs that count for the cluster's limit, with the tops of their trees."""
+        self._in_cluster: dict[RunId, tuple[RunId, str]] = {}
+        """Runs that count for the cluster's limit, with the tops of their trees, and their teams."""
         self._trees: defaultdict[RunId, int] = defaultdict(int)
         """Number of these runs in each tree; a tree counts once."""
+        self._of_team: defaultdict[str, defaultdict[RunId, int]] = defaultdict(lambda: defaultdict(int))
+        """The same by team. A tree with runs of two teams counts for both."""
         self._running: defaultdict[PipelineName, int] = defaultdict(int)
         self._ranks: dict[RunId, tuple[_Line, RunRank]] = {}
         self._lines: dict[_Line, list[RunRank]] = {}
         self._backfills: dict[_Line, list[RunRank]] = {}
         """Runs of backfills in `_lines`."""
-        self._since: defaultdict[_Line | None, int] = defaultdict(int)
-        """Number of started runs since the last one of a backfill, for each line; None: for all lines. It is
-        reset by a takeover."""
+        self._since: defaultdict[_Line | str, int] = defaultdict(int)
+        """Number of started runs since the last one of a backfill, for each line and each team. It is reset
+        by a takeover."""
         self._closed = True
         """True while no queued run can start, until a run or a limit changes."""
 
@@ -82,19 +94,22 @@ class RunQueue:
             self._holds[run.id] = run.pipeline
             self._running[run.pipeline] += 1
         if run.holds is Places.ALL:
-            self._in_cluster[run.id] = top_of(run)
-            self._trees[top_of(run)] += 1
+            top, team = self._in_cluster[run.id] = top_of(run), self._team_of(run.pipeline)
+            self._trees[top] += 1
+            self._of_team[team][top] += 1
 
     def _count_start(self, run: Ranked) -> None:
-        for whose in (_Line(run.pipeline), None):
+        for whose in (_Line(run.pipeline), self._team_of(run.pipeline)):
             self._since[whose] = 0 if run.backfill is not None else self._since[whose] + 1
 
     def discard(self, run: RunId) -> None:
         """Remove a run, if it is there."""
         self.withdraw(run)
         self._closed = False
-        if (top := self._in_cluster.pop(run, None)) is not None:
+        if (counted := self._in_cluster.pop(run, None)) is not None:
+            top, team = counted
             _take_one(self._trees, top)
+            _take_one(self._of_team[team], top)
         if (pipeline := self._holds.pop(run, None)) is not None:
             _take_one(self._running, pipeline)
 
@@ -130,12 +145,28 @@ class RunQueue:
             return None
         open_to = [line for line in self._lines if self._is_open(line)]
         self._closed = not open_to
-        if self._since[None] >= TURN - 1:
-            turns = [self._backfills[line][0] for line in open_to if line in self._backfills]
+        if not open_to:
+            return None
+        heads = [(self._lines[line][0], line, self._team_of(line.pipeline)) for line in open_to]
+        _, _, team = min((self.running(of) / self._weight_of(of), head, of) for head, _, of in heads)
+        own = [(head, line) for head, line, of in heads if of == team]
+        if self._since[team] >= TURN - 1:
+            turns = [self._backfills[line][0] for _, line in own if line in self._backfills]
             if turns:
                 return min(turns)[-1]
-        heads = [(self._lines[line][0], self._head(line)) for line in open_to]
-        return min(heads)[1] if heads else None
+        return min((head, self._head(line)) for head, line in own)[1]
+
+    def queued_teams(self) -> set[str]:
+        """Teams with queued runs."""
+        return {self._team_of(line.pipeline) for line in self._lines}
+
+    def running(self, team: str) -> int:
+        """How many runs of a team count for the cluster's limit."""
+        return len(self._of_team.get(team, ()))
+
+    def teams(self) -> Collection[str]:
+        """Teams that have or had runs under way."""
+        return self._of_team.keys()
 
     def _is_open(self, line: _Line) -> bool:
         return self.has_room(line.pipeline, top=line.top, needs=line.needs, holds=line.holds)

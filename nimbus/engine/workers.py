@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from nimbus.domain.admission import Capacity, Need, Rank, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
@@ -38,6 +39,28 @@ class FreeWorkers:
             del self._ranks[bisect_left(self._ranks, found[0])]
 
 
+class Group(NamedTuple):
+    """Slots of a target, or slots of the workers that have some labels."""
+
+    target: str | None = None
+    labels: tuple[str, ...] = ()
+
+
+ALL_SLOTS = Group()
+"""All slots of workers."""
+
+
+class _Slots(NamedTuple):
+    """The number of slots of a group, and how many of them open attempts of each team take."""
+
+    total: int
+    held: Counter[str]
+
+
+def _shared(workers: Mapping[WorkerId, WorkerInfo]) -> dict[WorkerId, object]:
+    return {name: (one.slots, one.labels, one.targets) for name, one in workers.items()}
+
+
 class Workers:
     """The workers. Each change computes the ranks of the affected workers."""
 
@@ -53,8 +76,10 @@ class Workers:
         self._target_slots: Mapping[str, int] = {}
         self._jvm_releases: Collection[str] = frozenset()
         self._open_at: defaultdict[str, set[AttemptId]] = defaultdict(set)
-        self._open: dict[AttemptId, tuple[WorkerId, Need]] = {}
-        """Where each open attempt is, and its need."""
+        self._open: dict[AttemptId, tuple[WorkerId, Need, str]] = {}
+        """Where each open attempt is, its need and its team."""
+        self._groups: dict[Group, _Slots] = {}
+        """Slots that tasks with the same target or labels share. Computed when needed, then kept."""
         self._in_cluster: defaultdict[WorkerId, int] = defaultdict(int)
         """Number of open attempts of each worker whose driver runs in a cluster."""
 
@@ -84,16 +109,20 @@ class Workers:
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
         """Replace the registered workers. Return those that are new or gone, sorted."""
         before, self.registered = self.registered, {worker.id: worker for worker in workers}
+        if _shared(before) != _shared(self.registered):
+            self._groups.clear()
         self._target_slots = target_slots(self.registered.values())
         self._jvm_releases = {name for worker in self.registered.values() for name in worker.jvm_releases}
         for name in before.keys() | self.registered.keys():
             self._rank(name)
         return sorted(before.keys() ^ self.registered.keys())
 
-    def opened(self, attempt: AttemptId, worker: WorkerId, need: Need) -> None:
+    def opened(self, attempt: AttemptId, worker: WorkerId, need: Need, team: str = "") -> None:
         """Add an open attempt, or move it to the worker that has its order now. Safe to repeat."""
         self.closed(attempt)
-        self._open[attempt] = worker, need
+        self._open[attempt] = worker, need, team
+        for group, slots in self._groups.items():
+            slots.held[team] += self._takes_of(group, worker, need)
         self._open_on[worker].add(attempt)
         self._in_cluster[worker] += need.in_cluster
         if need.target is not None:
@@ -104,12 +133,38 @@ class Workers:
         """Remove an attempt that is not open any more."""
         if attempt not in self._open:
             return
-        worker, need = self._open.pop(attempt)
+        worker, need, team = self._open.pop(attempt)
+        for group, slots in self._groups.items():
+            slots.held[team] -= self._takes_of(group, worker, need)
         self._open_on[worker].discard(attempt)
         self._in_cluster[worker] -= need.in_cluster
         if need.target is not None:
             self._open_at[need.target].discard(attempt)
         self._rank(worker)
+
+    def part(self, team: str, need: Need) -> float:
+        """The part of the slots for tasks with a need that a team has: of the target or of workers."""
+        at_target, on_workers = Group(need.target), Group(None, need.labels)
+        groups = () if need.target not in self._target_slots else (at_target,)
+        found = (self.held(one) for one in (groups if need.in_cluster else (*groups, on_workers)))
+        return max((slots.held[team] / max(slots.total, 1) for slots in found), default=0.0)
+
+    def held(self, group: Group) -> _Slots:
+        """The slots of a group, and how many of them each team has."""
+        if group not in self._groups:
+            on = (one for one in self.registered.values() if set(group.labels) <= set(one.labels))
+            total = sum(one.slots for one in on)
+            slots = _Slots(total if group.target is None else self._target_slots[group.target], Counter())
+            for worker, need, team in self._open.values():
+                slots.held[team] += self._takes_of(group, worker, need)
+            self._groups[group] = slots
+        return self._groups[group]
+
+    def _takes_of(self, group: Group, worker: WorkerId, need: Need) -> bool:
+        if group.target is not None or need.in_cluster:
+            return group.target is not None and group.target == need.target
+        known = self.registered.get(worker)
+        return not group.labels or (known is not None and set(group.labels) <= set(known.labels))
 
     def count_refusals(self, runs: Iterable[Run]) -> None:
         """Compute the refusals of workers from the attempts of all runs."""

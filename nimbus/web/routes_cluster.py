@@ -18,6 +18,7 @@ from nimbus.api.models_terms import term_model
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
 from nimbus.api.routes_cluster import cluster_status, known_workers
+from nimbus.api.routes_shares import known_shares
 from nimbus.api.routes_terms import known_terms, succession
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord, PipelineState
@@ -83,6 +84,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "slots": sum(one.slots for one in found if not one.draining),
             "busy": sum(one.busy for one in found),
             "count": len(found),
+            "teams": known_shares(services),
             "is_later_page": cursor is not None,
             "later": page.next_cursor,
         }

@@ -150,6 +150,15 @@ CASES = {
         settings_put(lambda settings: "db" not in settings.pools),
         (c.SetPool(pool="db", size=2),),
     ),
+    "set_share": Case(
+        c.SetShare(team="finance", weight=2, reason="month end"),
+        settings_put(lambda settings: settings.weight_of("finance") == 2),
+    ),
+    "remove_share": Case(
+        c.SetShare(team="finance", weight=None),
+        settings_put(lambda settings: not settings.shares),
+        (c.SetShare(team="finance", weight=2),),
+    ),
     "set_variable": Case(
         c.SetVariable(name="day", value="1"),
         settings_put(lambda settings: settings.variables == {"day": "1"}),

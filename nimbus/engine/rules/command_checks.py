@@ -34,6 +34,7 @@ from nimbus.domain.commands import (
     RewindSchedule,
     SetOwner,
     SetPool,
+    SetShare,
     SetVariable,
     StartRun,
     SteerBackfill,
@@ -115,6 +116,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | PurgeRuns()
             | Abdicate()
             | CordonWorker()
+            | SetShare()
             | UncordonWorker()
             | PublishDataset()
             | WithdrawDataset()

@@ -35,6 +35,7 @@ from nimbus.domain.commands import (
     RewindSchedule,
     SetOwner,
     SetPool,
+    SetShare,
     SetVariable,
     StartRun,
     SteerBackfill,
@@ -146,12 +147,13 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
         case (
             SetPool()
             | RemovePool()
+            | SetShare()
             | SetVariable()
             | RemoveVariable()
             | CordonWorker()
             | UncordonWorker() as command
         ):
-            settings, message = changed(state, command)
+            settings, message = changed(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case CreateToken() | RevokeToken() as command:
             settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)

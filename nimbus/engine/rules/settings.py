@@ -1,4 +1,4 @@
-"""Commands that change the settings of the cluster: pools, variables, cordons, tokens."""
+"""Commands that change the settings of the cluster: pools, shares, variables, cordons, tokens."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from nimbus.domain.commands import (
     RemoveVariable,
     RevokeToken,
     SetPool,
+    SetShare,
     SettingsCommand,
     SetVariable,
     TokenCommand,
@@ -21,14 +22,24 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
-from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, MOST_VARIABLE_BYTES, ClusterSettings
+from nimbus.domain.settings import (
+    MOST_CORDONED,
+    MOST_POOLS,
+    MOST_SHARES,
+    MOST_VARIABLE_BYTES,
+    ClusterSettings,
+    Share,
+    checked_weight,
+)
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
 """How many runs a refusal names."""
 
 
-def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, str]:
+def changed(
+    state: State, command: SettingsCommand, asked_by: str, now: datetime
+) -> tuple[ClusterSettings, str]:
     """The settings after a command, and the answer to its client.
 
     Raises:
@@ -43,6 +54,10 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
             return replace(before, pools={**before.pools, pool: size}), said
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
+        case SetShare(team=team):
+            return _with_share(
+                before, command, asked_by, now
+            ), f"team {team} has the weight {command.weight or 1}"
         case SetVariable(name=name, value=value):
             return _with_variable(before, name, value), f"vars.{name} is set; runs from now on take it"
         case RemoveVariable(name=name):
@@ -50,22 +65,40 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
                 raise RefusedError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
             others = {other: value for other, value in before.variables.items() if other != name}
             return replace(before, variables=others), f"vars.{name} is removed; existing runs keep it"
-        case CordonWorker(worker=worker, reason=reason, drain=drain):
-            if worker not in before.cordoned and len(before.cordoned) >= MOST_CORDONED:
-                raise RefusedError(
-                    "too_many_cordoned", f"{MOST_CORDONED} workers are cordoned: uncordon one."
-                )
-            drained = tuple(sorted({*before.drained, worker} if drain else {*before.drained} - {worker}))
-            moved = ", but tasks that are kept running move" if drain else ""
-            said = f"worker {worker} gets no new attempts; its open attempts go on{moved}"
-            cordoned = {**before.cordoned, worker: reason}
-            return replace(before, cordoned=cordoned, drained=drained), said
-        case UncordonWorker(worker=worker):
-            rest = {other: why for other, why in before.cordoned.items() if other != worker}
-            drained = tuple(other for other in before.drained if other != worker)
-            return replace(before, cordoned=rest, drained=drained), f"worker {worker} is given tasks"
+        case CordonWorker() | UncordonWorker():
+            return _with_cordon(before, command)
         case _:
             assert_never(command)
+
+
+def _with_cordon(
+    before: ClusterSettings, command: CordonWorker | UncordonWorker
+) -> tuple[ClusterSettings, str]:
+    worker = command.worker
+    cordoned = {other: why for other, why in before.cordoned.items() if other != worker}
+    drained = tuple(other for other in before.drained if other != worker)
+    if isinstance(command, UncordonWorker):
+        return replace(before, cordoned=cordoned, drained=drained), f"worker {worker} is given tasks"
+    if len(cordoned) >= MOST_CORDONED:
+        raise RefusedError("too_many_cordoned", f"{MOST_CORDONED} workers are cordoned: uncordon one.")
+    drained = tuple(sorted((*drained, worker))) if command.drain else drained
+    moved = ", but tasks that are kept running move" if command.drain else ""
+    said = f"worker {worker} gets no new attempts; its open attempts go on{moved}"
+    return replace(before, cordoned={**cordoned, worker: command.reason}, drained=drained), said
+
+
+def _with_share(before: ClusterSettings, command: SetShare, by: str, now: datetime) -> ClusterSettings:
+    shares = {team: share for team, share in before.shares.items() if team != command.team}
+    if command.weight is not None:
+        if len(shares) >= MOST_SHARES:
+            raise RefusedError("too_many_shares", f"{MOST_SHARES} teams have weights: remove some.")
+        weight = checked_weight(command.team, command.weight)
+        shares[command.team] = Share(weight=weight, reason=command.reason, set_by=by, set_at=now)
+    elif command.team not in before.shares:
+        raise RefusedError(
+            "unknown_share", f"no weight of team {command.team} is set: see `nimbus share list`."
+        )
+    return replace(before, shares=shares)
 
 
 def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSettings:

@@ -51,7 +51,7 @@ from nimbus.engine.decision import (
     StoreVersions,
 )
 from nimbus.engine.policy import Policy
-from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.ready import ReadyTasks, Want
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.alerts import Alerts
 from nimbus.engine.state.attempts import OpenAttempts
@@ -79,14 +79,16 @@ class State:
         agenda = self.agenda = Agenda()
         self.builds = Jobs[Subject, Built]()
         """Runs that another thread builds, by the subjects that start them."""
-        self.ready = ReadyTasks()
         newest = self.policy.newest_schema
         self.leadership = Leadership(agenda, epoch=epoch, schema=schema, newest_schema=newest)
         self.alerts = Alerts(agenda)
         self.catalog = Catalog(agenda, self.builds)
+        self.ready = ReadyTasks(self.catalog.team_of, self._part)
         self.commands = Commands(agenda, self.builds, live)
-        self.queue = RunQueue(self.catalog.limit_of, self.policy.max_running)
-        self.attempts = OpenAttempts(agenda, live, self.ready)
+        self.queue = RunQueue(
+            self.catalog.limit_of, self.policy.max_running, self.catalog.team_of, self._weight_of
+        )
+        self.attempts = OpenAttempts(agenda, live, self.ready, self.catalog.team_of)
         self.tasks = WaitingTasks(agenda, live, self.ready)
         self.runs = Runs(
             agenda, live, self.queue, self.ready, self.builds, self.attempts, self.tasks, self.commands
@@ -120,6 +122,8 @@ class State:
         if before is not None and (before.owner, before.profile) != (record.owner, record.profile):
             for name in {*record.profile.reads, *before.profile.datasets, *record.profile.datasets}:
                 self.tasks.look_at_readers(name)
+        if (None if before is None else before.owner) != record.owner:
+            self.runs.count_again(record.name)
         self.queue.reopen()
 
     def forget_pipeline(self, name: PipelineName) -> None:
@@ -157,6 +161,16 @@ class State:
     def capacity(self) -> Capacity:
         """The capacity for ready tasks."""
         return self.attempts.workers.capacity(self.settings.pools, self.attempts.pools.used)
+
+    def _weight_of(self, team: str) -> int:
+        return self.settings.weight_of(team)
+
+    def _part(self, want: Want) -> float:
+        """The largest part of slots and pools that a team has of what it wants, by its weight."""
+        pools, use = self.settings.pools, self.attempts.pools
+        parts = [use.used_by(want.team, pool) / max(pools.get(pool, 0), 1) for pool in want.pools]
+        parts.append(self.attempts.workers.part(want.team, want.need))
+        return max(parts) / self.settings.weight_of(want.team)
 
     def upstream(self, name: PipelineName) -> Upstream:
         """Facts about the runs of a pipeline, for tasks that wait for them."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from nimbus.domain.admission import Gate, need_of
-from nimbus.domain.ids import AttemptId, RunId
+from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -23,26 +23,42 @@ class PoolUse:
     """The use of all pools. It is counted from open attempts, so that nothing can leak."""
 
     def __init__(self) -> None:
-        self._taken: dict[AttemptId, Mapping[str, int]] = {}
-        """The amounts of each attempt that uses a pool."""
+        self._taken: dict[AttemptId, tuple[str, Mapping[str, int]]] = {}
+        """The team of each attempt that uses a pool, and the amounts."""
         self._used: Counter[str] = Counter()
+        self._by_team: Counter[tuple[str, str]] = Counter()
 
     def used(self, pool: str) -> int:
         """How much of a pool open attempts take."""
         return self._used[pool]
 
-    def opened(self, attempt: AttemptId, pools: Mapping[str, int]) -> None:
-        """Add the use of an attempt."""
+    def used_by(self, team: str, pool: str) -> int:
+        """How much of a pool open attempts of a team take."""
+        return self._by_team[team, pool]
+
+    def by_teams(self) -> dict[str, dict[str, int]]:
+        """How much open attempts take, by team and pool."""
+        found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for (team, pool), used in self._by_team.items():
+            if used:
+                found[team][pool] = used
+        return found
+
+    def opened(self, attempt: AttemptId, pools: Mapping[str, int], team: str) -> None:
+        """Add the use of an attempt. Safe to repeat."""
         if pools:
-            self._taken[attempt] = pools
+            self.closed(attempt)
+            self._taken[attempt] = team, pools
             self._used.update(pools)
+            self._by_team.update({(team, pool): amount for pool, amount in pools.items()})
 
     def closed(self, attempt: AttemptId) -> Iterable[str]:
         """Remove the use of an attempt. Return its pools."""
-        pools = self._taken.pop(attempt, None)
-        if pools is None:
+        if attempt not in self._taken:
             return ()
+        team, pools = self._taken.pop(attempt)
         self._used.subtract(pools)
+        self._by_team.subtract({(team, pool): amount for pool, amount in pools.items()})
         return pools
 
 
@@ -58,10 +74,17 @@ class Silence(NamedTuple):
 class OpenAttempts:
     """Open attempts of live runs."""
 
-    def __init__(self, agenda: Agenda, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
+    def __init__(
+        self,
+        agenda: Agenda,
+        live: Mapping[RunId, Run],
+        ready: ReadyTasks,
+        team_of: Callable[[PipelineName], str],
+    ) -> None:
         self._agenda = agenda
         self._live = live
         self._ready = ready
+        self._team_of = team_of
         self.workers = Workers()
         """Registered workers, with the settings of the cluster applied, and their open attempts."""
         self.pools = PoolUse()
@@ -103,14 +126,19 @@ class OpenAttempts:
         self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
     ) -> None:
         """Add an open attempt."""
-        self.workers.opened(attempt_id, attempt.ordered_to, need_of(task))
-        self.pools.opened(attempt_id, task.pools)
+        self.count(attempt_id, attempt, task)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
+    def count(self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec) -> None:
+        """Count an open attempt at the worker that has its order now, for its team. Safe to repeat."""
+        team = self._team_of(self._live[attempt_id.run].pipeline)
+        self.workers.opened(attempt_id, attempt.ordered_to, need_of(task), team)
+        self.pools.opened(attempt_id, task.pools, team)
+
     def move(self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec) -> None:
-        """Count an open attempt at the worker that has its order now."""
-        self.workers.opened(attempt_id, attempt.ordered_to, need_of(task))
+        """Count an open attempt at another worker."""
+        self.count(attempt_id, attempt, task)
         self._ready.reopen()
 
     def forget(self, attempt: AttemptId) -> None:

@@ -45,6 +45,11 @@ class Catalog:
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
         """Backfills that have not ended."""
 
+    def team_of(self, pipeline: PipelineName) -> str:
+        """The owner of a pipeline; empty: it has none."""
+        record = self.pipelines.get(pipeline)
+        return "" if record is None else record.owner or ""
+
     def limit_of(self, pipeline: PipelineName) -> int | None:
         """`concurrency.limit` of a pipeline; None: any number."""
         record = self.pipelines.get(pipeline)

@@ -151,14 +151,27 @@ class Runs:
         self.live[run.id] = run
         self.counts.moved(before, run)
         if before is None or marked or _in_queue(before) != _in_queue(run):
-            aside = about_run(run.id) in self._agenda.set_aside
-            self._queue.put(run, needed(run), may_start=run.paused is None and not aside)
+            self._put_in_queue(run)
         if run.warn_after is not None or run.expect is not None:
             self._agenda.add(about_late(run.id))
         if before is None or _where(before) != _where(run):
             self._agenda.add(about_run(run.id))
             self._look_at_all_open(run)
         self._put_tasks(before, run, now, slots)
+
+    def count_again(self, pipeline: PipelineName) -> None:
+        """Count the live runs of a pipeline, and their tasks, for its new team."""
+        for run in map(self.live.__getitem__, sorted(self.of(pipeline))):
+            self._put_in_queue(run)
+            for name, task in run.tasks.items():
+                if (run.id, name) in self.ready:
+                    self.ready.add(run, task)
+                if (attempt := task.open_attempt) is not None:
+                    self._attempts.count(AttemptId(run.id, name, attempt.number), attempt, task.spec)
+
+    def _put_in_queue(self, run: Run) -> None:
+        aside = about_run(run.id) in self._agenda.set_aside
+        self._queue.put(run, needed(run), may_start=run.paused is None and not aside)
 
     def _put_tasks(
         self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]

@@ -16,6 +16,7 @@ from nimbus.domain.commands import (
     RemovePool,
     RemoveVariable,
     SetPool,
+    SetShare,
     SetVariable,
     UncordonWorker,
 )
@@ -39,6 +40,8 @@ def submitted(world: Any) -> Any:
     [
         (("pool", "set", "db", "10"), SetPool(pool="db", size=10)),
         (("pool", "remove", "db"), RemovePool(pool="db")),
+        (("share", "set", "oidc:ada", "2"), SetShare(team="oidc:ada", weight=2)),
+        (("share", "remove", "ops"), SetShare(team="ops", weight=None)),
         (("var", "set", "dwh", "jdbc:x"), SetVariable(name="dwh", value="jdbc:x")),
         (("var", "remove", "dwh"), RemoveVariable(name="dwh")),
         (

@@ -321,6 +321,7 @@ for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
     RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
 RELEASES[ReleaseOf(GIVING.name, SECOND)] = replace(GIVING, accepts=())
 MAX_RUNNING = 3
+TEAMS = ("", "finance", "sales")
 NEWEST_SCHEMA = NEWEST + 1
 """All processes know the schema after the newest one, to which some clusters are raised."""
 POOLS = {"p": 2, "q": 1}
@@ -335,10 +336,11 @@ def first_records() -> dict[PipelineName, PipelineRecord]:
             published=FIRST,
             release=FIRST,
             profile=profile_of(spec),
+            owner=TEAMS[at % 3] or None,
             schedule_position=START,
             updated_at=START,
         )
-        for spec in SPECS
+        for at, spec in enumerate(SPECS)
     }
 
 

@@ -25,6 +25,7 @@ from tests.nimbus.simulation.ledger_kept import KeptLaws
 from tests.nimbus.simulation.ledger_late import LateLaws
 from tests.nimbus.simulation.ledger_runs import RunLaws
 from tests.nimbus.simulation.ledger_schedules import ScheduleLaws
+from tests.nimbus.simulation.ledger_shares import ShareLaws
 from tests.nimbus.simulation.ledger_terms import TermLaws
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Ledger:
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
         self.alerts = AlertLaws()
+        self.shares = ShareLaws(world)
         self.terms = TermLaws()
         self.late = LateLaws()
         self.intervals = IntervalLaws(world)
@@ -108,6 +110,7 @@ class Ledger:
                     self.alerts.run_written(write, writes, before)
                     self.runs.written(write, self.schedules.pipelines, resumed)
                     self.children.written(write)
+                    self.shares.written(write, store.scheduler.engine.reign.state)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -143,6 +146,7 @@ class Ledger:
             case (
                 c.SetPool()
                 | c.RemovePool()
+                | c.SetShare()
                 | c.SetVariable()
                 | c.RemoveVariable()
                 | c.CordonWorker()
@@ -162,13 +166,12 @@ class Ledger:
                 return pipelines[name].state is (PipelineState.PAUSED if paused else PipelineState.ACTIVE)
             case c.PublishRelease(pipeline=name, digest=digest):
                 return pipelines[name].published == digest
-            case c.RemovePipeline(pipeline=name):
-                return name not in pipelines
+            case c.SetOwner(pipeline=name) | c.RemovePipeline(pipeline=name):
+                return name not in pipelines or getattr(command, "owner", "") == pipelines[name].owner
             case (
                 c.Abdicate()
                 | c.PurgeRuns()
                 | c.RewindSchedule()
-                | c.SetOwner()
                 | c.CreateToken()
                 | c.RevokeToken()
                 | c.PublishDataset()
@@ -208,6 +211,8 @@ class Ledger:
                 return self.settings.pools[pool] == size
             case c.RemovePool(pool=pool):
                 return pool not in self.settings.pools
+            case c.SetShare(team=team, weight=weight):
+                return self.settings.weight_of(team) == (weight or 1)
             case c.SetVariable(name=name, value=value):
                 return self.settings.variables[name] == value
             case c.RemoveVariable(name=name):

@@ -25,6 +25,7 @@ from tests.nimbus.simulation.catalog import (
     SECOND,
     SPARE,
     STREAM,
+    TEAMS,
     TICKING,
     WINDOWED,
 )
@@ -46,6 +47,7 @@ _WEIGHTS = {
     "publish": 3,
     "remove": 1,
     "pool": 1,
+    "share": 1,
     "cordon": 1,
     "decide": 6,
     "backfill": 5,
@@ -177,8 +179,20 @@ class Operators:
             case "abdicate":
                 return c.Abdicate(reason="asked")
             case _:
-                others = {"cordon": self._cordon, "decide": self._decision, "backfill": self._backfill}
+                others = {
+                    "cordon": self._cordon,
+                    "decide": self._decision,
+                    "backfill": self._backfill,
+                    "share": self._share,
+                }
                 return others.get(verb, self._about_data)()
+
+    def _share(self) -> c.Command:
+        """Set the owner of a pipeline, or the weight of a team."""
+        rng = self._world.rng
+        if rng.random() < 0.5:
+            return c.SetOwner(pipeline=rng.choice(NAMES), owner=rng.choice(TEAMS) or None)
+        return c.SetShare(team=rng.choice(TEAMS[1:]), weight=rng.choice((None, 0, 1, 2, 3)))
 
     def _about_data(self) -> c.Command:
         """Publish a version from outside, withdraw one, or remove a dataset."""

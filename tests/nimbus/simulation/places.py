@@ -74,6 +74,14 @@ def is_overdue(run: Run, live: Collection[Run], pipelines: Mapping[PipelineName,
     counted = in_cluster(live)
     if len(counted) >= MAX_RUNNING and top_of(run, live) not in counted:
         return False
+    return could_start(run, live, pipelines)
+
+
+def could_start(run: Run, live: Collection[Run], pipelines: Mapping[PipelineName, PipelineRecord]) -> bool:
+    """True if a queued run wants only a place in the limit of the cluster."""
+    record = pipelines.get(run.pipeline)
+    if run.state is not RunState.QUEUED or run.paused is not None or record is None or not can_work(run):
+        return False
     concurrency = record.profile.concurrency
     own = sum(in_pipeline(other) for other in live if other.pipeline == run.pipeline)
     return concurrency is None or in_pipeline(run) or own < concurrency.limit

@@ -49,6 +49,7 @@ class Tally:
         self.met["versions"] += ledger.datasets.published.total()
         self.met["pins"] += sum(len(run.pins) for run in ledger.runs.all.values())
         self.met["versions that left"] += ledger.datasets.left
+        self.met["teams that were compared"] += ledger.shares.compared
         self.met["late versions"] += ledger.datasets.late
         self.met["versions read as new"] += ledger.datasets.news
         self.met["parts of child runs"] += ledger.datasets.fanned_in

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.settings import ClusterSettings, Share
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.attempts.driver import Driver
 from tests.nimbus.simulation.catalog import NEWEST_SCHEMA, POOLS, RELEASES, first_due, first_records
@@ -78,7 +78,7 @@ class World:
             pipelines=first_records(),
             due=first_due(),
             schedulers=schedulers,
-            settings=ClusterSettings(pools=POOLS),
+            settings=ClusterSettings(pools=POOLS, shares={"sales": Share(weight=3, set_at=START)}),
         )
         self.ledger = Ledger(self)
         self.zookeeper.on_slots = self.ledger.attempts.slots_changed

@@ -21,7 +21,9 @@ from nimbus.domain.commands import (
     CreateBackfill,
     PausePipeline,
     PauseRun,
+    SetOwner,
     SetPool,
+    SetShare,
     StartRun,
     StopRun,
 )
@@ -801,3 +803,22 @@ def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> No
 
     assert (len(found.set_aside), found.set_aside_count) == (MOST_NAMED, MOST_NAMED + 1)
     assert len(found.set_aside[0].why) < 1000
+
+
+def test_what_waits_beside_other_teams_says_what_its_team_has_and_its_share() -> None:
+    pools, wide = {"db": 1}, (replace(W1, slots=8),)
+    tasks = tuple(task(TaskName(f"t{n}"), pools=pools if n < 4 else {}) for n in range(12))
+    stage = Stage(spec(*tasks), spec(*tasks, name=PipelineName("other")), workers=wide, max_running=2)
+    stage.ask(SetPool(pool="db", size=4), SetShare(team="finance", weight=3))
+    stage.start()
+    assert "share" not in str([one.why for one in stage.run().reasons])
+    stage.ask(SetOwner(pipeline=NAME, owner="finance"))
+    stage.start("s", PipelineName("other"))
+    stage.start("t")
+
+    (queued,) = stage.run(run="t").reasons
+    assert queued.why.endswith("; team finance has 1 of 2 runs, its share is 1.5")
+    (slots,) = stage.run("t9").reasons
+    assert slots.why == "no free worker: all 8 slots are busy; team finance has 8 of 8 slots, its share is 6"
+    (pool,) = stage.run("t3", run="s").reasons
+    assert pool.why.endswith("; pipelines without an owner have 0 of 4 of pool db, their share is 1")

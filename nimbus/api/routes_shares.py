@@ -1,0 +1,62 @@
+"""Routes about what teams share: the weights of their shares."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from nimbus.api.finding import team_uses
+from nimbus.api.models import CommandModel, ShareModel, SharesModel
+from nimbus.api.requests import ShareBody
+from nimbus.api.routes_access import OwnerText
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.domain.commands import SetShare
+from nimbus.domain.leader_report import TeamUse
+from nimbus.domain.settings import checked_weight
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["limits"], prefix=prefix)
+
+    @routes.get("/shares")
+    def shares() -> SharesModel:
+        """Shares of teams: their weights, what they have, and what they get if all want more."""
+        return known_shares(services)
+
+    @routes.put("/shares/{team}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def set_share(team: OwnerText, body: ShareBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Set the weight of a team's share. Nothing that runs is stopped: what ends is given to others."""
+        weight = checked_weight(team, body.weight)
+        command = SetShare(team=team, weight=weight, reason=body.reason)
+        return await submit(services, lambda: command, response, wait_s=wait)
+
+    @routes.delete("/shares/{team}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def remove_share(team: OwnerText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Remove the weight of a team: it is 1 again."""
+        command = SetShare(team=team, weight=None)
+        return await submit(services, lambda: command, response, wait_s=wait)
+
+    return routes
+
+
+def known_shares(services: ApiServices) -> SharesModel:
+    """All teams that have a weight, or that have or want something."""
+    settings, (slots, used) = services.reader.settings(), team_uses(services)
+    rows = []
+    for team in sorted({*settings.shares, *used}):
+        use, share = used.get(team, TeamUse()), settings.shares.get(team)
+        rows.append(
+            ShareModel(
+                team=team,
+                weight=settings.weight_of(team),
+                slots=use.slots,
+                share=round(settings.share_of(team, slots, used), 1),
+                runs=use.runs,
+                waiting=use.waiting,
+                reason="" if share is None else share.reason,
+                set_by="" if share is None else share.set_by,
+                set_at=None if share is None else share.set_at,
+            )
+        )
+    return SharesModel(slots=slots, shares=rows)
