@@ -233,6 +233,28 @@ class WorkersModel(PageModel):
     workers: list[WorkerModel]
 
 
+class WantedSlotsModel(Model):
+    """Slots that ready tasks lack, on workers with these labels and this target."""
+
+    labels: list[str]
+    target: str | None
+    """Null: they need none."""
+    slots: int
+    """Tasks whose drivers run in a cluster take none, so for all of them it is 1."""
+    since: datetime
+    """When the oldest of these tasks became ready."""
+    waited_s: float
+
+
+class WantedModel(Model):
+    """What workers must be added for."""
+
+    reported_at: datetime | None
+    """When the leader has said so, some seconds ago. Null: no leader has read the state, so it is unknown."""
+    wanted: list[WantedSlotsModel]
+    """Empty: no ready task lacks a worker."""
+
+
 class VariableModel(Model):
     """A variable of the cluster."""
 

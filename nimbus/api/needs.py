@@ -88,6 +88,7 @@ _API: Mapping[str, AccessRole] = {
     "DELETE /variables/{name}": _OPERATOR,
     "GET /whoami": _VIEWER,
     "GET /workers": _VIEWER,
+    "GET /workers/wanted": _VIEWER,
     "POST /workers/{worker}/cordon": _OPERATOR,
     "POST /workers/{worker}/uncordon": _OPERATOR,
 }

@@ -15,6 +15,8 @@ from nimbus.api.models import (
     ParticipantModel,
     ParticipantsModel,
     StatusModel,
+    WantedModel,
+    WantedSlotsModel,
     WorkerModel,
     WorkersModel,
 )
@@ -83,6 +85,25 @@ def known_workers(services: ApiServices) -> list[WorkerModel]:
     return views.worker_models(found, orders, refused, reader.settings().cordoned)
 
 
+def wanted_slots(services: ApiServices) -> WantedModel:
+    """What the leader has reported last."""
+    leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
+    if leader is None or leader.recovered_at is None:
+        return WantedModel(reported_at=None, wanted=[])
+    now = services.clock.now()
+    rows = [
+        WantedSlotsModel(
+            labels=list(one.labels),
+            target=one.target or None,
+            slots=one.slots,
+            since=one.since,
+            waited_s=max(0.0, (now - one.since).total_seconds()),
+        )
+        for one in leader.report.wanted
+    ]
+    return WantedModel(reported_at=leader.reported_at, wanted=rows)
+
+
 def cluster_status(services: ApiServices) -> StatusModel:
     """The counts of the cluster."""
     reader = services.reader
@@ -140,6 +161,11 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Registered workers, with their open attempts and refusals."""
         page = paging.page(known_workers(services), lambda one: (one.id,))
         return WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
+
+    @routes.get("/workers/wanted")
+    def wanted() -> WantedModel:
+        """Slots that ready tasks lack now, by label and target, and for how long: for autoscalers."""
+        return wanted_slots(services)
 
     @routes.get("/commands/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:

@@ -183,7 +183,6 @@ def _closed(row: dict[str, Any]) -> str:
 @remote
 def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
     """Ask the leader to hand over to the next ready scheduler, or to the one that --to names."""
-    # A second request would make the successor abdicate, too.
     body = {"reason": reason, "to": to} if to else {"reason": reason}
     return report_command(out, api.command("POST", "/cluster/abdicate", body))
 

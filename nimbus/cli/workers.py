@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import config_option, examples, remote, report_command
 from nimbus.cli.output import Output
+from nimbus.cli.words import span
 
 if TYPE_CHECKING:
     from nimbus.client import Client
@@ -75,6 +77,21 @@ def drain(api: Client, out: Output, worker_id: str, reason: str, timeout: float)
     else:
         out.line(f"worker {worker_id} has no open attempt, and gets no new tasks")
     return Exit.OK
+
+
+@worker.command(epilog=examples("nimbus worker wanted -o json"))
+@remote
+def wanted(api: Client, out: Output) -> int:
+    """List the slots that ready tasks lack, by label and target, and for how long. For autoscalers."""
+    found = api.wanted()
+    if out.as_json:
+        out.data({"wanted": None if found is None else [asdict(one) for one in found]})
+    elif found is not None:
+        rows = [(", ".join(one.labels), one.target, one.slots, span(one.waited_s)) for one in found]
+        out.table(("labels", "target", "slots", "waited"), rows, empty="no ready task lacks a worker")
+    if found is None:
+        out.note("there is no leader: what is wanted is not known.")
+    return Exit.UNREACHABLE if found is None else Exit.OK
 
 
 @worker.command()

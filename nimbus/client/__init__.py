@@ -3,7 +3,7 @@
 docs/client.md has examples.
 """
 
-from nimbus.client.client import Client, LogPiece, Run
+from nimbus.client.client import Client, LogPiece, Run, Wanted
 from nimbus.client.errors import (
     BusyError,
     ClientError,
@@ -29,4 +29,5 @@ __all__ = [
     "SetupError",
     "UnreachableError",
     "WaitTimeoutError",
+    "Wanted",
 ]

@@ -58,6 +58,19 @@ class LogPiece:
     """In the last piece: why the end of the log may be missing; empty: it is complete."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Slots that ready tasks lack, on workers that have these labels and this target."""
+
+    labels: tuple[str, ...]
+    target: str
+    """Empty: they need none."""
+    slots: int
+    """Tasks whose drivers run in a cluster take none, so for all of them it is 1."""
+    waited_s: float
+    """For how long the oldest of these tasks has been ready."""
+
+
 class Client(Api):
     """A synchronous client of a cluster. Threads may share it.
 
@@ -271,6 +284,21 @@ class Client(Api):
         given = {name: said for name, said in {**body, "value": value}.items() if said is not None}
         return self.command("POST", f"/datasets/{quote(dataset, safe='')}/versions", given, key=key)
 
+    def wanted(self) -> list[Wanted] | None:
+        """What workers must be added for, as of some seconds ago; None: there is no leader who knows."""
+        answer = self.get("/workers/wanted")
+        if answer["reported_at"] is None:
+            return None
+        return [
+            Wanted(
+                labels=tuple(row["labels"]),
+                target=row["target"] or "",
+                slots=row["slots"],
+                waited_s=row["waited_s"],
+            )
+            for row in answer["wanted"]
+        ]
+
     def cordon(self, worker: str, *, reason: str, drain: bool = False) -> dict[str, Any]:
         """Give no new tasks to a worker. With `drain`, tasks that are kept running leave it, too.
 
@@ -282,22 +310,22 @@ class Client(Api):
         """Cordon a worker, and wait until it has no open attempt. It stays cordoned until `uncordon`.
 
         Raises:
-            WaitTimeoutError: it has some after `timeout_s`.
+            WaitTimeoutError: it has some after `timeout_s`, or there is no leader: the cordon is queued.
             ProblemError, UnreachableError: see `command`.
         """
-        self.cordon(worker, reason=reason, drain=True)
+        if self.cordon(worker, reason=reason, drain=True)["status"] == "pending":
+            raise WaitTimeoutError(f"no leader has cordoned worker {worker} yet; one will.")
         self.await_drained(worker, timeout_s=timeout_s)
 
     def await_drained(self, worker: str, *, timeout_s: float = 3600.0) -> None:
         """Wait for a worker that was cordoned; one that is gone has no attempt. WaitTimeoutError."""
         until = time.monotonic() + timeout_s
         while True:
-            row = next((row for row in self.workers() if row["id"] == worker), None)
-            if row is None or (row["draining"] and not row["busy"]):
+            busy = sum(int(row["busy"]) for row in self.workers() if row["id"] == worker)
+            if not busy:
                 return
             if time.monotonic() >= until:
-                stays = "stays cordoned" if row["draining"] else "is not cordoned yet"
-                raise WaitTimeoutError(f"worker {worker} still has {row['busy']} open attempts and {stays}.")
+                raise WaitTimeoutError(f"worker {worker} still has {busy} open attempts and stays cordoned.")
             time.sleep(1.0)
 
     def uncordon(self, worker: str) -> dict[str, Any]:

@@ -133,6 +133,14 @@ class WaitReason(StrEnum):
     """No worker that takes new attempts has a free slot."""
 
 
+ENDED_BY_A_WORKER = frozenset(WaitReason) - {
+    WaitReason.RUN_FULL,
+    WaitReason.NO_POOL,
+    WaitReason.POOL_FULL,
+    WaitReason.TARGET_FULL,
+}
+"""Reasons that another worker would end, if it had the task's target and labels."""
+
 WORDS = {
     WaitReason.RUN_FULL: "max_parallel_tasks of its run was reached",
     WaitReason.NO_POOL: "pool {about} did not exist",
@@ -258,6 +266,21 @@ def _held_at_gate(run: Run, task: TaskRun, capacity: Capacity) -> Wait | None:
         if capacity.used(name) + pools[name] > capacity.pools[name]:
             return Wait(WaitReason.POOL_FULL, gates=gates, about=name)
     return None
+
+
+def room_at_gates(run: Run, task: TaskRun, capacity: Capacity) -> int | None:
+    """How many tasks like this one the limits of run, pools and target admit, however many workers there are.
+
+    None: they have no limit.
+    """
+    pools = task.spec.pools
+    room = [(capacity.pools.get(name, 0) - capacity.used(name)) // pools[name] for name in pools]
+    if run.max_parallel_tasks is not None:
+        room.append(run.max_parallel_tasks - run.tasks.count(TaskState.RUNNING))
+    place = task.spec.spark_place
+    if place is not None and (slots := capacity.target_slots.get(place.target)) is not None:
+        room.append(slots - capacity.open_at(place.target))
+    return min(room, default=None)
 
 
 def _is_full(need: Need, capacity: Capacity) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from nimbus.domain.ids import RunId, TaskName
@@ -61,6 +62,20 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSlots:
+    """Slots that ready tasks lack: with that many more, on workers that suit, all of them would start."""
+
+    labels: tuple[str, ...] = ()
+    """Labels that the worker must have, sorted."""
+    target: str = ""
+    """The target that the worker must have; empty: none."""
+    slots: int
+    """Tasks whose drivers run in a cluster take none, so for all of them it is 1."""
+    since: datetime
+    """When the oldest of these tasks became ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderReport:
     """What explanations need to know about the leader."""
 
@@ -68,3 +83,5 @@ class LeaderReport:
     set_aside: tuple[SetAside, ...] = ()
     """Subjects that are set aside. Cut if there are very many."""
     set_aside_count: int = 0
+    wanted: tuple[WantedSlots, ...] = ()
+    """What workers must be added for. Cut if there are very many kinds."""

@@ -287,7 +287,7 @@ class Engine:
         now_s = self._clock.elapsed_s()
         if self.status.recovered_at is None or now_s >= self._reported_at + REPORT_EVERY_S:
             self._reported_at = now_s
-            self.status = replace(self.status, report=report(reign.state))
+            self.status = replace(self.status, report=report(reign.state, self._clock.now()))
 
     def _over(self, batch: tuple[n.News, ...], reign: Reign) -> bool | None:
         """None: go on. False: this reign is over. True: the process stops. Later news are kept."""

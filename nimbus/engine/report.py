@@ -11,11 +11,18 @@ from datetime import datetime
 from itertools import chain, islice
 
 from nimbus.definition.cron import next_fire
-from nimbus.domain.admission import Wait, WaitReason, admit
+from nimbus.domain.admission import ENDED_BY_A_WORKER, Wait, WaitReason, admit, need_of, room_at_gates
 from nimbus.domain.alerts import AlertState
 from nimbus.domain.earliest import waits_since
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.leader_report import LeaderReport, LimitUse, SetAside, TeamUse, WaitingTask
+from nimbus.domain.leader_report import (
+    LeaderReport,
+    LimitUse,
+    SetAside,
+    TeamUse,
+    WaitingTask,
+    WantedSlots,
+)
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
 from nimbus.engine.ready import Waiting
@@ -54,6 +61,7 @@ def standing(state: State, now: datetime) -> Standing:
         schedule_lag_s=max(_lags_s(state, now), default=0.0),
         last_success=dict(state.runs.last_success),
         outbox={(ALERT, one.value): state.alerts.outbox.counts[one] for one in _KEPT},
+        wanted=tuple((one, _since_s(one.since, now)) for one in wanted_slots(state, now)),
         outbox_oldest_s=0.0 if oldest is None else _since_s(oldest, now),
     )
 
@@ -67,16 +75,37 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]
         answer = admit(run, run.tasks[name], capacity, now)
         reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
         counts[reason] += line.size
-        waits_s[reason] = max(waits_s.get(reason, 0.0), _waited_s(state, line, now))
+        waits_s[reason] = max(waits_s.get(reason, 0.0), _since_s(_ready_since(state, line), now))
     counts[NOT_ASKED] = len(state.ready) - counts.total()
     return counts, waits_s
 
 
-def _waited_s(state: State, line: Waiting, now: datetime) -> float:
+def _ready_since(state: State, line: Waiting) -> datetime:
     run_id, name = line.oldest
     run = state.runs.live[run_id]
     task = run.tasks[name]
-    return _since_s(task.retry_at or waits_since(run, task), now)
+    return task.retry_at or waits_since(run, task)
+
+
+def wanted_slots(state: State, now: datetime) -> tuple[WantedSlots, ...]:
+    """What tasks in the first MOST_LINES lines need of workers that there are not, by labels and target."""
+    capacity, found = state.capacity(), dict[tuple[tuple[str, ...], str], WantedSlots]()
+    for line in islice(state.ready.lines(), MOST_LINES):
+        run_id, name = line.first
+        run = state.runs.live[run_id]
+        task = run.tasks[name]
+        answer = admit(run, task, capacity, now)
+        if not isinstance(answer, Wait) or answer.reason not in ENDED_BY_A_WORKER:
+            continue
+        need, room = need_of(task.spec), room_at_gates(run, task, capacity)
+        slots = 1 if need.in_cluster else line.size if room is None else min(line.size, room)
+        key = tuple(sorted(need.labels)), need.target or ""
+        since = _ready_since(state, line)
+        if (known := found.get(key)) is not None:
+            slots = max(slots, known.slots) if need.in_cluster else slots + known.slots
+            since = min(since, known.since)
+        found[key] = WantedSlots(labels=key[0], target=key[1], slots=slots, since=since)
+    return tuple(islice(found.values(), MOST_NAMED))
 
 
 def _lags_s(state: State, now: datetime) -> Iterator[float]:
@@ -122,8 +151,8 @@ LONGEST_WHY = 200
 """Limit of a reason, in characters."""
 
 
-def report(state: State) -> LeaderReport:
-    """The report: the use of limits, and the subjects that are set aside."""
+def report(state: State, now: datetime) -> LeaderReport:
+    """The report: the use of limits, the subjects that are set aside, and the slots that are wanted."""
     pools = {pool: used for pool in state.settings.pools if (used := state.attempts.pools.used(pool))}
     waiting = {pool: count for pool in state.settings.pools if (count := state.ready.waiting_at_pool(pool))}
     held = ((pool, state.ready.first_at_pool(pool)) for pool in state.settings.pools)
@@ -141,6 +170,7 @@ def report(state: State) -> LeaderReport:
             for subject, why in islice(state.agenda.set_aside.items(), MOST_NAMED)
         ),
         set_aside_count=len(state.agenda.set_aside),
+        wanted=wanted_slots(state, now),
     )
 
 

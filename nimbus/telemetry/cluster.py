@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nimbus.domain.ids import PipelineName
+from nimbus.domain.leader_report import WantedSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class Standing:
     last_success: Mapping[PipelineName, datetime] = field(default_factory=dict)
     outbox: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Entries of the outbox by kind and state."""
+    wanted: Sequence[tuple[WantedSlots, float]] = ()
+    """What workers must be added for, and for how long the oldest of these tasks has been ready."""
     outbox_oldest_s: float = 0.0
     """Age of the oldest entry that is neither accepted nor given up; 0: there is none."""
 
@@ -83,6 +86,7 @@ class ClusterMetrics(Collector):
             "reason",
             found.longest_waits_s,
         )
+        yield from _wanted(found.wanted)
         yield GaugeMetricFamily("nimbus_slots", "Slots of all registered workers.", found.slots)
         yield GaugeMetricFamily("nimbus_open_attempts", "Attempts that are open.", found.open_attempts)
         yield GaugeMetricFamily(
@@ -117,6 +121,22 @@ class ClusterMetrics(Collector):
             "Age of the oldest entry that is neither accepted nor given up; 0: there is none.",
             found.outbox_oldest_s,
         )
+
+
+def _wanted(wanted: Sequence[tuple[WantedSlots, float]]) -> Iterator[Metric]:
+    """Two gauges. Without labels and target there is always a value, which tells none from no answer."""
+    labels = ("labels", "target")
+    slots = GaugeMetricFamily("nimbus_slots_wanted", "Slots that ready tasks lack.", labels=labels)
+    waits = GaugeMetricFamily(
+        "nimbus_slots_wanted_seconds", "How long the oldest of these tasks has been ready.", labels=labels
+    )
+    rows = {("", ""): (0, 0.0)} | {
+        (",".join(one.labels), one.target): (one.slots, waited_s) for one, waited_s in wanted
+    }
+    for place, (count, waited_s) in rows.items():
+        slots.add_metric(place, count)
+        waits.add_metric(place, waited_s)
+    yield from (slots, waits)
 
 
 def _labelled(name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from click.testing import Result
 
+from nimbus.client import Client, Wanted
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import (
     CordonWorker,
@@ -22,7 +24,7 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.leader_report import LeaderReport, LimitUse
+from nimbus.domain.leader_report import LeaderReport, LimitUse, WantedSlots
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.task_run import Outcome
 from tests.nimbus.definitions import active
@@ -95,6 +97,27 @@ def test_pools_are_counted_from_runs_while_a_new_leader_reads_the_state(world: A
     (found,) = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
 
     assert found["used"] == 2
+
+
+def test_wanted_slots_are_those_of_the_leaders_report(
+    world: Any, api: httpx.Client, api_url: str, nimbus: Invoke
+) -> None:
+    gpu = WantedSlots(labels=("gpu",), target="big", slots=3, since=world.clock.time - timedelta(seconds=65))
+    led = replace(world.health.me, recovered_at=world.clock.time, report=LeaderReport(wanted=(gpu,)))
+    former = replace(led, id="s2", epoch=6, report=LeaderReport(wanted=(replace(gpu, slots=9),)))
+    world.cluster.put(led, former)
+    answer, shown = api.get("/workers/wanted").json(), nimbus("worker", "wanted")
+    with Client(api_url) as client:
+        said = client.wanted()
+        world.cluster.put(replace(led, recovered_at=None))
+        unknown = client.wanted(), nimbus("worker", "wanted").exit_code
+
+    assert answer["wanted"] == [
+        {"labels": ["gpu"], "target": "big", "slots": 3, "since": "2026-03-01T05:58:55Z", "waited_s": 65.0}
+    ]
+    assert said == [Wanted(labels=("gpu",), target="big", slots=3, waited_s=65.0)]
+    assert shown.stdout.splitlines()[-1].split() == ["gpu", "big", "3", "1m05s"]
+    assert unknown == (None, 6)
 
 
 def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke) -> None:

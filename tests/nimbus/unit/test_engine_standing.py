@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,12 +15,13 @@ from nimbus.domain.alerts import Alert, AlertState, accepted
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
+from nimbus.domain.leader_report import WantedSlots
 from nimbus.domain.notify import AlertEvent
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipeline import Schedule, SparkDeploy, SparkPlace
 from nimbus.domain.run import RunState
 from nimbus.engine import report as reports
 from nimbus.engine.agenda import Instant, about_pipeline
-from nimbus.engine.report import standing
+from nimbus.engine.report import report, standing, wanted_slots
 from nimbus.engine.state import State
 from nimbus.telemetry.cluster import Standing
 from nimbus.telemetry.engine import EngineMetrics
@@ -71,6 +72,59 @@ def test_oldest_ready_task_of_each_reason_says_how_long_it_waits() -> None:
     found = standing(state, NOW + 3 * MINUTE)
 
     assert some(found.longest_waits_s) == {"all_busy": 180.0, "no_labels": 180.0}
+
+
+IN_CLUSTER = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {((), ""): 5, (("gpu",), ""): 2}),
+        ({"runs_on": ("gpu", "a100")}, {(("a100", "gpu"), ""): 6, (("gpu",), ""): 2}),
+        ({"pools": {"db": 2}}, {((), ""): 2, (("gpu",), ""): 2}),
+        ({"pools": {"none": 1}}, {(("gpu",), ""): 2}),
+        ({"spark_place": SparkPlace(target="big")}, {((), "big"): 6, (("gpu",), ""): 2}),
+        ({"spark_place": IN_CLUSTER}, {((), "big"): 1, (("gpu",), ""): 2}),
+    ],
+    ids=["plain", "labels in order", "a pool's room", "no pool", "target", "no slot in a cluster"],
+)
+def test_slots_are_wanted_for_ready_tasks_that_another_worker_could_start(
+    changes: dict[str, Any], expected: dict[tuple[tuple[str, ...], str], int]
+) -> None:
+    *plain, gpu = WIDE.tasks
+    tasks = (*(replace(task, **changes) for task in plain), replace(gpu, name=TaskName("gpu")))
+    state = known(replace(WIDE, tasks=tasks), slots=1)
+    state.settings = replace(state.settings, pools={"db": 6})
+    submit(state, start("one"), start("two"))
+    decide_all(state)
+
+    found = wanted_slots(state, NOW)
+
+    assert {(one.labels, one.target): one.slots for one in found} == expected
+    assert {one.since for one in found} == {NOW}
+    assert report(state, NOW).wanted == found
+
+
+def test_no_more_slots_are_wanted_than_a_run_may_fill_at_once() -> None:
+    state = known(replace(WIDE, max_parallel_tasks=2, tasks=WIDE.tasks[:3]), slots=1)
+    submit(state, start("one"))
+    decide_all(state)
+
+    assert [one.slots for one in wanted_slots(state, NOW)] == [1]
+
+
+def test_wanted_slots_are_gauges_and_none_is_told_from_no_answer() -> None:
+    registry = CollectorRegistry()
+    metrics = EngineMetrics(registry)
+    gpu = WantedSlots(labels=("a100", "gpu"), target="big", slots=2, since=NOW)
+    metrics.stands(Standing(wanted=((gpu, 60.0),)))
+
+    said = generate_latest(registry).decode()
+
+    assert 'nimbus_slots_wanted{labels="",target=""} 0.0' in said
+    assert 'nimbus_slots_wanted{labels="a100,gpu",target="big"} 2.0' in said
+    assert 'nimbus_slots_wanted_seconds{labels="a100,gpu",target="big"} 60.0' in said
 
 
 def test_lines_beyond_the_first_ones_are_counted_without_being_asked_about(
