@@ -176,6 +176,38 @@ class SteerBackfill:
     type: Literal["steer_backfill"] = "steer_backfill"
 
 
+MOST_SELECTED = 1000
+"""Limit of the targets of one selection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActOnSelection:
+    """Do the same with several runs or pipelines.
+
+    The leader queues one command for each, a few at a time, until all have one. Each is then decided and
+    answered by itself, as if its requester had sent it.
+    """
+
+    action: Literal["stop", "rerun", "pause", "resume"]
+    of: Literal["runs", "pipelines"]
+    """Pipelines are paused and resumed only."""
+    targets: Mapping[str, str]
+    """Those that have no command yet: of a run its pipeline, of a pipeline its active release."""
+    queued: int = 0
+    """Number of commands that are queued."""
+    reason: str
+    scope: Literal["all", "failed"] = "failed"
+    """Which tasks a rerun executes."""
+    same_release: bool = True
+    """False: reruns are of the active releases."""
+    type: Literal["act_on_selection"] = "act_on_selection"
+
+
+def part_of(selection: CommandId, number: int) -> CommandId:
+    """Id of a command of a selection: fixed by its number, so that no two leaders can queue it twice."""
+    return CommandId(f"{selection}-{number:04d}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPool:
     """Create a pool, or change its size. Size 0: no new attempt gets room in it."""
@@ -371,6 +403,7 @@ Command = (
     | LiveRunCommand
     | CreateBackfill
     | SteerBackfill
+    | ActOnSelection
     | PurgeRuns
     | Abdicate
     | SettingsCommand
@@ -405,7 +438,8 @@ def names_in(command: Command | Unreadable) -> dict[str, str]:
 
 def is_urgent(command: Command | Unreadable) -> bool:
     """True when the command stops something. Urgent commands go before others, in their own order."""
-    return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken)
+    stops = isinstance(command, ActOnSelection) and command.action in ("stop", "pause")
+    return stops or isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

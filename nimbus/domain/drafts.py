@@ -52,6 +52,19 @@ class Draft:
     """True: history must be asked whether there was a run of this id."""
 
 
+def copied(draft: Draft, earlier: Run) -> Draft:
+    """The draft of a run that copies what `earlier` was given."""
+    keeps = draft.selection is not None and draft.selection.keeps_releases
+    return replace(
+        draft,
+        parameters=earlier.parameters,
+        logical_date=earlier.logical_date,
+        data_interval=earlier.data_interval,
+        priority=earlier.priority,
+        release=earlier.release if keeps else draft.release,
+    )
+
+
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     """A run that has not begun, pinned to its release. Its templates are not rendered yet.
 

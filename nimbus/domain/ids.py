@@ -28,7 +28,8 @@ RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
 BACKFILL_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 """For backfills. The ids of their runs begin with it, so it is shorter."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
-COMMAND_ID_PATTERN = re.compile(r"cmd-[0-9]{1,20}")
+COMMAND_ID_PATTERN = re.compile(r"cmd-[0-9]{1,20}(-[0-9]{4})?")
+"""With a second number: one of the commands of a selection."""
 
 
 class InvalidNameError(ValueError):

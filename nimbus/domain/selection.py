@@ -48,6 +48,8 @@ class Selection:
     """The earlier run. Its successful tasks replace tasks that are not selected."""
     is_rerun: bool = False
     """True: the run repeats `reuse`. False: it is another run that reuses tasks of it."""
+    is_copy: bool = False
+    """True: parameters, dates and priority are those of `reuse`, and with `keeps_releases` its release."""
     keeps_releases: bool = False
     """True: child runs use the releases that they had in `reuse`. False: the active releases."""
     marks: Mapping[TaskName, TaskState] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Abdication, CommandOutcome
+from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
@@ -132,6 +132,14 @@ class ConsumeCommand:
     """Remove a command from the queue and write its outcome, in the transaction that acts on it."""
 
     outcome: CommandOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class PutCommand:
+    """Queue a command of a selection, or replace the selection's own command."""
+
+    queued: QueuedCommand
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +289,7 @@ Write = (
     | PutPipeline
     | RemovePipelineRecord
     | ConsumeCommand
+    | PutCommand
     | CreateAttempt
     | RemoveAttempt
     | Assign

@@ -23,7 +23,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import Parent
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
 from nimbus.domain.outputs import OutputsNotHereError
@@ -359,6 +359,10 @@ class Effects:
     def _make(self, effect: BuildRun) -> None:
         draft = effect.draft
         try:
+            if draft.selection is not None and draft.selection.is_copy and draft.selection.reuse is not None:
+                earlier = self._earlier.find(draft.selection.reuse, draft.pipeline)
+                draft = copied(draft, earlier)
+                effect = replace(effect, draft=draft)
             result: Run | Refusal = self._built(effect)
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))

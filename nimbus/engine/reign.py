@@ -511,6 +511,9 @@ class Reign:
                 self.state.leadership.put_terms(self._store.read_terms())
             case w.PutDataset() | w.RemoveDatasetRecord() | w.PutDue() | w.PutIntervals():
                 self._read_data_again(write)
+            case w.PutCommand(queued, _):
+                self.state.commands.drop(queued.id)
+                self._read_commands()
             case w.ConsumeCommand(outcome):
                 self.state.commands.drop(outcome.command)
                 self._read_commands()

@@ -117,6 +117,11 @@ CASES = {
         c.RemovePipeline(pipeline=P), lambda write: isinstance(write, w.RemovePipelineRecord)
     ),
     "start": Case(START, created(RUN)),
+    "select": Case(
+        c.ActOnSelection(action="stop", of="runs", targets={RUN: P}, reason="many"),
+        lambda write: isinstance(write, w.PutCommand) and write.is_new,
+        (START,),
+    ),
     "start_selected": Case(replace(START, selection=Selection(scope=Scope.FROM, tasks=(A,))), created(RUN)),
     "rerun": Case(replace(START, run_id=NEW, selection=AGAIN), created(NEW), (START,), failed=True),
     "stop": Case(

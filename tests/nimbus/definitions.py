@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId
 from nimbus.domain.lifecycle import begin
@@ -70,6 +70,8 @@ def build(
     try:
         if parent is not None and draft.parent is not None:
             draft = replace(draft, parameters=_templates.child_parameters(parent, draft.parent, {}))
+        if draft.selection is not None and draft.selection.is_copy and draft.selection.reuse is not None:
+            draft = copied(draft, earlier[draft.selection.reuse])
         run = new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft)
         if (selection := draft.selection) is not None:
             used = None if selection.reuse is None else earlier[selection.reuse]

@@ -18,7 +18,7 @@ from nimbus import records, run_record
 from nimbus.adapters.sqlite.changes import SqliteChanges
 from nimbus.adapters.store import board, catalog, datasets, due, intervals, orders, runs
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.adapters.store.leader_store import TreeLeaderStore, queued_commands
+from nimbus.adapters.store.leader_store import TreeLeaderStore, body_of, queued_commands
 from nimbus.adapters.store.paths import BEAT, STOP, Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain import writes as w
@@ -388,16 +388,7 @@ def _nodes(attempt: AttemptId, slots: Slots | None) -> Mapping[str, bytes]:
 
 
 def _command_body(queued: QueuedCommand) -> bytes:
-    return records.COMMAND.encode(
-        records.CommandBody(
-            command=queued.command,
-            submitted_at=queued.submitted_at.isoformat(),
-            submitted_by=queued.submitted_by,
-            asked_by=queued.asked_by,
-            key=queued.key,
-            if_match=queued.if_match,
-        )
-    )
+    return records.COMMAND.encode(body_of(queued))
 
 
 def _command(cluster: DictCluster, name: str) -> QueuedCommand | None:

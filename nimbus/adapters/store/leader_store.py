@@ -292,18 +292,27 @@ class TreeLeaderStore:
                 | w.RemoveBackfill()
             ):
                 yield from self._of_dates(write)
-            case w.ConsumeCommand(outcome):
-                yield Operation("delete", paths.command(outcome.command))
-                yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
-                if (key := outcome.key) is not None:
-                    known = KeyedCommand(request=key.request, outcome=outcome)
-                    yield Operation("set", paths.key(key.hash), records.KEY.encode(known))
+            case w.ConsumeCommand() | w.PutCommand():
+                yield from self._of_command(write)
             case w.PutAbdication() | w.CreateTerm() | w.PutTerm() | w.PutSettings() | w.RaiseSchema():
                 yield self._of_cluster(write)
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
                 yield alerts.change(paths, write)
             case _:
                 yield from self._attempt_operations(write)
+
+    def _of_command(self, write: w.ConsumeCommand | w.PutCommand) -> Iterator[Operation]:
+        paths = self._paths
+        match write:
+            case w.PutCommand(queued, is_new):
+                data = records.COMMAND.encode(body_of(queued))
+                yield Operation("create" if is_new else "set", paths.command(queued.id), data)
+            case w.ConsumeCommand(outcome):
+                yield Operation("delete", paths.command(outcome.command))
+                yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
+                if (key := outcome.key) is not None:
+                    known = KeyedCommand(request=key.request, outcome=outcome)
+                    yield Operation("set", paths.key(key.hash), records.KEY.encode(known))
 
     def _of_dates(self, write: w.DataWrite | w.PutBackfill | w.RemoveBackfill) -> Iterator[Operation]:
         match write:
@@ -382,6 +391,20 @@ class TreeLeaderStore:
 def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
     """Commands from their nodes, including unreadable ones."""
     return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
+
+
+def body_of(queued: QueuedCommand) -> records.CommandBody:
+    """A queued command as it is stored."""
+    if isinstance(queued.command, Unreadable):
+        raise TypeError(f"{queued.id} cannot be written again: {queued.command.reason}")
+    return records.CommandBody(
+        command=queued.command,
+        submitted_at=queued.submitted_at.isoformat(),
+        submitted_by=queued.submitted_by,
+        asked_by=queued.asked_by,
+        key=queued.key,
+        if_match=queued.if_match,
+    )
 
 
 def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:

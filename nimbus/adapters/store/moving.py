@@ -160,7 +160,7 @@ def _skip_numbers(calls: Calls, paths: Paths, nodes: Mapping[str, bytes]) -> Non
     raises it.
     """
     names = [path.rpartition("/")[2] for path in nodes if path.startswith(("commands/", "outcomes/"))]
-    missing = max((int(name.removeprefix(COMMAND_PREFIX)) + 1 for name in names), default=0)
+    missing = max((int(name.removeprefix(COMMAND_PREFIX).partition("-")[0]) + 1 for name in names), default=0)
 
     def build(transaction: Transaction) -> None:
         for number in range(min(missing, NODES_TOGETHER)):

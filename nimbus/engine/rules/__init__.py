@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nimbus.domain.ids import CommandId
 from nimbus.domain.run import Run
 from nimbus.domain.writes import CreateRun, PutRun, Write
 from nimbus.engine.agenda import Instant, Kind, Subject
@@ -101,7 +102,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
         case "run":
             return stops.stop_run(state, subject.run, now)
         case "command":
-            return commands.answer_command(state, subject.command, now.wall)
+            return _answered(state, subject.command, now)
         case "pipeline" | "backfill":
             return _next_date(state, subject, now)
         case "child" | "children" | "overdue" | "pins" | "queue" | "rendering" | "task" | "wait":
@@ -112,6 +113,13 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return _told(state, subject, now)
         case "worker":
             return Nothing()  # the end of its back-off has reopened admission; nothing else to do
+
+
+def _answered(state: State, command: CommandId, now: Instant) -> Answer:
+    rests_until_s = state.commands.rests_until_s.get(command, now.elapsed_s)
+    if rests_until_s > now.elapsed_s:
+        return Nothing(after_s=rests_until_s)
+    return commands.answer_command(state, command, now.wall)
 
 
 def _next_date(state: State, subject: Subject, now: Instant) -> Answer:

@@ -12,6 +12,7 @@ from nimbus.domain.access import Principal
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
+    ActOnSelection,
     Command,
     CordonWorker,
     CreateBackfill,
@@ -113,6 +114,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | MarkTask()
             | DecideApproval()
             | CreateBackfill()
+            | ActOnSelection()
             | PurgeRuns()
             | Abdicate()
             | CordonWorker()

@@ -13,6 +13,7 @@ from nimbus.domain.commands import (
     Abdicate,
     Abdication,
     ActivatePipeline,
+    ActOnSelection,
     CordonWorker,
     CreateBackfill,
     CreateToken,
@@ -36,13 +37,16 @@ from nimbus.domain.commands import (
     SetOwner,
     SetPool,
     SetShare,
+    SettingsCommand,
     SetVariable,
     StartRun,
     SteerBackfill,
     StopRun,
+    TokenCommand,
     UncordonWorker,
     Unreadable,
     WithdrawDataset,
+    part_of,
 )
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
@@ -53,6 +57,7 @@ from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
     PutAbdication,
+    PutCommand,
     PutIntervals,
     PutRun,
     PutSettings,
@@ -79,6 +84,7 @@ from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
 from nimbus.engine.rules.purges import purge_ordered
 from nimbus.engine.rules.release_checks import check_release
+from nimbus.engine.rules.selections import next_parts
 from nimbus.engine.rules.settings import changed, changed_tokens
 from nimbus.engine.rules.terms import check_successor
 from nimbus.engine.state import State
@@ -151,13 +157,13 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             | SetVariable()
             | RemoveVariable()
             | CordonWorker()
-            | UncordonWorker() as command
+            | UncordonWorker()
+            | CreateToken()
+            | RevokeToken() as command
         ):
-            settings, message = changed(state, command, queued.submitted_by, now)
-            return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
-        case CreateToken() | RevokeToken() as command:
-            settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
-            return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
+            return _set(state, queued, command, now)
+        case ActOnSelection() as command:
+            return _select(state, queued, command, now)
         case PurgeRuns() | PublishDataset() | WithdrawDataset() | RemoveDataset() as command:
             return _with_storage(state, queued, command, now)
         case Abdicate() as command:
@@ -166,6 +172,16 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
+
+
+def _set(
+    state: State, queued: QueuedCommand, command: SettingsCommand | TokenCommand, now: datetime
+) -> Decision:
+    if isinstance(command, TokenCommand):
+        settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
+    else:
+        settings, message = changed(state, command, queued.submitted_by, now)
+    return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
 
 
 def _with_storage(
@@ -177,6 +193,22 @@ def _with_storage(
         return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
     done = dataset_changed(state, queued, command, now)
     return _consumed(state, queued, now, message=done[0], writes=done[1]) if isinstance(done, tuple) else done
+
+
+def _select(state: State, queued: QueuedCommand, command: ActOnSelection, now: datetime) -> Answer:
+    """Queue the next commands of a selection; with the last ones the selection is answered."""
+    parts, rest = next_parts(queued, command, state.catalog.pipelines, now)
+    writes = tuple(PutCommand(part, is_new=True) for part in parts)
+    if rest.targets:
+        return Decision(
+            name="selection_continued",
+            writes=(*writes, PutCommand(replace(queued, command=rest), is_new=False)),
+            about={"command": queued.id, "queued": str(rest.queued), "left": str(len(rest.targets))},
+        )
+    said = (
+        f"{rest.queued} commands are queued, {part_of(queued.id, 0)} to {part_of(queued.id, rest.queued - 1)}"
+    )
+    return _consumed(state, queued, now, message=said, writes=writes)
 
 
 def _abdicate(state: State, queued: QueuedCommand, command: Abdicate, now: datetime) -> Decision:

@@ -87,5 +87,6 @@ def pinned(state: State, run: Run) -> Run:
 def _same(state: State, one: Draft, other: Draft) -> bool:
     """True when the run of one draft serves for the other. After a build, a start may wait long."""
     is_old = other.cause is RunCause.DATA and other.asked_at - one.asked_at > _FRESH
-    wanted = (other.id, other.release, state.settings.variables)
+    is_copy = other.selection is not None and other.selection.is_copy  # its release was not known
+    wanted = (other.id, one.release if is_copy else other.release, state.settings.variables)
     return (one.id, one.release, one.variables) == wanted and not is_old

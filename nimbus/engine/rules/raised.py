@@ -197,6 +197,7 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 | w.RemoveBackfill()
                 | w.RemoveRun()
                 | w.ConsumeCommand()
+                | w.PutCommand()
                 | w.PutAbdication()
                 | w.PutSettings()
                 | w.CreateTerm()

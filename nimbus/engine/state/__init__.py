@@ -228,8 +228,8 @@ class State:
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
-            case w.ConsumeCommand(outcome):
-                self.commands.drop(outcome.command)
+            case w.ConsumeCommand() | w.PutCommand():
+                self.commands.apply(write, now)
             case (
                 w.PutIntervals()
                 | w.PutDataset()

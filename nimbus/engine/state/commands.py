@@ -22,9 +22,13 @@ from nimbus.domain.commands import (
 from nimbus.domain.ids import CommandId, DatasetName, RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
-from nimbus.engine.agenda import Agenda, Subject, about_command, about_finished
+from nimbus.domain.writes import ConsumeCommand, PutCommand
+from nimbus.engine.agenda import Agenda, Instant, Subject, about_command, about_finished
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state.jobs import Built, Jobs
+
+PARTS_EVERY_S = 0.05
+"""Pause between two parts of a selection, so that one turn has little more than one of them."""
 
 
 class CommandLines:
@@ -90,6 +94,8 @@ class Commands:
         self._live = live
         self.waiting: dict[CommandId, QueuedCommand] = {}
         """Oldest first."""
+        self.rests_until_s: dict[CommandId, float] = {}
+        """When selections may queue more of their commands."""
         self.lines = CommandLines()
         """Lines of the commands that are not set aside."""
         self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
@@ -120,6 +126,16 @@ class Commands:
             if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
                 self._reruns[queued.command.rerun_of][queued.id] = None
             self.line_up(queued.id)
+
+    def apply(self, write: ConsumeCommand | PutCommand, now: Instant) -> None:
+        """Apply a write about a command; a replaced one is a selection that has queued some of its own."""
+        if isinstance(write, ConsumeCommand):
+            self.drop(write.outcome.command)
+        elif write.is_new:
+            self.put(write.queued)
+        else:
+            self.waiting[write.queued.id] = write.queued
+            self.rests_until_s[write.queued.id] = now.elapsed_s + PARTS_EVERY_S
 
     def line_up(self, command: CommandId) -> None:
         """Append a command to its lines, and put it on the agenda. One that is set aside gets no line."""
@@ -155,6 +171,7 @@ class Commands:
         self._agenda.forget(subject)
         self._builds.forget(subject)
         self.stored.forget(command)
+        self.rests_until_s.pop(command, None)
         if command in self.waiting:
             self.leave_lines(command)
             queued = self.waiting.pop(command)

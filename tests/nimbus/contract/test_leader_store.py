@@ -27,7 +27,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.commands import Abdication, CommandOutcome, StopRun
+from nimbus.domain.commands import Abdication, ActOnSelection, CommandOutcome, StopRun, part_of
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
@@ -480,6 +480,24 @@ def test_a_command_is_consumed_once(bench: Bench) -> None:
     assert [queued.id for queued in bench.store.read_commands((), 100)] == [second]
     with pytest.raises(StaleStateError):
         commit(bench.store, [w.ConsumeCommand(outcome)])
+
+
+def test_a_selection_is_read_again_with_the_commands_that_it_has_queued(bench: Bench) -> None:
+    loaded(bench.store)
+    asked = ActOnSelection(action="stop", of="runs", targets={"p-1": "p", "p-2": "p"}, reason="test")
+    key = bench.submit(asked)
+    (queued,) = bench.store.read_commands((), 100)
+    rest = replace(queued, command=replace(asked, targets={"p-2": "p"}, queued=1))
+    part = replace(queued, id=part_of(key, 0), command=StopRun(run_id=RUN.id, reason="test"))
+    writes = [w.PutCommand(part, is_new=True), w.PutCommand(rest, is_new=False)]
+
+    commit(bench.store, writes)
+
+    assert bench.store.read_commands((), 100) == (rest, part)
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, writes)
+    assert [queued.id for queued in bench.store.read_commands((), 100)] == [key, part.id]
+    assert bench.submit(asked).startswith("cmd-")
 
 
 def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:

@@ -15,9 +15,11 @@ import pytest
 
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
+from nimbus.domain.ids import RunId
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import PrepareRelease, StorePurge, StoreVersions
 from nimbus.engine.news import News, ReleasePrepared, StoredForCommand
+from nimbus.engine.rules import selections
 from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P, stored
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
@@ -27,6 +29,8 @@ from tests.thorough import examples
 KILLS = min(20, examples(10))
 _ANSWERED = PrepareRelease | StorePurge | StoreVersions
 """Minimum number of kills for each type of command."""
+LATEST_S = 1100.0
+"""When a command must be decided, on the clock of `Bench`."""
 STRIDE = 20 // KILLS
 """Leaders are killed at each step in `make simulate`, at every second one in `make test`."""
 
@@ -100,6 +104,9 @@ def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
             bench.effects.clear()
             bench.elect(epoch, store_of(doom))
             _decide(bench)
+            while key in bench.cluster.world.commands and bench.clocks.steady_s < LATEST_S:
+                bench.clocks.pass_s(0.1)  # a selection rests between two parts
+                _decide(bench)
         except KilledError:
             continue
         break
@@ -139,10 +146,50 @@ def killed_everywhere(case: Case, leaders: int) -> int:
 
 def check(case: Case, commits: list[tuple[w.Write, ...]]) -> None:
     """Check that the command was executed once, and consumed once, in the same transaction."""
-    consumed = [writes for writes in commits if any(isinstance(write, w.ConsumeCommand) for write in writes)]
+    consumed = [writes for writes in commits if any(map(_answers_it, writes))]
     assert len(consumed) == 1
     assert any(map(case.done, consumed[0]))
     assert sum(case.done(write) for writes in commits for write in writes) == 1
+
+
+def _answers_it(write: w.Write) -> bool:
+    """True for the answer of the command itself, and not of one that a selection has queued."""
+    return isinstance(write, w.ConsumeCommand) and write.outcome.command.count("-") == 1
+
+
+def _is_paused(write: w.PutRun) -> bool:
+    return write.run.paused is not None and write.before.paused is None
+
+
+def test_selection_acts_once_on_each_target_whenever_leaders_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(selections, "PARTS_AT_ONCE", 2)
+    targets = [c.StartRun(pipeline=P, run_id=RunId(f"p-{n}")) for n in range(5)]
+    case = Case(
+        c.ActOnSelection(
+            action="pause",
+            of="runs",
+            targets={**{str(start.run_id): str(P) for start in targets}, "gone": str(P)},
+            reason="many",
+        ),
+        done=lambda _: True,
+        before=tuple(targets),
+    )
+    kills = 0
+    for step in count(1, STRIDE):
+        before, *_ = dooms = [Doom(step, after=after, leaders=2) for after in (False, True)]
+        for doom in dooms:
+            commits = played(case, doom)
+            writes = [write for commit in commits for write in commit]
+            paused = [write.run.id for write in writes if isinstance(write, w.PutRun) and _is_paused(write)]
+            parts = [one for one in writes if isinstance(one, w.ConsumeCommand) and not _answers_it(one)]
+            assert sorted(paused) == [start.run_id for start in targets]
+            assert sorted(one.outcome.code for one in parts) == ["ok"] * 5 + ["unknown_run"]
+            kills += doom.kills
+        if not before.kills:
+            break
+    assert kills >= KILLS
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, StopRun, UncordonWorker
+from nimbus.domain.commands import ActOnSelection, PausePipeline, ResumeRun, SetPool, StopRun, UncordonWorker
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read
 from nimbus.domain.reads import ReadError, missing, to_pin
@@ -20,6 +20,7 @@ GUST_ROUNDS = (4, 24)
 GUSTS = 2
 """In each round."""
 PROCESS_ROUNDS = 30
+SELECTION_ROUNDS = 100
 KEPT_ROUNDS = 8
 """Kept runs go on for so many calm rounds."""
 
@@ -38,6 +39,7 @@ def calm_down(world: World, gust: Callable[[], None]) -> None:
     """
     world.story.note("weather", "is calm now")
     _mend_schedulers(world)
+    _end_selections(world)
     for spec in SPECS:  # else schedules would never let it end
         if spec.schedule is not None:
             world.operators.submit(PausePipeline(pipeline=spec.name))
@@ -68,6 +70,16 @@ def calm_down(world: World, gust: Callable[[], None]) -> None:
     hold(Law.ARCHIVED, not found.slots and not found.orders, "left behind:", found.slots, found.orders)
     hold(Law.ARCHIVED, world.storage.history == world.ledger.runs.all, "history lacks a run")
     world.ledger.close()
+
+
+def _end_selections(world: World) -> None:
+    """Wait until each target has its command: later commands would be decided before these."""
+    for _ in range(SELECTION_ROUNDS):
+        waiting = world.zookeeper.world.commands.values()
+        if not any(isinstance(one.command, ActOnSelection) for one in waiting):
+            return
+        _round(world)
+        world.pass_time(1.0)
 
 
 def _stop_kept_runs(world: World, calm_rounds: int) -> None:

@@ -10,6 +10,7 @@ class Law(Enum):
 
     COMMAND_ONCE = "a command is decided once, in the transaction that acts on it"
     TERMS = "each epoch that decided something has a term; epochs rise, terms do not overlap, ends stand"
+    SELECTION = "each target of a selection gets one command, a few in each transaction, before its answer"
     COMMAND_ANSWERED = "no command is lost"
     ABDICATION_DONE = "an accepted abdication ends the epoch that it names"
     CODE_ONCE = "user code of an attempt runs at most once"

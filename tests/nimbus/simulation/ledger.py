@@ -25,6 +25,7 @@ from tests.nimbus.simulation.ledger_kept import KeptLaws
 from tests.nimbus.simulation.ledger_late import LateLaws
 from tests.nimbus.simulation.ledger_runs import RunLaws
 from tests.nimbus.simulation.ledger_schedules import ScheduleLaws
+from tests.nimbus.simulation.ledger_selections import SelectionLaws
 from tests.nimbus.simulation.ledger_shares import ShareLaws
 from tests.nimbus.simulation.ledger_terms import TermLaws
 
@@ -52,6 +53,7 @@ class Ledger:
         self.backfills = BackfillLaws(self.runs)
         self.kept = KeptLaws(world, self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
+        self.selections = SelectionLaws(self.submitted)
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
         self.settings = world.zookeeper.world.settings
@@ -87,6 +89,7 @@ class Ledger:
         who, epoch = store.scheduler.name, store.epoch
         self._world.story.note(who, "commits in epoch", epoch, writes)
         hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
+        self.selections.committed(writes)
         resumed = {
             command.run_id
             for write in writes
@@ -172,6 +175,7 @@ class Ledger:
                 c.Abdicate()
                 | c.PurgeRuns()
                 | c.RewindSchedule()
+                | c.ActOnSelection()
                 | c.CreateToken()
                 | c.RevokeToken()
                 | c.PublishDataset()

@@ -7,12 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.domain import lifecycle, selection
+from nimbus.domain.commands import part_of
 from nimbus.domain.task_run import TaskState
-from nimbus.engine.rules import live_runs
+from nimbus.domain.writes import PutCommand
+from nimbus.engine.reign import Reign
+from nimbus.engine.rules import commands, live_runs, selections
 from nimbus.engine.state.commands import Commands
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
 from tests.nimbus.simulation.mutant import mutant, replaced
+from tests.nimbus.simulation.mutants_leaders import in_two
 
 
 @mutant
@@ -87,4 +91,53 @@ def mark_is_answered_apart_from_its_run() -> Iterator[None]:
         return said, ()
 
     with replaced(live_runs, _marked=marked):
+        yield
+
+
+@mutant
+def selection_begins_again_with_the_next_leader() -> Iterator[None]:
+    """The position is a state of the process: the record keeps all targets."""
+    original = selections.next_parts
+
+    def next_parts(queued: Any, command: Any, *args: Any) -> Any:
+        parts, rest = original(queued, command, *args)
+        return parts, replace(rest, queued=command.queued) if rest.targets else rest
+
+    with replaced(commands, next_parts=next_parts):
+        yield
+
+
+@mutant
+def selection_loses_its_last_targets() -> Iterator[None]:
+    """It is answered when less than a whole part is left."""
+    original = selections.next_parts
+
+    def next_parts(queued: Any, command: Any, *args: Any) -> Any:
+        parts, rest = original(queued, command, *args)
+        return parts, replace(rest, targets={}) if len(rest.targets) < selections.PARTS_AT_ONCE else rest
+
+    with replaced(commands, next_parts=next_parts):
+        yield
+
+
+@mutant
+def selection_is_queued_apart_from_its_position() -> Iterator[None]:
+    """A leader that dies in between leaves commands that its successor queues again."""
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, PutCommand) and write.is_new)):
+        yield
+
+
+@mutant
+def selection_is_queued_at_once() -> Iterator[None]:
+    """A thousand commands in one transaction: all other decisions wait for it."""
+    with replaced(selections, islice=lambda targets, _most: targets):
+        yield
+
+
+@mutant
+def selection_counts_from_what_waits() -> Iterator[None]:
+    """The number of a command is that of the commands that wait: decided ones are forgotten."""
+    original = part_of
+
+    with replaced(selections, part_of=lambda of, number: original(of, number % selections.PARTS_AT_ONCE)):
         yield

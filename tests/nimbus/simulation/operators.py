@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -53,6 +54,7 @@ _WEIGHTS = {
     "backfill": 5,
     "abdicate": 1,
     "data": 14,
+    "select": 3,
 }
 _MARKS: tuple[Literal["succeeded", "skipped"], ...] = ("succeeded", "skipped")
 
@@ -179,13 +181,38 @@ class Operators:
             case "abdicate":
                 return c.Abdicate(reason="asked")
             case _:
-                others = {
+                others: dict[str, Callable[[], c.Command]] = {
                     "cordon": self._cordon,
                     "decide": self._decision,
                     "backfill": self._backfill,
+                    "select": self._selection,
                     "share": self._share,
                 }
                 return others.get(verb, self._about_data)()
+
+    def _selection(self) -> c.ActOnSelection:
+        """The same command for many runs or pipelines, also for some that cannot be stopped or repeated."""
+        rng, runs = self._world.rng, self._world.ledger.runs
+        action: Literal["stop", "rerun", "pause", "resume"]
+        of: Literal["runs", "pipelines"]
+        if rng.random() < 0.2:
+            records = self._world.ledger.schedules.pipelines.values()
+            active = {record.name: record.release for record in records if record.release is not None}
+            targets = {str(name): str(digest) for name, digest in active.items()}
+            action, of = rng.choice(("pause", "resume", "resume")), "pipelines"
+        else:
+            action, of = rng.choice(("stop", "rerun", "pause", "resume", "resume")), "runs"
+            fitting = [run for run in runs.all.values() if action != "rerun" or run.state.is_final]
+            known = rng.sample(fitting, min(len(fitting), rng.randint(1, 6)))
+            targets = {str(run.id): str(run.pipeline) for run in known}
+        return c.ActOnSelection(
+            action=action,
+            of=of,
+            targets=targets or {"unknown": str(NAMES[0])},
+            reason="asked",
+            scope=rng.choice(("all", "failed")),
+            same_release=rng.random() < 0.5,
+        )
 
     def _share(self) -> c.Command:
         """Set the owner of a pipeline, or the weight of a team."""

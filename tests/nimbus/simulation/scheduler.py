@@ -14,7 +14,7 @@ from leader import Leadership, Participant
 from nimbus.domain.alerts import Alert, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import begin
@@ -299,6 +299,11 @@ class Scheduler:
 
     def _build(self, subject: Subject, draft: Draft) -> bool:
         """The guard ensures active releases on every disk; but they can be damaged and fetched again."""
+        if draft.selection is not None and draft.selection.is_copy and draft.selection.reuse is not None:
+            if not self.reaches_zookeeper():
+                return False
+            earlier = self.world.ledger.runs.all.get(draft.selection.reuse)
+            draft = draft if earlier is None else copied(draft, earlier)
         release = ReleaseOf(draft.pipeline, draft.release)
         if not self.world.storage.available and self.world.rng.random() < 0.5:
             self.world.ledger.schedules.waited.add(draft.id)

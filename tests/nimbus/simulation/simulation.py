@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nimbus.domain import datasets
 from nimbus.domain.commands import ActivatePipeline
+from nimbus.engine.rules import selections
 from tests.nimbus.attempts.driver import BrokenLawError
 from tests.nimbus.simulation.calm import calm_down
 from tests.nimbus.simulation.catalog import FIRST, STREAM
@@ -18,6 +19,9 @@ from tests.nimbus.simulation.world import World
 STEPS = (150, 350)
 MOST_VERSIONS = 2
 """Versions that a dataset keeps in ZooKeeper: so few that some leave it in most histories."""
+
+PARTS_AT_ONCE = 2
+"""Commands of a selection that are queued together: so few that most selections need several steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,11 @@ class Outcome:
 
 def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
     """Run a seed to its end, or until a law is broken."""
-    with remembered(), replaced(datasets, MOST_VERSIONS=MOST_VERSIONS):
+    with (
+        remembered(),
+        replaced(datasets, MOST_VERSIONS=MOST_VERSIONS),
+        replaced(selections, PARTS_AT_ONCE=PARTS_AT_ONCE),
+    ):
         world = World(seed, lines=lines)
         storm = Storm(world)
         world.act = storm.act
