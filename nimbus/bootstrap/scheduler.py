@@ -25,7 +25,6 @@ from leader import (
     request_switchover,
 )
 from leader.metrics import ElectionMetrics
-from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
@@ -85,7 +84,7 @@ from nimbus.scheduler.scheduler import Parts
 from nimbus.scheduler.stored_releases import StoredReleases
 from nimbus.scheduler.validators import Validators
 from nimbus.telemetry.artifacts import GarbageMetrics
-from nimbus.telemetry.build import tell_build
+from nimbus.telemetry.build import release, tell_build
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.worker import WorkerMetrics
@@ -339,7 +338,7 @@ def _identity(foundation: Foundation) -> Identity:
         host=host_id(),
         hostname=hostname(),
         address=settings.scheduler.advertise_url,
-        version=__version__,
+        version=release(),
         started_at=foundation.clock.now(),
         state_dir=settings.scheduler.state_dir,
     )

@@ -13,7 +13,6 @@ import structlog
 
 from blobsync import Syncer
 from leader import SessionState
-from nimbus import __version__
 from nimbus.adapters.data_looks import MOST_BUCKETS
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.board import TreeAttemptBoard
@@ -39,6 +38,7 @@ from nimbus.domain.ids import WorkerId
 from nimbus.domain.secret_rules import SecretRules
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.releases import LocalReleases
+from nimbus.telemetry.build import release
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.connect_plan import ConnectProvider
@@ -95,7 +95,7 @@ def build_worker(
             idle_jvms=worker.idle_jvms,
             preload=tuple(dict.fromkeys(worker.preload)),
             users=users,
-            version=__version__,
+            version=release(),
             connect=_connect_provider(settings),
             targets=targets,
             labels=tuple(sorted(set(worker.labels))),

@@ -13,6 +13,7 @@ import click
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.domain.wording import harmless
+from nimbus.telemetry.build import release
 
 _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
@@ -125,6 +126,7 @@ def _explain(exc: Exception, *, debug: bool) -> Exit:
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.version_option(release(), prog_name="nimbus", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show where an error happened. Also: NIMBUS_DEBUG=1.")
 def cli(debug: bool) -> None:
     """Redundant schedulers for PySpark pipelines, with guarded leadership."""

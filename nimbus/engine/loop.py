@@ -16,7 +16,6 @@ from typing import TypeVar
 import structlog
 
 from leader import Leadership, asked_to_step_down
-from nimbus import __version__
 from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
@@ -28,6 +27,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Follow, Reign
 from nimbus.engine.report import report, standing
 from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
+from nimbus.telemetry.build import release
 from nimbus.telemetry.engine import EngineMetrics
 
 _log = structlog.get_logger(__name__)
@@ -217,7 +217,7 @@ class Engine:
                 id=leadership.participant.id,
                 host=leadership.participant.host,
                 boot_id=leadership.participant.boot_id,
-                version=__version__,
+                version=release(),
             ),
             store=self._store_for(leadership),
             inbox=self.tell,
