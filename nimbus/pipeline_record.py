@@ -6,7 +6,8 @@ watch fires.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pydantic import TypeAdapter
@@ -32,6 +33,7 @@ class _Body:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
     position: datetime
+    named: Mapping[str, datetime] = field(default_factory=dict)
     rewound_from: datetime | None = None
     skips: Skips = Skips()  # noqa: RUF009 - immutable
 
@@ -41,7 +43,7 @@ _POSITION: RecordCodec[_Position] = RecordCodec(TypeAdapter(_Position))
 
 
 def encode(record: PipelineRecord) -> bytes:
-    """The pipeline's own node. It has less than 4 KiB."""
+    """The pipeline's own node. It has less than 4 KiB, and 0.4 KiB and its calendar for each schedule."""
     return _BODY.encode(_Body(**{name: getattr(record, name) for name in _Body.__slots__}))
 
 
@@ -50,7 +52,10 @@ def encode_position(record: PipelineRecord) -> bytes | None:
     if record.schedule_position is None:
         return None
     position = _Position(
-        position=record.schedule_position, rewound_from=record.rewound_from, skips=record.skips
+        position=record.schedule_position,
+        named=record.positions,
+        rewound_from=record.rewound_from,
+        skips=record.skips,
     )
     return _POSITION.encode(position)
 
@@ -75,5 +80,9 @@ def with_position(record: PipelineRecord, data: bytes | None, place: str) -> Pip
         return record
     found = _POSITION.decode(data, place)
     return replace(
-        record, schedule_position=found.position, rewound_from=found.rewound_from, skips=found.skips
+        record,
+        schedule_position=found.position,
+        positions=found.named,
+        rewound_from=found.rewound_from,
+        skips=found.skips,
     )

@@ -63,13 +63,13 @@ class PipelineView:
 def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonModel]:
     """Reasons: what blocks the pipeline, then its schedule, limits, runs, backfills and commands."""
     reasons = [ReasonModel(about="pipeline", why=told) for told in _held(record, view)]
-    schedule = record.profile.schedule
+    schedules = record.profile.schedules
     if record.profile.starts_by_data:
         reasons += _data(record, view, is_held=bool(reasons))
-    elif schedule is None:
+    elif not schedules:
         reasons.append(ReasonModel(about="schedule", why=_no_schedule(record, view)))
     else:
-        reasons.append(_schedule(record, schedule, view))
+        reasons += [_schedule(record, schedule, view) for schedule in schedules]
     if record.skips.listed:
         reasons.append(ReasonModel(about="skipped fires", why=_skipped(record.skips)))
     own = [run for run in view.queue.live if run.pipeline == record.name]
@@ -123,13 +123,13 @@ def _no_schedule(record: PipelineRecord, view: PipelineView) -> str:
 
 
 def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) -> ReasonModel:
-    said = f"{schedule.cron} ({schedule.timezone})"
-    position = record.schedule_position
-    ahead = next_fire(schedule, record.fires_after(view.now))
+    said, about = schedule.in_words, f"schedule {schedule.name}".rstrip()
+    position = record.position_of(schedule)
+    ahead = next_fire(schedule, record.fires_after(schedule, view.now))
     if record.state is not PipelineState.ACTIVE or position is None:
-        return ReasonModel(about="schedule", why=f"{said}: it fires while the pipeline is active")
+        return ReasonModel(about=about, why=f"{said}: it fires while the pipeline is active")
     if ahead is None:
-        return ReasonModel(about="schedule", why=f"{said}: it never fires again")
+        return ReasonModel(about=about, why=f"{said}: it never fires again")
     due = fires_between(schedule, position, view.now, MOST_DUE)
     after = f"the next fire is at {_at(ahead)}"
     if position - view.now > CLOCK_DIFFERENCE:
@@ -144,7 +144,10 @@ def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) ->
             f"{count} fire times have passed since {_at(position)}{last} (catchup: {schedule.catchup}): "
             f"{_who_fires(record, view)}; {after}"
         )
-    return ReasonModel(about="schedule", why=f"{said}: {after}", until=ahead)
+    known_until = None if schedule.days is None else max(schedule.days.exceptions, default=None)
+    if known_until is not None and known_until < ahead.date():
+        after += f"; calendar {schedule.calendar} names no date after {known_until}: is it up to date?"
+    return ReasonModel(about=about, why=f"{said}: {after}", until=ahead)
 
 
 def _who_fires(record: PipelineRecord, view: PipelineView) -> str:

@@ -6,11 +6,12 @@ Durations are numbers of seconds in fields ending `_s`; times are UTC, ISO 8601.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
+from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
@@ -314,6 +315,15 @@ class SharesModel(Model):
     shares: list[ShareModel]
 
 
+class CalendarDaysModel(Model):
+    """Which days are worked."""
+
+    weekdays: list[int]
+    """Weekdays that are worked; 0 is Monday."""
+    exceptions: list[date]
+    """Holidays on such weekdays, and days that are worked on other weekdays; in order."""
+
+
 class ScheduleModel(Model):
     """When the leader starts runs."""
 
@@ -323,6 +333,19 @@ class ScheduleModel(Model):
     catchup_window_s: Seconds | None = Field(None, validation_alias="catchup_window")
     data_interval_s: Seconds | None = Field(None, validation_alias="data_interval")
     """Null: since the fire time before."""
+    name: str = ""
+    """Empty: the only schedule, without a name."""
+    parameters: dict[str, Any] = {}
+    """Parameters of its runs; the others have their defaults."""
+    calendar: str | None = None
+    on_holidays: OnHolidays = OnHolidays.SKIP
+    """What happens to a fire time on a day that the calendar does not work."""
+    working_day: int | None = None
+    """It fires only on this working day of each month; negative: from the end. Null: on all."""
+    days: CalendarDaysModel | None = None
+    """Content of the calendar."""
+    of_release: bool = False
+    """True: the calendar is a file of the release; false: it is one of the cluster."""
 
 
 class ParameterModel(Model):
@@ -457,6 +480,7 @@ class PipelineSpecModel(Model):
 
     description: str
     schedule: ScheduleModel | None
+    more_schedules: list[ScheduleModel] = []
     start: DataStartModel | None = None
     """Changes of data start its runs, and fire times do not; null: fire times do."""
     failure_strategy: FailureStrategy
@@ -483,6 +507,9 @@ class PipelineSummaryModel(Model):
     release: str | None
     published: str
     schedule: ScheduleModel | None
+    """The first; null: it has none."""
+    more_schedules: list[ScheduleModel] = []
+    """The others."""
     starts_by_data: bool
     """True: changes of data start its runs; fire times of `schedule` are then the ends of their intervals."""
     concurrency: ConcurrencyModel | None
@@ -495,7 +522,9 @@ class PipelineSummaryModel(Model):
     owner: str | None
     """A principal or a team; null: admins alone may publish and remove it."""
     schedule_position: datetime | None
-    """All fire times up to here are done. In the future: a leader's clock was ahead."""
+    """All fire times of the first schedule up to here are done. In the future: a leader's clock was ahead."""
+    positions: dict[str, datetime] = {}
+    """The same of each schedule with a name."""
     updated_at: datetime
 
 
@@ -508,6 +537,8 @@ class SkippedFiresModel(Model):
     reason: str
     at: datetime
     """When the last one was skipped."""
+    schedule: str = ""
+    """Name of their schedule."""
 
 
 class PipelineModel(PipelineSummaryModel):

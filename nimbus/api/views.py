@@ -208,11 +208,15 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "release": record.release,
         "published": record.published,
         "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
+        "more_schedules": [ScheduleModel.model_validate(one) for one in profile.more_schedules],
         "starts_by_data": profile.starts_by_data,
         "concurrency": ConcurrencyModel.model_validate(profile.concurrency) if profile.concurrency else None,
         "tasks": profile.tasks,
         "quarantined": bad.get(record.name),
-        "schedule_position": record.schedule_position,
+        "schedule_position": record.position_of(profile.schedule)
+        if profile.schedule
+        else record.schedule_position,
+        "positions": record.positions,
         "updated_at": record.updated_at,
     }
 

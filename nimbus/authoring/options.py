@@ -161,13 +161,17 @@ class ProgramOptions(TaskOptions, total=False):
 
 
 class Schedule(TypedDict, total=False):
-    """`schedule`. `cron` is required."""
+    """`schedule`, or one of `schedules`. `cron` is required."""
 
     cron: str
     timezone: str
     catchup: Literal["none", "latest", "all"]
     catchup_window: Duration
     data_interval: Duration
+    parameters: Mapping[str, Any]
+    calendar: str
+    on_holidays: Literal["skip", "before", "after"]
+    working_day: int
 
 
 class Parameter(TypedDict, total=False):
@@ -240,6 +244,7 @@ class PipelineOptions(TypedDict, total=False):
     tags: Sequence[str]
     runbook: str
     schedule: Schedule
+    schedules: Mapping[str, Schedule]
     start: Literal["data"] | Start
     failure_strategy: Literal["end", "continue"]
     priority: Priority

@@ -162,7 +162,7 @@ def list_(api: Api, out: Output) -> None:
             short(row["release"]),
             "" if row["published"] == row["release"] else short(row["published"]),
             row["tasks"],
-            _schedule(row["schedule"]),
+            _schedules(row),
             row["quarantined"] or row["description"],
         )
         for row in answer["pipelines"]
@@ -190,7 +190,7 @@ def show(api: Api, out: Output, name: str) -> None:
         ("runbook", answer.get("runbook")),
         ("active release", answer["release"] or "none"),
         ("newest release", answer["published"]),
-        ("schedule", _schedule(answer["schedule"]) or "none"),
+        ("schedule", _schedules(answer) or "none"),
         ("skipped fires", answer.get("skipped_fires_total")),
         ("failure strategy", spec and spec["failure_strategy"]),
         ("changed", clock(answer["updated_at"])),
@@ -198,8 +198,10 @@ def show(api: Api, out: Output, name: str) -> None:
     out.table((name, ""), [row for row in rows if row[1]])
     if fires := answer["skipped_fires"]:
         out.line("")
-        skipped = [(clock(s["first"]), clock(s["last"]), s["count"], s["reason"]) for s in fires]
-        out.table(("skipped from", "to", "fires", "because"), skipped)
+        skipped = [
+            (clock(s["first"]), clock(s["last"]), s["count"], s["schedule"], s["reason"]) for s in fires
+        ]
+        out.table(("skipped from", "to", "fires", "schedule", "because"), skipped)
     if spec is None:
         out.line("\nits tasks are unknown: the scheduler that answered does not have the release yet")
         return
@@ -220,8 +222,11 @@ def _path(name: str) -> str:
     return f"/pipelines/{quote(name, safe='')}"
 
 
-def _schedule(schedule: dict[str, Any] | None) -> str:
-    return f"{schedule['cron']} ({schedule['timezone']})" if schedule else ""
+def _schedules(row: dict[str, Any]) -> str:
+    from nimbus.cli.plan import schedules_in
+
+    found = schedules_in(row)
+    return "; ".join(f"{one.name}: {one.in_words}" if one.name else one.in_words for one in found)
 
 
 def _default(parameter: dict[str, Any]) -> Any:

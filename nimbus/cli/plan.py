@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -42,7 +42,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     then = PipelineSpecModel.model_validate(spec).model_dump(mode="json")
     changed = list(changes(before, then))
     waits = list(_waits(api, spec))
-    fires = _fires(_schedule(before), spec.schedule)
+    fires = _fires(schedules_in(current or {}), spec.schedules)
     if out.as_json:
         shown = {"pipeline": spec.name, "known": current is not None, "compared": before is not None}
         rows = [{"key": one.key, "now": one.now, "then": one.then} for one in changed]
@@ -77,24 +77,28 @@ def _current(api: Api, name: str) -> dict[str, Any] | None:
     return found
 
 
-def _schedule(spec: Mapping[str, Any] | None) -> Schedule | None:
+def schedules_in(pipeline: Mapping[str, Any]) -> tuple[Schedule, ...]:
+    """The schedules of a pipeline, as the API writes it."""
+    from pydantic import TypeAdapter
+
     from nimbus.domain.pipeline import Schedule
 
-    found = None if spec is None else spec["schedule"]
-    return found and Schedule(cron=found["cron"], timezone=found["timezone"])
+    found = (pipeline.get("schedule"), *pipeline.get("more_schedules", ()))
+    return TypeAdapter(tuple[Schedule, ...]).validate_python([one for one in found if one is not None])
 
 
-def _fires(now: Schedule | None, then: Schedule | None) -> dict[str, list[str]]:
+def _fires(now: Iterable[Schedule], then: Iterable[Schedule]) -> dict[str, list[str]]:
+    from heapq import merge
     from itertools import islice
 
     from nimbus.definition.cron import fires_after
 
     at = datetime.now(UTC)
     return {
-        name: []
-        if schedule is None
-        else [fire.isoformat() for fire in islice(fires_after(schedule, at), _FIRES)]
-        for name, schedule in (("now", now), ("then", then))
+        name: [
+            fire.isoformat() for fire in islice(merge(*(fires_after(one, at) for one in schedules)), _FIRES)
+        ]
+        for name, schedules in (("now", now), ("then", then))
     }
 
 

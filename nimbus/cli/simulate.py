@@ -149,27 +149,29 @@ def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
 
 
 def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_priority: bool) -> list[Expected]:
+    from nimbus.cli.plan import schedules_in
     from nimbus.domain.concurrency import Concurrency, WhenFull
     from nimbus.domain.ids import PipelineName
-    from nimbus.domain.pipeline import Priority, Schedule
+    from nimbus.domain.pipeline import Priority
     from nimbus.engine.forecast import Expected
 
     found = []
     for row in api.get("/pipelines")["pipelines"]:
-        if row["state"] != "active" or row["schedule"] is None:
+        if row["state"] != "active" or row["schedule"] is None or row["starts_by_data"]:
             continue
         full = row.get("concurrency")
         priority = _priority(api, row["name"]) if with_priority else None
-        found.append(
+        found += [
             Expected(
                 name=PipelineName(row["name"]),
-                schedule=Schedule(cron=row["schedule"]["cron"], timezone=row["schedule"]["timezone"]),
+                schedule=schedule,
                 duration=known.get(row["name"], assumed).duration,
                 concurrency=full and Concurrency(limit=full["limit"], when_full=WhenFull(full["when_full"])),
                 priority=Priority.MEDIUM if priority is None else Priority[priority.upper()],
-                position=_ahead(row.get("schedule_position")),
+                position=_ahead(row["positions"].get(schedule.name) or row["schedule_position"]),
             )
-        )
+            for schedule in schedules_in(row)
+        ]
     return found
 
 
@@ -215,12 +217,14 @@ def _row(name: str, line: Line, known: Known) -> tuple[Any, ...]:
 
 
 def _run_row(data: Mapping[str, Any]) -> tuple[str, ...]:
-    return clock(data["fire"]), data["pipeline"], data["fate"], clock(data["start"]), clock(data["end"])
+    name = " ".join(filter(None, (data["pipeline"], data["schedule"])))
+    return clock(data["fire"]), name, data["fate"], clock(data["start"]), clock(data["end"])
 
 
 def _data(found: Forecast) -> dict[str, Any]:
     return {
         "pipeline": found.pipeline,
+        "schedule": found.schedule,
         "fire": found.fire.isoformat(),
         "fate": found.fate.value,
         "start": found.started_at and found.started_at.isoformat(),

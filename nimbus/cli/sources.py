@@ -34,6 +34,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     """
     from blobsync import Role, UnmatchedPatternError, collect
     from nimbus.definition import read_definition, unmatched_pattern
+    from nimbus.definition.calendar_file import calendar_file
     from nimbus.templates.client import Templates
 
     place = folder / DEFINITION_FILE
@@ -45,8 +46,11 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
         )
     _check_made(place)
     spec = read_definition(place, Templates())
+    calendars = {calendar_file(one.calendar) for one in spec.schedules if one.calendar and one.of_release}
     try:
-        files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.libraries)
+        files = collect(
+            folder, include=(*spec.files, DEFINITION_FILE, *calendars), dependencies=spec.libraries
+        )
     except UnmatchedPatternError as exc:
         raise unmatched_pattern(place, exc.pattern, str(exc)) from exc
     known = {None, *(item.path for item in files)}

@@ -23,6 +23,7 @@ from nimbus.definition.models import (
     WaitForModel,
     WebhookModel,
 )
+from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
@@ -55,13 +56,15 @@ _EVENT_LOG = "spark.eventLog.enabled"
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
+    schedules = [_schedule(name, one) for name, one in schedules_of(model).items()]
     reads = tuple(_read(name, read, model.start) for name, read in model.reads.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
         tags=tuple(sorted(set(model.tags))),
         runbook=model.runbook,
-        schedule=None if model.schedule is None else _schedule(model.schedule),
+        schedule=next(iter(schedules), None),
+        more_schedules=tuple(schedules[1:]),
         failure_strategy=model.failure_strategy,
         priority=model.priority,
         timeout=model.timeout,
@@ -191,13 +194,23 @@ def _webhook(model: WebhookModel) -> Webhook:
     return Webhook(secret=model.secret, parameters=dict(model.params))
 
 
-def _schedule(model: ScheduleModel) -> Schedule:
+def schedules_of(model: DefinitionModel) -> Mapping[str, ScheduleModel]:
+    """The schedules of a definition by name; the name of `schedule` is empty."""
+    return (model.schedules or {}) if model.schedule is None else {"": model.schedule}
+
+
+def _schedule(name: str, model: ScheduleModel) -> Schedule:
     return Schedule(
+        name=name,
         cron=model.cron,
         timezone=model.timezone,
         catchup=model.catchup,
         catchup_window=model.catchup_window,
         data_interval=model.data_interval,
+        parameters=model.parameters,
+        calendar=model.calendar,
+        on_holidays=model.on_holidays or OnHolidays.SKIP,
+        working_day=model.working_day,
     )
 
 

@@ -4,13 +4,15 @@ If a schedule names its minutes and hours, no fire time is lost or doubled when 
 a missing hour happens right after it, a fire time in a repeated hour only the first time. With `*` for
 minutes or hours, a schedule follows the clock of the zone. Source: Debian's cron(8). The library cronsim
 follows it, except for changes of half an hour.
+
+A calendar leaves out fire times or moves them to other days. Those that are moved to one moment are one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -18,6 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from cronsim import CronSim, CronSimError
 
 from nimbus.config.problems import SuggestingError
+from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.spelling import closest
 
@@ -42,6 +45,10 @@ _FORMS = {
 _LOCAL = re.compile(r"localtime|Factory|posixrules|(posix|right)/")
 """Names in time zone folders that are no zone, or not the same zone on every host."""
 _PROBE = datetime(2024, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
+_MOST_LEFT_OUT = 1000
+"""How many days with fire times that the calendar leaves out, in a row, end the search."""
 
 
 def expanded(cron: str) -> str:
@@ -117,12 +124,78 @@ def fires_between(schedule: Schedule, after: datetime, until: datetime, limit: i
 
 def fires_after(schedule: Schedule, after: datetime) -> Iterator[datetime]:
     """Each fire time after `after` (aware) once, in UTC, in order."""
-    fields, zone = expanded(schedule.cron), ZoneInfo(schedule.timezone)
-    find = _by_clock if any(field.startswith("*") for field in fields.split()[:2]) else _by_name
     try:
-        yield from find(fields, zone, after.astimezone(UTC))
+        if (days := schedule.days) is None:
+            yield from _of_cron(schedule, after)
+        elif schedule.working_day is None and schedule.on_holidays is not OnHolidays.SKIP:
+            yield from _moved(schedule, days, after.astimezone(UTC))
+        else:
+            yield from _left_over(schedule, days, after)
     except (CronSimError, OverflowError):  # an expression that never fires, or the end of all dates
         return
+
+
+def names_its_times(cron: str) -> bool:
+    """True when a schedule names its minutes and hours."""
+    return not any(field.startswith("*") for field in expanded(cron).split()[:2])
+
+
+def _of_cron(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    find = _by_name if names_its_times(schedule.cron) else _by_clock
+    return find(expanded(schedule.cron), ZoneInfo(schedule.timezone), after.astimezone(UTC))
+
+
+def _left_over(schedule: Schedule, days: Calendar, after: datetime) -> Iterator[datetime]:
+    """Fire times on working days, or on one working day of each month."""
+    zone, number, left_out = ZoneInfo(schedule.timezone), schedule.working_day, 0
+    fires = _of_cron(schedule, after)
+    while (fire := next(fires, None)) is not None and left_out < _MOST_LEFT_OUT:
+        day = fire.astimezone(zone).date()
+        open_day = days.next_working(day) if number is None else days.next_numbered(day, number)
+        if open_day is None:
+            return
+        if open_day == day:
+            left_out = 0
+            yield fire
+        else:
+            left_out += 1
+            midnight = datetime.combine(open_day, time(), zone).astimezone(UTC)
+            fires = _of_cron(schedule, midnight - _MICROSECOND)
+
+
+def _moved(schedule: Schedule, days: Calendar, after: datetime) -> Iterator[datetime]:
+    """Fire times, of which those on other days are moved to working days.
+
+    The times are local until their day is known, because clocks change on Sundays: a time that a Sunday
+    lacks must not look like another one on Monday.
+    """
+    zone, last = ZoneInfo(schedule.timezone), after
+    start = days.last_working(after.astimezone(zone).date() - _DAY)
+    times = CronSim(expanded(schedule.cron), datetime.combine(start, time()) - _MICROSECOND)
+    shown = next(times, None)
+    while shown is not None:
+        day = shown.date()
+        if schedule.on_holidays is OnHolidays.AFTER:
+            target = until = days.next_working(day)
+        else:
+            target, until = days.last_working(day), days.next_working(day + _DAY) - _DAY
+        found = set()
+        while shown is not None and shown.date() <= until:
+            found.add(_named(target, shown.time(), zone))
+            shown = next(times, None)
+        for fire in sorted(found):
+            if fire > last:
+                last = fire
+                yield fire
+
+
+def _named(day: date, at: time, zone: ZoneInfo) -> datetime:
+    """A local time in UTC: in a missing hour its end, in a repeated one the first."""
+    shown = datetime.combine(day, at)
+    moment = shown.replace(tzinfo=zone).astimezone(UTC)
+    if moment.astimezone(zone).replace(tzinfo=None) == shown:
+        return moment
+    return _first_change(zone, moment - 2 * _DAY, moment) or moment
 
 
 def _by_name(fields: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:

@@ -11,7 +11,7 @@ from nimbus.domain.pipeline import KEPT_KINDS, Isolation, SparkMode
 
 _ENDS_TASK = ("allow_failure", "publishes", "timeout", "queue_timeout", "warn_after")
 """Keys about the end of a task, or about the length of its attempts."""
-_ENDS_RUN = ("schedule", "timeout", "concurrency", "warn_after", "expect", "deadline")
+_ENDS_RUN = ("schedule", "schedules", "timeout", "concurrency", "warn_after", "expect", "deadline")
 """Keys about runs that end."""
 
 

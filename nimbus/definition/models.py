@@ -17,6 +17,7 @@ from nimbus.config.texts import fitting, link, plain_name, scalar_text, spark_ke
 from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.children import MOST_ITEMS, MOST_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
@@ -50,6 +51,10 @@ MOST_DATASETS = 100
 MOST_READS = 32
 """Limit of the datasets that a pipeline reads."""
 MOST_TAGS = 16
+MOST_SCHEDULES = 20
+"""Limit of the schedules of a pipeline."""
+MOST_WORKING_DAYS = 23
+"""Limit of `working_day`: no month has more working days in a week of five."""
 MOST_PUBLISHED = 10
 MOST_KEPT_VERSIONS = 100
 """Limit of the datasets of a task: one transaction publishes them."""
@@ -278,6 +283,8 @@ Name = Annotated[
     BeforeValidator(plain_name),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN.pattern}$"}),
 ]
+ScheduleName = Annotated[Name, Field(max_length=40)]
+"""It is the end of the ids of its runs."""
 ParameterValue = Annotated[Any, BeforeValidator(_parameter_value)]
 Argument = Annotated[str, BeforeValidator(_argument, json_schema_input_type=_Scalar)]
 SparkConf = dict[
@@ -346,6 +353,16 @@ class ScheduleModel(Strict):
     """Missed fire times that are older are skipped; none: no limit of age."""
     data_interval: PositiveDuration | None = None
     """Length of the data interval, which ends at the fire time; none: it starts at the fire time before."""
+    parameters: dict[str, ParameterValue] = Field(default_factory=dict)
+    """Parameters of its runs; the others have their defaults."""
+    calendar: Name | None = None
+    """A calendar: the file `calendars/NAME.yaml` of the release, or else one of the cluster; none: every day
+    is like any other."""
+    on_holidays: Annotated[OnHolidays, one_of(OnHolidays)] | None = None
+    """What happens to a fire time on a day that `calendar` does not work: `skip`, or it moves to the last
+    working day `before`, or to the next `after`; `skip` by default."""
+    working_day: Annotated[int, Field(ge=-MOST_WORKING_DAYS, le=MOST_WORKING_DAYS)] | None = None
+    """Fire only on this working day of each month: 1 is the first, -1 the last; none: on all."""
 
 
 class ConcurrencyModel(Strict):
@@ -659,6 +676,10 @@ class DefinitionModel(Strict):
     """What to do when it fails, as a URL or a text."""
     schedule: ScheduleModel | None = None
     """When the leader starts runs; none: runs start on request only."""
+    schedules: (
+        Annotated[dict[ScheduleName, ScheduleModel], Field(min_length=1, max_length=MOST_SCHEDULES)] | None
+    ) = None
+    """Several schedules, by name, instead of `schedule`. Backfills and `deadline` follow the first."""
     start: Annotated[
         StartModel | None, BeforeValidator(_start, json_schema_input_type=StartModel | Literal["data"] | None)
     ] = None

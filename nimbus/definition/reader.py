@@ -10,6 +10,7 @@ from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
 from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, KeyPath, Problem
 from nimbus.definition.build import build_pipeline, build_task
+from nimbus.definition.calendar_file import with_calendars
 from nimbus.definition.faults import Fault, InvalidDefinitionError
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, faults
@@ -83,7 +84,13 @@ def _checked(document: Document, templates: Templates | None, root: Path | None)
             problems += _file_problems(document, model, templates, root)
     if model is None or problems:
         raise InvalidDefinitionError(problems)
-    return build_pipeline(model)
+    spec = build_pipeline(model)
+    if root is None:
+        return spec
+    try:
+        return with_calendars(spec, root, str(root))
+    except InvalidDocumentError as exc:
+        raise InvalidDefinitionError(exc.problems) from exc
 
 
 def _problems(document: Document, found: Iterable[Fault]) -> list[Problem]:

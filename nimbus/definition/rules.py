@@ -20,10 +20,11 @@ from nimbus.definition.faults import Fault
 from nimbus.definition.kept_rules import kept_faults
 from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
 from nimbus.definition.needs import Needs
+from nimbus.definition.schedule_rules import schedule_faults
 from nimbus.definition.wait_rules import wait_faults, wait_texts
 from nimbus.definition.webhook_rules import webhook_faults
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 from nimbus.templates.names import kept, names_release, needs_rendering, secrets_in, takes_secrets, tasks_read
@@ -84,25 +85,10 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
     yield from all_items_faults(model.tasks)
     yield from list_faults(model)
     yield from _cycle_faults(needs)
-    yield from _schedule_faults(model)
+    yield from schedule_faults(model)
     yield from kept_faults(model)
     yield from webhook_faults(model)
     yield from dataset_faults(model)
-
-
-def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
-    if model.deadline is not None and model.schedule is None:
-        yield Fault(("deadline",), "needs a schedule, and there is none")
-    schedule = model.schedule
-    if schedule is not None and schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
-        yield Fault(("schedule", "catchup_window"), "has no effect with catchup: none; remove one of them")
-    needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
-    if (model.schedule is not None or model.start is not None) and needed:
-        run = "scheduled run" if model.start is None else "run that data start"
-        yield Fault(
-            ("start" if model.schedule is None else "schedule",),
-            f"a {run} gets no values of parameters, and {', '.join(needed)} has no default; give it one",
-        )
 
 
 def _parameter_faults(parameter: ParameterModel) -> Iterator[Fault]:

@@ -122,7 +122,8 @@ class Backfill:
 
     def scheduled_run_id(self, date: datetime) -> RunId:
         """Id of the run that the schedule starts for a date."""
-        return RunId(f"{self.pipeline}-{date:%Y%m%dt%H%M%Sz}")
+        schedule = self.schedule
+        return RunId("") if schedule is None else schedule.run_id(self.pipeline, date)
 
     def needs(self, last: Ended | None) -> bool:
         """True when a date needs a run. `last`: how its last run ended; None: no run is known."""

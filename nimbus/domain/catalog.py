@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest
 from nimbus.domain.notify import NotifyRule
-from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.pipeline import PipelineSpec, Schedule, Scheduled
 from nimbus.domain.publications import Accepted
 from nimbus.domain.skipped import Skips
 
@@ -27,14 +27,13 @@ class PipelineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(Scheduled):
     """What every scheduler knows about a release without its files."""
 
     description: str = ""
     """Cut to REASON_BYTES. The definition has the full text."""
     tags: tuple[str, ...] = ()
     runbook: str = ""
-    schedule: Schedule | None = None
     starts_by_data: bool = False
     """True: changes of data start its runs, and not its schedule."""
     tasks: int = 0
@@ -66,7 +65,8 @@ def profile_of(spec: PipelineSpec) -> Profile:
         description=brief(spec.description),
         tags=spec.tags,
         runbook=spec.runbook,
-        schedule=spec.schedule,
+        schedule=None if spec.schedule is None else replace(spec.schedule, parameters={}),
+        more_schedules=tuple(replace(one, parameters={}) for one in spec.more_schedules),
         starts_by_data=spec.start is not None,
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
@@ -105,6 +105,8 @@ class PipelineRecord:
     """Releases that backfills under way need."""
     schedule_position: datetime | None = None
     """All fire times up to here are done. The transaction that creates a run moves it."""
+    positions: Mapping[str, datetime] = field(default_factory=dict)
+    """The same for each schedule with a name; without an entry, it is `schedule_position`."""
     rewound_from: datetime | None = None
     """The position before it was set back: fire times up to here may have runs in history."""
     skips: Skips = Skips()  # noqa: RUF009 - immutable
@@ -117,9 +119,29 @@ class PipelineRecord:
         is_active, profile = self.state is PipelineState.ACTIVE, self.profile
         return is_active and profile.schedule is not None and not profile.starts_by_data
 
-    def fires_after(self, now: datetime) -> datetime:
-        """The moment after which the schedule fires next: its position, if a clock was ahead, else `now`."""
-        return now if self.schedule_position is None else max(now, self.schedule_position)
+    def position_of(self, schedule: Schedule) -> datetime | None:
+        """All fire times of a schedule up to here are done. None: the pipeline was never activated."""
+        return self.positions.get(schedule.name, self.schedule_position)
+
+    @property
+    def positions_of_all(self) -> tuple[datetime | None, Mapping[str, datetime]]:
+        """What a fire moves."""
+        return self.schedule_position, self.positions
+
+    @property
+    def furthest(self) -> datetime | None:
+        """The latest position of its schedules. In the future: a leader's clock was ahead."""
+        return max(filter(None, (self.schedule_position, *self.positions.values())), default=None)
+
+    def moved(self, schedule: Schedule, position: datetime) -> PipelineRecord:
+        """The record with another position of a schedule."""
+        if not schedule.name:
+            return replace(self, schedule_position=position)
+        return replace(self, positions={**self.positions, schedule.name: position})
+
+    def fires_after(self, schedule: Schedule, now: datetime) -> datetime:
+        """The moment after which a schedule fires next: its position, if a clock was ahead, else `now`."""
+        return max(now, self.position_of(schedule) or now)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -46,6 +46,8 @@ class Draft:
     selection: Selection | None = None
     """Which tasks are run; None: all."""
     causes: tuple[DataCause, ...] = ()
+    schedule: str = ""
+    """Name of the schedule that asks."""
     is_early: bool = False
     """True: a schedule has asked before the run is due."""
     may_exist: bool = False
@@ -84,7 +86,10 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         raise InvalidParametersError(
             (f"task {publisher} publishes its data interval, which must be of whole seconds",)
         )
-    parameters = resolve_parameters(spec, draft.parameters, strings=draft.parent is not None)
+    given = draft.parameters
+    if draft.cause is RunCause.SCHEDULE:
+        given = next((one.parameters for one in spec.schedules if one.name == draft.schedule), given)
+    parameters = resolve_parameters(spec, given, strings=draft.parent is not None)
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import time, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, time, timedelta
 from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Self
 
+from nimbus.domain.calendars import Calendar, OnHolidays, days_in_words
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import DatasetName, PipelineName, TaskName
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.waits import PipelineWait, WaitFor
@@ -351,6 +352,8 @@ class TaskSpec:
 class Schedule:
     """When the leader starts runs of a pipeline."""
 
+    name: str = ""
+    """Empty: the only schedule of its pipeline, without a name."""
     cron: str
     """Five fields, Debian's rules."""
     timezone: str
@@ -360,6 +363,56 @@ class Schedule:
     """Missed fire times that are older are skipped; None: however old they are."""
     data_interval: timedelta | None = None
     """Length of a run's data interval, which ends at the fire time; None: since the fire time before."""
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Parameters of its runs; the others have their defaults. A profile does not have them."""
+    calendar: str | None = None
+    """Name of a calendar; None: every day is like any other."""
+    on_holidays: OnHolidays = OnHolidays.SKIP
+    working_day: int | None = None
+    """Fire only on this working day of a month, counted from 1; negative: from its end."""
+    days: Calendar | None = None
+    """Content of the calendar. None, with a calendar: it is the cluster's, and not looked up yet."""
+    of_release: bool = False
+    """True: the calendar is a file of the release. False: it is the cluster's."""
+
+    @property
+    def times(self) -> tuple[object, ...]:
+        """What decides its fire times, except for the content of its calendar."""
+        return self.cron, self.timezone, self.calendar, self.on_holidays, self.working_day
+
+    @property
+    def in_words(self) -> str:
+        """Its times, for messages."""
+        days = days_in_words(self.calendar, self.on_holidays, self.working_day)
+        return " ".join(filter(None, (self.cron, f"({self.timezone})", days)))
+
+    def run_id(self, pipeline: PipelineName, fire: datetime) -> RunId:
+        """Id of the run of a fire time. It is derived from it, so that two leaders cannot start it twice."""
+        return RunId("-".join(filter(None, (pipeline, f"{fire:%Y%m%dt%H%M%Sz}", self.name))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A pipeline's schedules."""
+
+    schedule: Schedule | None = None
+    """The first: its fire times are the dates of backfills, and what a deadline is about."""
+    more_schedules: tuple[Schedule, ...] = ()
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """All of them."""
+        return () if self.schedule is None else (self.schedule, *self.more_schedules)
+
+    def with_days(self, find: Callable[[str], Calendar | None], *, of_release: bool = False) -> Self:
+        """The same with the content of calendars that `find` returns. Files of the release stay."""
+        found = tuple(
+            one
+            if one.calendar is None or one.of_release or (days := find(one.calendar)) in (None, one.days)
+            else replace(one, days=days, of_release=of_release)
+            for one in self.schedules
+        )
+        return self if found == self.schedules else replace(self, schedule=found[0], more_schedules=found[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +432,7 @@ class ParameterSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineSpec:
+class PipelineSpec(Scheduled):
     """A pipeline, from its definition file. It was checked when it was read, and is trusted from then on."""
 
     name: PipelineName
@@ -387,7 +440,6 @@ class PipelineSpec:
     tags: tuple[str, ...] = ()
     runbook: str = ""
     """What to do when it fails: a URL or a text."""
-    schedule: Schedule | None = None
     start: DataStart | None = None
     """Set: changes of data start its runs, and fire times of a schedule are only the ends of intervals."""
     failure_strategy: FailureStrategy = FailureStrategy.END

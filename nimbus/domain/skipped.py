@@ -22,6 +22,8 @@ class SkippedFires:
     reason: str
     at: datetime
     """When the last one was skipped."""
+    schedule: str = ""
+    """Name of their schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,13 @@ class Skips:
     """The last entries, oldest first."""
 
     def with_fires(
-        self, fires: Sequence[datetime], reason: str, *, after: datetime | None, now: datetime
+        self,
+        fires: Sequence[datetime],
+        reason: str,
+        *,
+        after: datetime | None,
+        now: datetime,
+        schedule: str = "",
     ) -> Skips:
         """The skips with more fire times added.
 
@@ -43,12 +51,21 @@ class Skips:
             after: Position of the schedule so far. If the last entry ends there and has the same reason,
                 the entry grows.
             now: The time.
+            schedule: Its name.
         """
         if not fires:
             return self
-        more = SkippedFires(first=fires[0], last=fires[-1], count=len(fires), reason=brief(reason), at=now)
+        more = SkippedFires(
+            first=fires[0],
+            last=fires[-1],
+            count=len(fires),
+            reason=brief(reason),
+            at=now,
+            schedule=schedule,
+        )
         listed = self.listed
-        if listed and listed[-1].last == after and listed[-1].reason == more.reason:
+        same = bool(listed) and (listed[-1].reason, listed[-1].schedule) == (more.reason, schedule)
+        if same and listed[-1].last == after:
             more = replace(more, first=listed[-1].first, count=listed[-1].count + more.count)
             listed = listed[:-1]
         return Skips(total=self.total + len(fires), listed=(*listed, more)[-MOST_LISTED:])

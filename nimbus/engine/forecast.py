@@ -22,12 +22,13 @@ from nimbus.domain.pipeline import Priority, Schedule
 from nimbus.domain.run import Places, RunCause, RunState
 from nimbus.engine.run_queue import RunQueue
 
-_Fire = tuple[datetime, PipelineName]
+_Fire = tuple[datetime, PipelineName, str]
+"""A fire time, with its pipeline and schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The input of a forecast about one pipeline."""
+    """The input of a forecast about one schedule of a pipeline."""
 
     name: PipelineName
     schedule: Schedule
@@ -58,6 +59,7 @@ class Forecast:
     fate: Fate
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    schedule: str = ""
 
     @property
     def waited(self) -> timedelta:
@@ -73,6 +75,7 @@ class _Run:
     pipeline: PipelineName
     priority: Priority
     created_at: datetime
+    schedule: str
     state: RunState = RunState.RUNNING
     started_at: datetime | None = None
     cause: RunCause = RunCause.SCHEDULE
@@ -91,12 +94,12 @@ def forecast(
     """Every fire after `after` and up to `until`, in the order in which their results are known.
 
     Args:
-        pipelines: Pipelines whose schedules fire.
+        pipelines: Schedules that fire. Those of one pipeline differ in nothing else.
         after: Aware. No run is under way then.
         until: Aware. Runs that fired before may end later.
         max_running: `runs.max_running` of the cluster; None: any number.
     """
-    return _Foreseeing({one.name: one for one in pipelines}, max_running).all(after, until)
+    return _Foreseeing({one.name: one for one in pipelines}, max_running).all(pipelines, after, until)
 
 
 class _Foreseeing:
@@ -113,11 +116,11 @@ class _Foreseeing:
         """Queued runs."""
         self._count = 0
 
-    def all(self, after: datetime, until: datetime) -> Iterator[Forecast]:
+    def all(self, schedules: Collection[Expected], after: datetime, until: datetime) -> Iterator[Forecast]:
         """Fires and ends, in the order of their times; of the same time, ends first."""
-        for fire, name in _fires(self._pipelines.values(), after, until):
+        for fire, name, schedule in _fires(schedules, after, until):
             yield from self._ended(fire)
-            yield from self._fired(self._pipelines[name], fire)
+            yield from self._fired(self._pipelines[name], schedule, fire)
         yield from self._ended(None)
 
     def _ended(self, now: datetime | None) -> Iterator[Forecast]:
@@ -126,17 +129,17 @@ class _Foreseeing:
             at, _, run = heapq.heappop(self._ends)
             if run.state is not RunState.STOPPED:  # else it was replaced before
                 self._close(run)
-                yield Forecast(run.pipeline, run.created_at, Fate.RUNS, run.started_at, at)
+                yield Forecast(run.pipeline, run.created_at, Fate.RUNS, run.started_at, at, run.schedule)
                 self._start_queued(at)
 
-    def _fired(self, expected: Expected, fire: datetime) -> Iterator[Forecast]:
+    def _fired(self, expected: Expected, schedule: str, fire: datetime) -> Iterator[Forecast]:
         open_runs, concurrency = self._open[expected.name], expected.concurrency
         is_full = concurrency is not None and len(open_runs) >= concurrency.limit
         if is_full and concurrency is not None and concurrency.when_full is WhenFull.SKIP:
-            yield Forecast(expected.name, fire, Fate.SKIPPED)
+            yield Forecast(expected.name, fire, Fate.SKIPPED, schedule=schedule)
             return
         self._count += 1
-        run = _Run(RunId(f"{self._count:012d}"), expected.name, expected.priority, fire)
+        run = _Run(RunId(f"{self._count:012d}"), expected.name, expected.priority, fire, schedule)
         if self._queue.has_room(expected.name):
             self._start(run, fire)
         else:
@@ -153,7 +156,7 @@ class _Foreseeing:
         run = next((run for run in open_runs if run.state is RunState.QUEUED), open_runs[0])
         self._close(run)
         run.state = RunState.STOPPED
-        return Forecast(run.pipeline, run.created_at, Fate.REPLACED, run.started_at, now)
+        return Forecast(run.pipeline, run.created_at, Fate.REPLACED, run.started_at, now, run.schedule)
 
     def _close(self, run: _Run) -> None:
         self._open[run.pipeline].remove(run)
@@ -172,16 +175,16 @@ class _Foreseeing:
 
 def _fires(pipelines: Collection[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
     """All fires in order; at the same time, by name. Equal schedules are computed once."""
-    alike: defaultdict[tuple[str, str], list[Expected]] = defaultdict(list)
+    alike: defaultdict[tuple[object, ...], list[Expected]] = defaultdict(list)
     for one in pipelines:
-        alike[one.schedule.cron, one.schedule.timezone].append(one)
+        alike[one.schedule.times, one.schedule.days].append(one)
     fires = heapq.merge(*(_fires_of(found, after, until) for found in alike.values()))
-    done = {one.name: one.position for one in pipelines if one.position is not None}
-    yield from ((fire, name) for fire, name in fires if name not in done or fire > done[name])
+    done = {(one.name, one.schedule.name): one.position for one in pipelines if one.position is not None}
+    yield from (fire for fire in fires if fire[1:] not in done or fire[0] > done[fire[1:]])
 
 
 def _fires_of(alike: Sequence[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
-    names = sorted(one.name for one in alike)
+    names = sorted((one.name, one.schedule.name) for one in alike)
     for fire in takewhile(lambda fire: fire <= until, fires_after(alike[0].schedule, after)):
         for name in names:
-            yield fire, name
+            yield fire, *name

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain, islice
 
-from nimbus.definition.cron import next_fire
 from nimbus.domain.admission import ENDED_BY_A_WORKER, Wait, WaitReason, admit, need_of, room_at_gates
 from nimbus.domain.alerts import AlertState
 from nimbus.domain.earliest import waits_since
@@ -26,6 +25,7 @@ from nimbus.domain.leader_report import (
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
 from nimbus.engine.ready import Waiting
+from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State
 from nimbus.engine.workers import ALL_SLOTS
 from nimbus.telemetry.cluster import Standing
@@ -115,7 +115,7 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
     """
     for name, record in state.catalog.pipelines.items():
         if record.is_scheduled and name not in state.catalog.quarantined:
-            yield _since_s(now, record.fires_after(now))
+            yield _since_s(now, max(now, record.furthest or now))
     subjects = chain(
         state.agenda.now("pipeline"),
         (subject for subject in state.builds.under_way if subject.kind == "pipeline"),
@@ -130,12 +130,10 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
 def _due(state: State, name: PipelineName) -> datetime | None:
     """The first unhandled fire time of a pipeline. It may be in the future."""
     record = state.catalog.pipelines.get(name)
-    if record is None or record.schedule_position is None or record.profile.schedule is None:
-        return None
-    if not record.is_scheduled or name in state.catalog.quarantined:
+    if record is None or not record.is_scheduled or name in state.catalog.quarantined:
         return None
     try:
-        return next_fire(record.profile.schedule, record.schedule_position)
+        return min((due for due, _ in pending(record)), default=None)
     except Exception:  # noqa: BLE001 - such as an unknown time zone: the rule of schedules sets it aside
         return None
 

@@ -11,9 +11,11 @@ from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
 from blobsync import BlobSyncError, ReleaseRef, Syncer
+from nimbus.config.problems import InvalidDocumentError
 from nimbus.definition import parse_definition
 from nimbus.definition.apart import check_apart
 from nimbus.definition.build import variables_of
+from nimbus.definition.calendar_file import with_calendars
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
@@ -107,6 +109,10 @@ class LocalReleases:
                     f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
                 ) from exc
             spec = _parsed(release, text, read)
+            try:
+                spec = with_calendars(spec, folder, release.pipeline)
+            except InvalidDocumentError as exc:
+                raise RefusedError(exc.code, str(exc)) from exc
             return _with_files(spec, folder)
 
     def _keep(self, release: ReleaseOf, spec: PipelineSpec) -> None:

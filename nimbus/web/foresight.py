@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from heapq import nsmallest
+from heapq import merge, nsmallest
 from itertools import islice
 
 from nimbus.api.models import StatusModel
@@ -17,33 +17,34 @@ from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_after, next_fire
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipeline import Schedule
 from nimbus.domain.places import in_pipeline
 from nimbus.domain.run import ListedRun, RunState
 from nimbus.domain.wording import counted
-from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up
+from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up, pending
 
 
 def due(record: PipelineRecord) -> datetime | None:
     """The first unhandled fire time, past or future; None: its schedule does not fire."""
-    schedule, position = record.profile.schedule, record.schedule_position
-    if schedule is None or position is None or not record.is_scheduled:
-        return None
-    return next_fire(schedule, position)
+    return min((at for at, _ in pending(record)), default=None) if record.is_scheduled else None
 
 
 def upcoming(record: PipelineRecord, now: datetime) -> datetime | None:
     """The next fire time."""
-    first = due(record)
-    if first is None or first > now or record.profile.schedule is None:
-        return first
-    return next_fire(record.profile.schedule, now)  # the position is not ahead
+    return _next(record, now) if record.is_scheduled else None
+
+
+def _next(record: PipelineRecord, now: datetime) -> datetime | None:
+    nexts = (next_fire(one, record.fires_after(one, now)) for one in record.profile.schedules)
+    return min(filter(None, nexts), default=None)
 
 
 def following(record: PipelineRecord, now: datetime, count: int) -> list[datetime]:
     """The next fire times of one pipeline."""
-    if due(record) is None or record.profile.schedule is None:
+    if not record.is_scheduled:
         return []
-    return list(islice(fires_after(record.profile.schedule, record.fires_after(now)), count))
+    fires = (fires_after(one, record.fires_after(one, now)) for one in record.profile.schedules)
+    return list(islice(merge(*fires), count))
 
 
 def first_of_all(records: Iterable[PipelineRecord], now: datetime, count: int) -> list[tuple[datetime, str]]:
@@ -120,22 +121,26 @@ def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:
         yield "It has no schedule: runs are started by hand."
         return
     yield "Fire times that passed while it was paused start no run."
-    if (fire := next_fire(schedule, record.fires_after(now))) is not None:
+    if (fire := _next(record, now)) is not None:
         yield f"The next run is that of {fire:%Y-%m-%d %H:%M}Z."
 
 
 def _late(record: PipelineRecord, now: datetime) -> Iterator[str]:
     """Preview of fire times that have passed and are not handled yet."""
-    schedule, position = record.profile.schedule, record.schedule_position
-    if schedule is None or position is None or record.profile.starts_by_data:
-        return
+    for schedule in () if record.profile.starts_by_data else record.profile.schedules:
+        if (position := record.position_of(schedule)) is not None:
+            yield from _late_of(schedule, position, now)
+
+
+def _late_of(schedule: Schedule, position: datetime, now: datetime) -> Iterator[str]:
     starting, skipped = caught_up(schedule, position, now)
     more = "or more" if len(starting) + skipped >= MOST_AT_ONCE else ""
     if starting:
         named = ", ".join(f"{fire:%Y-%m-%d %H:%M}Z" for fire in starting[:_NAMED])
         others = f" and {counted(len(starting) - _NAMED, 'other')}" if len(starting) > _NAMED else ""
         runs = counted(len(starting), f"{more} run".strip())
-        yield f"Catch-up ({schedule.catchup.value}) starts {runs}: {named}{others}."
+        which = f"{schedule.name} {schedule.catchup}".lstrip()
+        yield f"Catch-up ({which}) starts {runs}: {named}{others}."
     if skipped:
         yield f"Missed fire times that start none: {f'{skipped} {more}'.rstrip()}."
 

@@ -25,6 +25,7 @@ from nimbus.api.needs import NEEDS
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices, LeaderView
 from nimbus.domain.access import AccessRole, Principal
+from nimbus.domain.calendars import days_in_words
 from nimbus.domain.cost import cost_in_words
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.spark_application import page_address
@@ -128,7 +129,7 @@ class Pages:
         self._templates.filters |= {function.__name__: function for function in filters}
         self._templates.filters |= {"span": format_span, "size": format_size, "cost": cost_in_words}
         self._templates.filters["said"] = lambda state: _MARKED.get(state, state)
-        self._templates.globals["query"] = _query
+        self._templates.globals |= {"query": _query, "days_in_words": days_in_words}
 
     def answer(
         self, request: Request, template: str, shown: Mapping[str, Any], *, status: int = 200

@@ -12,7 +12,7 @@ import typing
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ _SIMPLE: Mapping[Any, Any] = {
     float: 1.5,
     datetime: datetime(2026, 3, 1, 12, tzinfo=UTC),
     timedelta: timedelta(seconds=90),
+    date: date(2026, 3, 1),
     Any: 7,
     object: 7,
 }

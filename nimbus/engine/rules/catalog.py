@@ -37,16 +37,20 @@ def activated(
 
     No fire time is fired twice, although the clock of an earlier leader may have been ahead of ours.
     """
-    profile, position = profile_of(spec), record.schedule_position
-    same = record.release is not None and _times(record.profile) == _times(profile)
-    if record.state is not PipelineState.ACTIVE or not same:
-        position = now if position is None else max(now, position)
+    profile = profile_of(spec)
+    times, known = _times(profile), _times(record.profile)
+    done = {name: at for name, at in record.positions.items() if at > now}  # of schedules that may come back
+    for name in ("", *times):
+        position = record.positions.get(name, record.schedule_position)
+        same = record.state is PipelineState.ACTIVE and known.get(name) == times.get(name)
+        done[name] = position if same and position else max(now, position or now)
     return replace(
         record,
         state=PipelineState.ACTIVE,
         release=release.digest,
         profile=profile,
-        schedule_position=position or now,
+        schedule_position=done.pop(""),
+        positions=done,
         updated_at=now,
     )
 
@@ -57,11 +61,17 @@ def rewound(record: PipelineRecord, now: datetime) -> PipelineRecord | None:
     Fire times between now and the former position may have had their runs. `rewound_from` keeps them from
     having a second one.
     """
-    position = record.schedule_position
+    position = record.furthest
     if position is None or position <= now:
         return None
     former = position if record.rewound_from is None else max(position, record.rewound_from)
-    return replace(record, schedule_position=now, rewound_from=former, updated_at=now)
+    return replace(
+        record,
+        schedule_position=min(now, record.schedule_position or now),
+        positions={name: min(now, one) for name, one in record.positions.items()},
+        rewound_from=former,
+        updated_at=now,
+    )
 
 
 def put(record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
@@ -69,7 +79,6 @@ def put(record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline
     return CreatePipeline(record) if before is None else PutPipeline(record, before)
 
 
-def _times(profile: Profile) -> tuple[str, str] | None:
-    """The fields that decide the fire times; None: it has none. `catchup` only decides about missed ones."""
-    schedule = None if profile.starts_by_data else profile.schedule
-    return None if schedule is None else (schedule.cron, schedule.timezone)
+def _times(profile: Profile) -> dict[str, tuple[object, ...]]:
+    """The fields that decide the fire times, by schedule. `catchup` only decides about missed ones."""
+    return {} if profile.starts_by_data else {one.name: one.times for one in profile.schedules}

@@ -382,7 +382,7 @@ def _rewind(state: State, queued: QueuedCommand, command: RewindSchedule, now: d
         return _consumed(state, queued, now, message=message)
     message = (
         f"the schedule of {record.name} goes on from {now:%Y-%m-%d %H:%M:%S}Z, back from "
-        f"{record.schedule_position:%Y-%m-%d %H:%M:%S}Z: {command.reason}"
+        f"{record.furthest:%Y-%m-%d %H:%M:%S}Z: {command.reason}"
     )
     return _consumed(state, queued, now, message=message, writes=(put(back, record),))
 

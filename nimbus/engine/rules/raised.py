@@ -105,7 +105,7 @@ class _Raised:
 
     def fires(self, record: w.PutPipeline, *, started: bool) -> None:
         rules = self._rules(record.record.profile.notify)
-        moved = record.record.schedule_position != record.before.schedule_position
+        moved = record.record.positions_of_all != record.before.positions_of_all
         if not rules or not moved:
             return
         name, skipped = record.record.name, record.skipped
@@ -113,9 +113,8 @@ class _Raised:
         if told:
             last = record.record.skips.listed[-1]
             about = f"the schedule passed over {skipped} fire times, up to {last.last:%Y-%m-%d %H:%M %Z}: "
-            self._raise(
-                rules, AlertEvent.SKIPPED_FIRE, name, about + last.reason, f"{last.last:%Y%m%dt%H%M%S}"
-            )
+            part = "-".join(filter(None, (f"{last.last:%Y%m%dt%H%M%S}", last.schedule)))
+            self._raise(rules, AlertEvent.SKIPPED_FIRE, name, about + last.reason, part)
 
     def writes(self) -> Iterator[w.Write]:
         for name, health in self.health.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from nimbus.definition.calendar_file import calendar_file
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
@@ -23,6 +24,7 @@ def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
     _check_pools(state, spec)
     _check_targets(state, spec)
     _check_variables(state, spec)
+    _check_calendars(spec)
     _check_cycles(state, spec)
     check_publisher(state, spec.name, owner, spec.datasets)
     check_reader(state, spec.name, owner, spec.reads, state.catalog.pipelines.values())
@@ -57,6 +59,16 @@ def _check_variables(state: State, spec: PipelineSpec) -> None:
     for name in spec.variables:
         if name not in state.settings.variables:
             raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
+
+
+def _check_calendars(spec: PipelineSpec) -> None:
+    """Raise RefusedError if a schedule names a calendar that neither the release nor the cluster has."""
+    for one in spec.schedules:
+        if one.calendar is not None and one.days is None:
+            raise RefusedError(
+                "unknown_calendar",
+                f"there is no calendar {one.calendar}: add {calendar_file(one.calendar)} to the release.",
+            )
 
 
 def _check_cycles(state: State, spec: PipelineSpec) -> None:

@@ -11,7 +11,7 @@ from nimbus.definition.intervals import interval_of
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.writes import CreateRun
@@ -40,19 +40,30 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
         return start_by_data(state, record, now)
     if record is None or record.schedule_position is None:
         return Nothing()
-    schedule = record.profile.schedule
-    if record.state is not PipelineState.ACTIVE or schedule is None or name in state.catalog.quarantined:
+    schedules = record.profile.schedules
+    if record.state is not PipelineState.ACTIVE or not schedules or name in state.catalog.quarantined:
         return Nothing()
     subject = about_pipeline(name)
     if subject in state.builds.under_way:
         return Nothing()
-    passed = fires_between(schedule, record.schedule_position, now, MOST_AT_ONCE)
-    if not passed:
-        return _prepared(state, record, schedule, now)
+    firsts = pending(record)
+    if not firsts:
+        return Nothing()
+    due, schedule = min(firsts, key=lambda first: first[0])  # at the same time, as they are in the file
+    if due > now:
+        return _prepared(state, record, schedule, due, now)
+    passed = fires_between(schedule, record.position_of(schedule) or now, now, MOST_AT_ONCE)
     begun = state.builds.results.get(subject)
-    if begun is not None and begun.draft.release != record.release:
-        begun = None  # another release has become active since
-    return _fired(state, record, _next(schedule, passed, begun, now), now)
+    if begun is not None and (begun.draft.release, begun.draft.schedule) != (record.release, schedule.name):
+        begun = None  # another release has become active since, or another schedule is first
+    return _fired(state, record, schedule, _next(schedule, passed, begun, now), now)
+
+
+def pending(record: PipelineRecord) -> list[tuple[datetime, Schedule]]:
+    """The first fire time of each schedule that is not done, past or future."""
+    placed = ((one, record.position_of(one)) for one in record.profile.schedules)
+    found = ((next_fire(one, position), one) for one, position in placed if position is not None)
+    return [(due, one) for due, one in found if due is not None]
 
 
 class _Step(NamedTuple):
@@ -96,62 +107,64 @@ def caught_up(schedule: Schedule, position: datetime, now: datetime) -> tuple[tu
     return tuple(starting), skipped
 
 
-def _prepared(state: State, record: PipelineRecord, schedule: Schedule, now: datetime) -> Answer:
+def _prepared(
+    state: State, record: PipelineRecord, schedule: Schedule, due: datetime, now: datetime
+) -> Answer:
     """Build the run of the next fire time shortly before it. If that fails, build it again when it is due."""
-    due = next_fire(schedule, record.schedule_position or now)
-    if due is None or record.release is None or now < due - PREPARED_BEFORE:
-        return Nothing(at=None if due is None else due - PREPARED_BEFORE)
-    subject, draft = (
-        about_pipeline(record.name),
-        replace(_draft(record, record.release, due, due), is_early=True),
-    )
+    if record.release is None or now < due - PREPARED_BEFORE:
+        return Nothing(at=due - PREPARED_BEFORE)
+    subject = about_pipeline(record.name)
+    draft = replace(_draft(record, schedule, record.release, due, due), is_early=True)
     if (found := state.builds.results.get(subject)) is not None and found.draft.id == draft.id:
         return Nothing(at=due)
     return build(state, subject, draft)
 
 
-def _draft(record: PipelineRecord, release: ReleaseDigest, due: datetime, asked_at: datetime) -> Draft:
-    schedule = record.profile.schedule
+def _draft(
+    record: PipelineRecord, schedule: Schedule, release: ReleaseDigest, due: datetime, asked_at: datetime
+) -> Draft:
     return Draft(
-        # The id is derived from the fire time, so that two leaders cannot start its run twice.
-        id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
+        id=schedule.run_id(record.name, due),
         pipeline=record.name,
         release=release,
-        parameters={},
+        parameters={},  # those of the schedule, which the definition has
         logical_date=due,
-        data_interval=None if schedule is None else interval_of(schedule, due),
+        data_interval=interval_of(schedule, due),
+        schedule=schedule.name,
         cause=RunCause.SCHEDULE,
         asked_at=asked_at,
-        submitted_by=SUBMITTED_BY,
+        submitted_by=f"{SUBMITTED_BY} {schedule.name}".rstrip(),
         may_exist=record.rewound_from is not None and due <= record.rewound_from,
     )
 
 
-def _moved(record: PipelineRecord, fires: tuple[datetime, ...], why: str, now: datetime) -> PipelineRecord:
-    """The record with its position moved past skipped fire times; unchanged if there are none."""
+def _moved(
+    record: PipelineRecord, schedule: Schedule, fires: tuple[datetime, ...], why: str, now: datetime
+) -> PipelineRecord:
+    """The record with a position moved past skipped fire times; unchanged if there are none."""
     if not fires:
         return record
-    skips = record.skips.with_fires(fires, why, after=record.schedule_position, now=now)
-    return replace(record, schedule_position=fires[-1], skips=skips)
+    after = record.position_of(schedule)
+    skips = record.skips.with_fires(fires, why, after=after, now=now, schedule=schedule.name)
+    return replace(record.moved(schedule, fires[-1]), skips=skips)
 
 
-def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> Answer:
-    passed_over = _moved(record, step.skipped, step.why, now)
+def _fired(state: State, record: PipelineRecord, schedule: Schedule, step: _Step, now: datetime) -> Answer:
+    passed_over = _moved(record, schedule, step.skipped, step.why, now)
     if step.due is None or record.release is None:
         return _skipped(record, passed_over)
     due = step.due
     if is_skipped(state, record):
-        full = _moved(
-            passed_over, (due,), "scheduled runs fill concurrency.limit, and when_full is skip", now
-        )
+        why = "scheduled runs fill concurrency.limit, and when_full is skip"
+        full = _moved(passed_over, schedule, (due,), why, now)
         return replace(_skipped(record, full), name="fire_skipped_full")
-    draft = _draft(record, record.release, due, now)
+    draft = _draft(record, schedule, record.release, due, now)
     if draft.id in state.runs:  # started by hand under this fire time's id
-        return _skipped(record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
+        return _skipped(record, _moved(passed_over, schedule, (due,), f"run {draft.id} exists already", now))
     try:
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
-        refused = _skipped(record, _moved(passed_over, (due,), f"refused: {exc}", now))
+        refused = _skipped(record, _moved(passed_over, schedule, (due,), f"refused: {exc}", now))
         return replace(refused, name="schedule_refused", about={**refused.about, "error": str(exc)})
     if not isinstance(run, Run):
         return run
@@ -159,7 +172,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
     return Decision(
         name="schedule_fired",
         writes=(
-            put(replace(passed_over, schedule_position=due), record),
+            put(passed_over.moved(schedule, due), record),
             CreateRun(run),
             *replaced(state, record, run, now),
         ),
@@ -178,9 +191,9 @@ def _skipped(before: PipelineRecord, record: PipelineRecord) -> Decision:
 
 def _about(before: PipelineRecord, record: PipelineRecord) -> dict[str, str]:
     """Fields of log lines: how many fire times are skipped, and the newest entry in their list."""
-    position = record.schedule_position
-    about = {"pipeline": str(record.name), "position": "" if position is None else position.isoformat()}
+    about = {"pipeline": str(record.name)}
     if count := record.skips.total - before.skips.total:
         last = record.skips.listed[-1]
         about |= {"skipped": str(count), "since": last.first.isoformat(), "why": last.reason}
+        about |= {"schedule": last.schedule, "position": last.last.isoformat()}
     return about

@@ -61,7 +61,7 @@ class Catalog:
     def put(self, record: PipelineRecord) -> None:
         """Add or replace a pipeline. A run that was built for another schedule position is dropped."""
         before = self.pipelines.get(record.name)
-        if before is not None and before.schedule_position != record.schedule_position:
+        if before is not None and before.positions_of_all != record.positions_of_all:
             self._builds.results.pop(about_pipeline(record.name), None)
         self._watch_datasets(before, record)
         self.pipelines[record.name] = record

@@ -8,8 +8,9 @@ matches.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+import random
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise, product
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -19,6 +20,7 @@ import pytest
 
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.definition.intervals import interval_of, previous_fire
+from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.pipeline import Schedule
 from tests.thorough import at_most, sampled
 
@@ -98,9 +100,7 @@ def expected_named(fields: Fields, utc: Minutes, shown: Minutes) -> Minutes:
     return utc[fires]
 
 
-def check(cron: str, zone: str, expected: Minutes, changes: list[datetime]) -> None:
-    schedule = Schedule(cron=cron, timezone=zone)
-
+def check(schedule: Schedule, expected: Minutes, changes: list[datetime]) -> None:
     found = fires_between(schedule, START - MINUTE, END - MINUTE, 100_000)
 
     assert found == tuple(datetime.fromtimestamp(minute * 60, UTC) for minute in expected.tolist())
@@ -117,10 +117,45 @@ def test_fire_times_of_a_year_are_those_of_each_minute_without_gap_or_double(zon
     changes = [datetime.fromtimestamp(minute * 60, UTC) for minute in changed]
 
     for cron, fields in NAMED.items():
-        check(cron, zone, expected_named(fields, utc, shown), changes)
+        check(Schedule(cron=cron, timezone=zone), expected_named(fields, utc, shown), changes)
     for cron, fields in WITH_STARS.items():
-        check(cron, zone, utc[fields.match(shown)], changes)
+        check(Schedule(cron=cron, timezone=zone), utc[fields.match(shown)], changes)
     assert len(changes) == (0 if zone in UNCHANGED else 2)
+
+
+def expected_moved(fields: Fields, days: Calendar, how: OnHolidays, utc: Minutes, shown: Minutes) -> Minutes:
+    """The local minutes of the year, moved by day, the first time that each occurs or would."""
+    minutes = np.arange(shown[0] - 40 * 1440, shown[-1] + 40 * 1440, dtype=np.int64)
+    moved = set()
+    for minute in minutes[fields.match(minutes)].tolist():
+        day, of_day = divmod(minute, 1440)
+        while not days.is_working(date(1970, 1, 1) + timedelta(days=day)):
+            day += 1 if how is OnHolidays.AFTER else -1
+        moved.add(day * 1440 + of_day)
+    latest = np.maximum.accumulate(shown)
+    places = np.searchsorted(latest, sorted(one for one in moved if shown[0] <= one <= latest[-1]))
+    return np.unique(utc[places])
+
+
+@pytest.mark.parametrize("zone", sampled(ZONES, at_most(2)))
+def test_fire_times_of_a_year_follow_a_calendar_through_both_changes_of_clocks(zone: str) -> None:
+    utc, shown = minutes_of(zone)
+    changed = [datetime.fromtimestamp(minute * 60, UTC) for minute in utc[1:][np.diff(shown) != 1].tolist()]
+    about = {one.astimezone(ZoneInfo(zone)).date() + timedelta(days=day) for one in changed for day in (0, 1)}
+    some = {date(2026, 1, 1) + timedelta(days=day) for day in random.Random(zone).sample(range(360), 12)}
+    off = tuple(sorted(day for day in about | some if day.weekday() < 5))
+    for days in (Calendar(exceptions=off), Calendar(weekdays=(0, 1, 2, 3, 4, 5, 6), exceptions=off)):
+        dates = range(int(shown[0]) // 1440, int(shown[-1]) // 1440 + 1)
+        worked = [day for day in dates if days.is_working(date(1970, 1, 1) + timedelta(days=day))]
+        for (cron, fields), how in product(NAMED.items(), OnHolidays):
+            schedule = Schedule(cron=cron, timezone=zone, calendar="c", days=days, on_holidays=how)
+            if how is OnHolidays.SKIP:
+                every = expected_named(fields, utc, shown)
+                expected = every[np.isin(every, utc[np.isin(shown // 1440, worked)])]
+            else:
+                expected = expected_moved(fields, days, how, utc, shown)
+            check(schedule, expected, changed)
+    assert len(changed) == (0 if zone in UNCHANGED else 2)
 
 
 @pytest.mark.parametrize("zone", ZONES)

@@ -36,6 +36,10 @@ TEMPLATES = Templates()
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HEAD = "schema: 1\nname: flights\n"
 TASKS = "tasks:\n  a: {type: python, script: a.py}\n"
+READING = (
+    HEAD + "{}\nstart: data\nreads: {{d: {{}}}}\ntasks:\n  a: {{type: python, script: a.py, reads: [d]}}\n"
+)
+"""A definition that starts by data, with one more line, the third."""
 
 
 def refusal(text: str) -> list[str]:
@@ -49,6 +53,11 @@ def refusal(text: str) -> list[str]:
 def task(more: str) -> str:
     """A definition whose task `b` is written on line 5."""
     return HEAD + TASKS + f"  b: {{type: pyspark, script: b.py, {more}}}\n"
+
+
+def schedules(one: str, other: str) -> str:
+    """A definition with schedules on the lines 4 and 5."""
+    return HEAD + f"schedules:\n  {one}\n  {other}\n" + TASKS
 
 
 def fan(more: str) -> str:
@@ -141,7 +150,23 @@ BAD: list[tuple[str, str, str]] = [
     ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
     ("need of itself", task("needs: [b]"), "5: tasks.b.needs[0]: a task cannot need itself"),
     ("need twice", task("needs: [a, a]"), "5: tasks.b.needs[1]: 'a' is listed twice"),
-    ("schedule without parameters", HEAD + "schedule: {cron: \"@daily\", timezone: UTC}\nparameters: {x: {type: string, required: true}}\ntasks:\n  a: {type: python, script: a.py}\n", "3: schedule: a scheduled run gets no values of parameters, and x has no default; give it one"),
+    ("schedule without parameters", HEAD + "schedule: {cron: \"@daily\", timezone: UTC}\nparameters: {x: {type: string, required: true}}\ntasks:\n  a: {type: python, script: a.py}\n", "3: schedule: its runs get no value of x, which has no default: give it one, or write `parameters` here"),
+    ("two schedules of one name", schedules("a: {cron: '@daily'}", "a: {cron: '@hourly'}"), "5: schedules.a: this key is here twice (first on line 4); keep one"),
+    ("schedule and schedules", schedules("a: {cron: '@daily'}", "") + "schedule: {cron: '@daily'}\n", "3: schedules: cannot stand beside `schedule`: move that one here, under a name"),
+    ("no schedules", HEAD + "schedules: {}\n" + TASKS, "3: schedules: must not be empty"),
+    ("name of a schedule", schedules("A b: {cron: '@daily'}", ""), "4: schedules.A b: 'A b' is not a name"),
+    ("zones of schedules", schedules("a: {cron: '@daily', timezone: Asia/Tokyo}", "b: {cron: '@daily'}"), "5: schedules.b: is not Asia/Tokyo: all schedules of a pipeline have one zone, that of its dates"),
+    ("unknown parameter of a schedule", schedules("a: {cron: '@daily', parameters: {x: 1}}", ""), "4: schedules.a.parameters.x: the pipeline has no parameter x"),
+    ("parameter of a schedule", schedules("a: {cron: '@daily', parameters: {x: many}}", "") + "parameters: {x: {type: integer, default: 1}}\n", "4: schedules.a.parameters.x: must be of type integer, not 'many'"),
+    ("schedules with start", READING.format("schedules: {a: {cron: '@daily'}}"), "3: schedules: data start the runs: write one `schedule`, which ends intervals"),
+    ("calendar with start", READING.format("schedule: {cron: '@daily', calendar: de}"), "3: schedule.calendar: has no effect with `start`: data start the runs; remove it"),
+    ("holidays without a calendar", HEAD + "schedule: {cron: '@daily', on_holidays: after}\n" + TASKS, "3: schedule.on_holidays: needs a `calendar`, which says what days are worked"),
+    ("on_holidays", HEAD + "schedule: {cron: '@daily', calendar: de, on_holidays: later}\n" + TASKS, "3: schedule.on_holidays: must be one of skip, before, after, not 'later'"),
+    ("working day without a calendar", HEAD + "schedule: {cron: '@daily', working_day: -1}\n" + TASKS, "3: schedule.working_day: needs a `calendar`, which says what days are worked"),
+    ("working day 0", HEAD + "schedule: {cron: '@daily', calendar: de, working_day: 0}\n" + TASKS, "3: schedule.working_day: must be 1 for the first of a month, -1 for the last, and so on, not 0"),
+    ("working day and days", HEAD + "schedule: {cron: '0 0 1 * *', calendar: de, working_day: 1}\n" + TASKS, "3: schedule.cron: names days, and `working_day` does, too: write * for its days"),
+    ("working day and holidays", HEAD + "schedule: {cron: '@daily', calendar: de, working_day: 1, on_holidays: after}\n" + TASKS, "3: schedule.on_holidays: has no effect with `working_day`; remove one of them"),
+    ("moved minutes", HEAD + "schedule: {cron: '* 6 * * *', calendar: de, on_holidays: before}\n" + TASKS, "3: schedule.on_holidays: moves times of a day, and `cron` has * for minutes or hours: use skip"),
     ("circle", HEAD + "tasks:\n  x: {type: python, script: a.py, needs: [z]}\n  y: {type: python, script: a.py, needs: [x]}\n  z: {type: python, script: a.py, needs: [y]}\n", "4: tasks.x.needs: tasks need each other in a cycle: x needs z needs y needs x"),
     # scripts
     ("wrong suffix", HEAD + "tasks:\n  a: {type: sql, script: a.py}\n", "4: tasks.a.script: 'a.py' must end with .sql, as the task is of type sql"),

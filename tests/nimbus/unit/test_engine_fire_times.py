@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineState, ReleaseOf
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline
 from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.settings import ClusterSettings
@@ -200,3 +200,58 @@ def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() 
         "p-20260301t130000z",
         "p-20260301t140000z",
     ]
+
+
+EVERY = Schedule(name="every", cron="0 * * * *", timezone="UTC", catchup=CatchUp.ALL)
+TWICE = Schedule(name="twice", cron="0 12,14 * * *", timezone="UTC", parameters={"month": 3})
+
+
+def of_several(*schedules: Schedule, position: datetime = NOW) -> PipelineRecord:
+    spec = replace(SPEC, schedule=schedules[0], more_schedules=schedules[1:])
+    return active(spec, schedule_position=position, updated_at=NOW)
+
+
+def test_schedules_that_fire_together_start_one_run_each_with_their_parameters() -> None:
+    state = known(record=of_several(EVERY, TWICE))
+
+    assert fired_runs(state, NOW + 2 * HOUR) == [
+        "p-20260301t130000z-every",
+        "p-20260301t140000z-every",
+        "p-20260301t140000z-twice",
+    ]
+    runs = [state.runs.live[run] for run in sorted(state.runs.live)]
+    assert [(run.parameters["month"], run.submitted_by) for run in runs] == [
+        (1, "schedule every"),
+        (1, "schedule every"),
+        (3, "schedule twice"),
+    ]
+    assert state.catalog.pipelines[NAME].positions == {"every": NOW + 2 * HOUR, "twice": NOW + 2 * HOUR}
+
+
+def test_each_schedule_catches_up_by_its_own_rule() -> None:
+    none = replace(TWICE, name="none", cron="30 * * * *", catchup=CatchUp.NONE)
+    state = known(record=of_several(TWICE, EVERY, none, position=NOW - 3 * HOUR))
+
+    assert fired_runs(state, NOW + 2 * HOUR + timedelta(minutes=2)) == [
+        *(f"p-20260301t{hour}0000z-every" for hour in range(10, 15)),
+        "p-20260301t140000z-twice",
+    ]
+    skips = state.catalog.pipelines[NAME].skips
+    assert [(one.schedule, one.count) for one in skips.listed] == [("none", 5), ("twice", 1)]
+
+
+def test_activation_keeps_the_position_of_a_schedule_by_its_name() -> None:
+    later = NOW + HOUR + timedelta(minutes=5)
+    newer = replace(SPEC, schedule=replace(TWICE, cron="30 * * * *"), more_schedules=(EVERY,))
+    digest = active(newer).published
+    paused = replace(RECORD, state=PipelineState.PAUSED)
+    state = known(ActivatePipeline(pipeline=NAME, digest=digest), record=paused)
+    decide(state, later)
+    before = replace(of_several(EVERY, TWICE), positions={"every": NOW, "twice": NOW})
+    state.put_pipeline(before)
+    state.commands.release_prepared(ReleaseOf(NAME, digest), newer)
+
+    assert decide(state, later).name == "command_accepted"
+
+    assert state.catalog.pipelines[NAME].positions == {"every": NOW, "twice": later}
+    assert fired_runs(state, later) == ["p-20260301t130000z-every"], "as the changed one starts anew"

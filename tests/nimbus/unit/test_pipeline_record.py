@@ -64,10 +64,26 @@ def test_a_position_that_says_nothing_of_skipped_fire_times_is_read() -> None:
     assert pipeline_record.with_position(RECORD, position, "") == RECORD
 
 
+def test_a_position_keeps_those_of_schedules_with_names() -> None:
+    record = replace(RECORD, positions={"daily": NOW, "monthly": NOW + timedelta(days=1)})
+    position = pipeline_record.encode_position(record)
+
+    assert position is not None
+    assert pipeline_record.with_position(RECORD, position, "") == record
+
+
 def test_a_record_is_small_whatever_the_definition() -> None:
     many = {f"parameter_{n}": ParameterSpec(type="string", default="x" * 5000) for n in range(200)}
     tags = tuple(f"{n:t>63}" for n in range(MOST_TAGS))
-    large = replace(SPEC, description="\u4e2d" * 4096, parameters=many, tags=tags, runbook="r" * REASON_BYTES)
+    schedule = Schedule(cron="0 * * * *", timezone="UTC", parameters={"parameter_1": "x" * 5000})
+    large = replace(
+        SPEC,
+        description="\u4e2d" * 4096,
+        parameters=many,
+        schedule=schedule,
+        tags=tags,
+        runbook="r" * REASON_BYTES,
+    )
 
     assert len(pipeline_record.encode(active(large))) < 4096
 

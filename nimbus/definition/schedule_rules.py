@@ -1,0 +1,76 @@
+"""Rules of schedules, their parameters and their calendars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nimbus.config.problems import KeyPath
+from nimbus.definition.build import build_parameter, schedules_of
+from nimbus.definition.cron import expanded, names_its_times
+from nimbus.definition.faults import Fault
+from nimbus.definition.models import DefinitionModel, ScheduleModel
+from nimbus.domain.calendars import OnHolidays
+from nimbus.domain.parameters import value_fault
+from nimbus.domain.pipeline import CatchUp
+
+
+def schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
+    """Faults of the schedules and their calendars."""
+    schedules = schedules_of(model)
+    if model.schedule is not None and model.schedules is not None:
+        yield Fault(("schedules",), "cannot stand beside `schedule`: move that one here, under a name")
+    if model.deadline is not None and not schedules:
+        yield Fault(("deadline",), "needs a schedule, and there is none")
+    if model.schedules and model.start is not None:
+        yield Fault(("schedules",), "data start the runs: write one `schedule`, which ends intervals")
+    first = next(iter(schedules.values()), None)
+    for name, schedule in schedules.items():
+        path: KeyPath = ("schedules", name) if name else ("schedule",)
+        for key, message in _one_schedule_faults(model, schedule):
+            yield Fault((*path, *key), message)
+        if first is not None and schedule.timezone != first.timezone:
+            why = f"is not {first.timezone}: all schedules of a pipeline have one zone, that of its dates"
+            yield Fault((*path, "timezone") if "timezone" in schedule.model_fields_set else path, why)
+    needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
+    if model.start is not None and needed:
+        yield Fault(
+            ("start",) if not schedules else ("schedule",),
+            f"a run that data start gets no values of parameters, and {', '.join(needed)} has no default; "
+            "give it one",
+        )
+
+
+def _one_schedule_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterator[tuple[KeyPath, str]]:
+    if schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
+        yield ("catchup_window",), "has no effect with catchup: none; remove one of them"
+    for name, value in schedule.parameters.items():
+        if (parameter := model.parameters.get(name)) is None:
+            yield ("parameters", name), f"the pipeline has no parameter {name}"
+        elif (found := value_fault(build_parameter(parameter), value)) is not None:
+            yield ("parameters", name), found
+    needed = sorted(
+        name for name, one in model.parameters.items() if one.required and name not in schedule.parameters
+    )
+    if needed and model.start is None:
+        why = f"its runs get no value of {', '.join(needed)}, which has no default: give it one"
+        yield (), f"{why}, or write `parameters` here"
+    yield from _calendar_faults(model, schedule)
+
+
+def _calendar_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterator[tuple[KeyPath, str]]:
+    for key in ("on_holidays", "working_day"):
+        if getattr(schedule, key) is not None and schedule.calendar is None:
+            yield (key,), "needs a `calendar`, which says what days are worked"
+    for key in ("calendar", "parameters") if model.start is not None else ():
+        if getattr(schedule, key):
+            yield (key,), "has no effect with `start`: data start the runs; remove it"
+    if schedule.working_day is not None:
+        day, _, weekday = expanded(schedule.cron).split()[2:]
+        if (day, weekday) != ("*", "*"):
+            yield ("cron",), "names days, and `working_day` does, too: write * for its days"
+        if schedule.on_holidays is not None:
+            yield ("on_holidays",), "has no effect with `working_day`; remove one of them"
+        if schedule.working_day == 0:
+            yield ("working_day",), "must be 1 for the first of a month, -1 for the last, and so on, not 0"
+    if schedule.on_holidays not in (None, OnHolidays.SKIP) and not names_its_times(schedule.cron):
+        yield ("on_holidays",), "moves times of a day, and `cron` has * for minutes or hours: use skip"
