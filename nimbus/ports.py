@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from nimbus.domain.access import Principal, Token
+from nimbus.domain.access import Principal
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
@@ -421,8 +421,8 @@ class ClusterReader(Protocol):
 class AccessStore(Protocol):
     """What all schedulers share to authenticate requests. All methods raise StoreUnavailableError."""
 
-    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
-        """The tokens of the cluster, by id; `changed` is called, perhaps several times, when they change."""
+    def settings(self, changed: Enqueue) -> ClusterSettings:
+        """The tokens and grants of the cluster; `changed` is called, perhaps several times, on a change."""
         ...
 
     def session_key(self) -> bytes:

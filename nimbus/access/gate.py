@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from nimbus.access import session, tokens
 from nimbus.access.limits import RateLimit
 from nimbus.access.oidc import JwtRefusedError, JwtVerifier, is_jwt
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.access import AccessDeniedError, AccessGrant, AccessRole, Principal, PrincipalSource, Token
 
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.2, 20
 """Limits of failing requests from one address. Successful requests from it are not limited."""
@@ -65,6 +65,8 @@ class Gate:
         self._in_file: Mapping[str, Token] = {}
         self._in_store: Mapping[str, Token] | None = None
         self._session_key: bytes | None = None
+        self.grants: tuple[AccessGrant, ...] = ()
+        """The grants of the cluster."""
         self._failures = RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE)
         self._requests = None if per_s is None else RateLimit(per_s, 10 * per_s)
         self._failed = Counter(
@@ -76,9 +78,11 @@ class Gate:
         for reason in FAILURES:
             self._failed.labels(reason)
 
-    def know_store(self, found: Mapping[str, Token], session_key: bytes) -> None:
-        """Replace the tokens of the cluster."""
-        self._in_store, self._session_key = found, session_key
+    def know_store(
+        self, found: Mapping[str, Token], session_key: bytes, grants: tuple[AccessGrant, ...] = ()
+    ) -> None:
+        """Replace the tokens and grants of the cluster."""
+        self._in_store, self._session_key, self.grants = found, session_key, grants
 
     def know_file(self, found: Mapping[str, Token]) -> None:
         """Replace the tokens of this scheduler's file."""

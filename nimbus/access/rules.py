@@ -1,29 +1,57 @@
-"""Checks of roles and owners for commands. For the scheduler that gets the command, and for the leader."""
+"""Checks of roles, grants and owners for commands. For the scheduler that gets it, and for the leader."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import TypeGuard
+from typing import NamedTuple, Protocol
 
 from nimbus.access.grants import Grants
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.access import (
+    AccessDeniedError,
+    AccessGrant,
+    AccessRole,
+    Kind,
+    Principal,
+    PrincipalSource,
+    Thing,
+    Token,
+    grant_on,
+    holders,
+    role_on,
+)
+from nimbus.domain.backfill import Backfill
+from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import (
     Abdicate,
+    ActOnSelection,
     Command,
+    CreateBackfill,
     CreateToken,
+    DatasetCommand,
+    GrantAccess,
+    LiveRunCommand,
+    PipelineCommand,
     PublishRelease,
     PurgeRuns,
     RemoveDataset,
     RemovePipeline,
+    RemoveVariable,
+    RevokeAccess,
     RevokeToken,
     SetOwner,
     SetShare,
+    SetVariable,
+    StartRun,
+    SteerBackfill,
     Unreadable,
     WithdrawDataset,
 )
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId
+from nimbus.domain.readers import read_grant
 
 _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
     {
@@ -33,6 +61,8 @@ _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
         RevokeToken: AccessRole.ADMIN,
         SetOwner: AccessRole.ADMIN,
         SetShare: AccessRole.ADMIN,
+        GrantAccess: AccessRole.ADMIN,
+        RevokeAccess: AccessRole.ADMIN,
         PublishRelease: AccessRole.AUTHOR,
         RemovePipeline: AccessRole.AUTHOR,
         WithdrawDataset: AccessRole.AUTHOR,
@@ -47,11 +77,118 @@ def needed_role(command: Command | Unreadable) -> AccessRole:
     return _NEEDS.get(type(command), AccessRole.OPERATOR)
 
 
-def needs_owner(
-    command: Command | Unreadable, principal: Principal
-) -> TypeGuard[PublishRelease | RemovePipeline]:
-    """True when the permission depends on the owner of the command's pipeline."""
-    return isinstance(command, PublishRelease | RemovePipeline) and principal.role is AccessRole.AUTHOR
+class OfPipeline(Protocol):
+    """A run, in any form."""
+
+    @property
+    def pipeline(self) -> PipelineName:
+        """Its pipeline."""
+        ...
+
+
+class Lookups(NamedTuple):
+    """Finds what a command or a request is about: in the leader's state, or in the store."""
+
+    pipeline: Callable[[PipelineName], PipelineRecord | None]
+    pipelines: Callable[[], Iterable[PipelineRecord]]
+    run: Callable[[RunId], OfPipeline | None]
+    """Also one whose start waits for a decision."""
+    backfill: Callable[[BackfillId], Backfill | None]
+    dataset: Callable[[DatasetName], Dataset | None]
+
+    def of_pipeline(self, name: PipelineName) -> Thing:
+        """A pipeline, which may not exist."""
+        record = self.pipeline(name)
+        return Thing("pipeline", name, None if record is None else record.owner)
+
+    def of_run(self, run_id: RunId) -> Thing | None:
+        """The pipeline of a run; None: there is no such run."""
+        run = self.run(run_id)
+        return None if run is None else self.of_pipeline(run.pipeline)
+
+    def of_backfill(self, backfill_id: BackfillId) -> Thing | None:
+        """The pipeline of a backfill; None: there is no such backfill."""
+        backfill = self.backfill(backfill_id)
+        return None if backfill is None else self.of_pipeline(backfill.pipeline)
+
+    def of_dataset(self, name: DatasetName) -> Thing:
+        """A dataset, which may not exist. Its owner is that of the pipeline which publishes it."""
+        dataset = self.dataset(name)
+        grant = read_grant(name, dataset, self.pipeline)
+        if grant is not None:
+            return Thing("dataset", name, grant.owner)
+        if dataset is not None:
+            record = self.pipeline(dataset.pipeline)
+            return Thing("dataset", name, dataset.owner if record is None else record.owner)
+        active = (record for record in self.pipelines() if record.state is not PipelineState.INACTIVE)
+        return Thing(
+            "dataset", name, next((one.owner for one in active if name in one.profile.datasets), None)
+        )
+
+    def of(self, command: Command | Unreadable, asks: Principal) -> Thing | None:
+        """What a command is about; None: the cluster, or something that does not exist."""
+        if isinstance(command, PublishRelease) and self.pipeline(command.pipeline) is None:
+            return Thing("pipeline", command.pipeline, asks.owner)  # it will belong to the caller
+        if isinstance(command, PipelineCommand | StartRun | CreateBackfill):
+            return self.of_pipeline(command.pipeline)
+        if isinstance(command, LiveRunCommand):
+            return self.of_run(command.run_id)
+        if isinstance(command, SteerBackfill):
+            return self.of_backfill(command.backfill)
+        if isinstance(command, DatasetCommand):
+            return self.of_dataset(command.dataset)
+        if isinstance(command, SetVariable | RemoveVariable):
+            return Thing("variable", command.name)
+        return None
+
+
+def check_command(
+    principal: Principal, command: Command | Unreadable, of: Lookups, grants: Iterable[AccessGrant]
+) -> None:
+    """Check that a principal may send a command: its role, its grants, and whose the pipeline is.
+
+    Raises:
+        AccessDeniedError: it may not.
+    """
+    grants, needed = tuple(grants), needed_role(command)
+    thing = of.of(command, principal)
+    role = role_on(principal, thing, grants)
+    if isinstance(command, ActOnSelection):  # the command for each target is checked
+        own = (grant.role for grant in grants if principal.owns(grant.who))
+        role = max((role, *own), key=lambda one: one.rank)
+    if not role.includes(needed):
+        # Who may not see it is not told that it exists.
+        on = "" if thing is None or role is AccessRole.NONE else f" on {thing.kind} {thing.name}"
+        raise AccessDeniedError(
+            "role_too_low", f"{command.type} needs the role {needed}{on}, and {principal.name} has {role}."
+        )
+    if not isinstance(command, PublishRelease | RemovePipeline) or thing is None:
+        return
+    record = of.pipeline(command.pipeline)
+    if record is None:
+        check_new(principal, "pipeline", command.pipeline, grants)
+    elif not has_grant(principal, needed, thing, grants):
+        check_owner(principal, record.name, record.owner)
+
+
+def has_grant(principal: Principal, needed: AccessRole, thing: Thing, grants: Iterable[AccessGrant]) -> bool:
+    """True when a grant gives a principal the role, whoever the owner is."""
+    grant = grant_on(principal, thing, grants)
+    return grant is not None and grant.role.includes(needed)
+
+
+def check_new(principal: Principal, kind: Kind, name: str, grants: Iterable[AccessGrant]) -> None:
+    """Raise AccessDeniedError if a principal may not create a pipeline or dataset of this name.
+
+    Otherwise another team could get what rules and grants give to names that begin like this.
+    """
+    by = holders(kind, name, grants)
+    if by and principal.role is not AccessRole.ADMIN and not any(map(principal.owns, by)):
+        raise AccessDeniedError(
+            "name_reserved",
+            f"{kind} {name} would have a name of {', '.join(sorted(by))}: choose another name, or let an "
+            f"admin grant {principal.name} the role author on it (`nimbus access grant`).",
+        )
 
 
 def check_role(principal: Principal, needed: AccessRole, what: str) -> None:

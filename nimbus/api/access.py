@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import structlog
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
@@ -18,10 +19,11 @@ from nimbus.access import tokens
 from nimbus.access.gate import Credentials, Gate, Refusal
 from nimbus.access.oidc import is_jwt
 from nimbus.access.rules import check_role
-from nimbus.api.asking import enter, principal
-from nimbus.api.needs import NEEDS, is_open
+from nimbus.api.asking import enter, highest_role, principal, role_of
+from nimbus.api.needs import CLUSTER_WIDE, NEEDS, is_open, page_need
 from nimbus.api.problems import problem
-from nimbus.domain.access import AccessRole, Principal
+from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, Thing
+from nimbus.domain.ids import RUN_ID_PATTERN
 from nimbus.ports import IdentityProvider
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -62,7 +64,7 @@ class Authenticate:
         found = who_sends(self._gate, scope, headers.get("authorization", ""), session)
         if isinstance(found, Refusal):
             return _login_page(scope) if _shows_pages(scope, headers, found) else answer_to(found)
-        enter(replace(found, reason=headers.get(REASON, "")[:500]))
+        enter(replace(found, reason=headers.get(REASON, "")[:500]), self._gate.grants)
         return None
 
 
@@ -85,11 +87,47 @@ def who_sends(gate: Gate, scope: Scope, authorization: str, session: str = "") -
 
 async def authorize(request: Request) -> None:
     """Raise AccessDeniedError if the principal may not use the route; a dependency of all routes."""
-    if is_open(request.url.path):
+    await _check_route(request, NEEDS.get(_route(request), AccessRole.ADMIN))
+
+
+async def authorize_page(request: Request) -> None:
+    """The same for pages: each needs what the API's route of its path needs. Their forms ask the API."""
+    await _check_route(request, page_need(_route(request)))
+
+
+def _route(request: Request) -> str:
+    return f"{request.method} {getattr(request.scope.get('route'), 'path', '')}"
+
+
+async def _check_route(request: Request, needed: AccessRole) -> None:
+    """Check the role on what the path names, or the highest role on anything if it names nothing.
+
+    What may not even be seen is left to the route, for which it does not exist. Lists leave out what may not
+    be seen, and commands are checked with their bodies.
+    """
+    if is_open(request.url.path) or principal().role.includes(needed):
         return
-    path = getattr(request.scope.get("route"), "path", "")
-    needed = NEEDS.get(f"{request.method} {path}", AccessRole.ADMIN)
-    check_role(principal(), needed, f"{request.method} {path}")
+    route, highest = _route(request), highest_role()
+    if route in CLUSTER_WIDE or not highest.includes(needed):
+        check_role(principal(), needed, route)
+    role = await run_in_threadpool(_role_on_path, request)
+    if role.includes(AccessRole.STATUS) and not role.includes(needed):
+        raise AccessDeniedError(
+            "role_too_low", f"{route} needs the role {needed} on that, and {principal().name} has {role}."
+        )
+
+
+def _role_on_path(request: Request) -> AccessRole:
+    """The role on what a path names; NONE: it names nothing, or nothing that can exist."""
+    before, _, rest = request.scope["route"].path.partition("/{")
+    name = str(request.path_params.get(rest.partition("}")[0], ""))
+    kind, find = before.rpartition("/")[2], request.app.state.reader.lookups()
+    finds = {"pipelines": find.of_pipeline, "runs": find.of_run, "datasets": find.of_dataset}
+    finds |= {"backfills": find.of_backfill, "variables": lambda named: Thing("variable", named)}
+    if kind not in finds or (kind != "variables" and not RUN_ID_PATTERN.fullmatch(name)):
+        return AccessRole.NONE
+    thing = finds[kind](name)
+    return AccessRole.NONE if thing is None else role_of(thing)
 
 
 def answer_to(refusal: Refusal) -> Response:

@@ -18,6 +18,7 @@ from nimbus.api import (
     routes_datasets,
     routes_events,
     routes_explanations,
+    routes_grants,
     routes_health,
     routes_intervals,
     routes_limits,
@@ -43,6 +44,7 @@ from nimbus.api.idempotency import note_key
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
 from nimbus.api.openapi import PROBLEMS, DocumentedApi, operation_id
 from nimbus.api.problems import install
+from nimbus.api.seen import seen_services
 from nimbus.api.services import ApiServices
 
 PREFIX = "/api/v1"
@@ -62,6 +64,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         services: The ports that it reads from and writes to.
         allowed_hosts: Names and addresses that requests may be sent to, besides those of loopback.
     """
+    services = seen_services(services)
     app = DocumentedApi(
         title="Nimbus",
         version=services.health.info().version,
@@ -73,6 +76,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         dependencies=[Depends(authorize)],
     )
     install(app)
+    app.state.reader = services.reader
     app.state.events = hub = EventHub(services.changes)
     streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
     streams.set_function(lambda: hub.streams)
@@ -105,6 +109,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_replay,
         routes_run_commands,
         routes_access,
+        routes_grants,
         routes_purges,
         routes_terms,
     )

@@ -5,16 +5,18 @@ The name in the header is not an identity, and is ignored when a request has a t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Annotated
 
 from fastapi import Header
 
-from nimbus.domain.access import AccessRole, Principal, PrincipalSource
+from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Thing, role_on
 
 HEADER = "X-Nimbus-User"
 _principal: ContextVar[Principal | None] = ContextVar("principal", default=None)
 _named: ContextVar[str | None] = ContextVar("named", default=None)
+_grants: ContextVar[tuple[AccessGrant, ...]] = ContextVar("grants", default=())
 
 
 async def note_who_asks(
@@ -41,10 +43,26 @@ async def note_who_asks(
     _named.set(user)
 
 
-def enter(found: Principal) -> None:
-    """Set the principal of the current request."""
+def enter(found: Principal, grants: Iterable[AccessGrant] = ()) -> None:
+    """Set the principal of the current request. `grants`: those of the cluster."""
     _principal.set(found)
+    _grants.set(tuple(grant for grant in grants if found.owns(grant.who)))
     _named.set(None)
+
+
+def grants() -> tuple[AccessGrant, ...]:
+    """The grants of the current principal."""
+    return _grants.get()
+
+
+def role_of(thing: Thing | None) -> AccessRole:
+    """The role of the current principal on something; None: on the cluster."""
+    return role_on(principal(), thing, _grants.get())
+
+
+def highest_role() -> AccessRole:
+    """The highest role of the current principal on anything."""
+    return max((principal().role, *(grant.role for grant in _grants.get())), key=lambda role: role.rank)
 
 
 def ask_as_webhook(address: str) -> None:

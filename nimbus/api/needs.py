@@ -7,36 +7,31 @@ from types import MappingProxyType
 
 from nimbus.domain.access import AccessRole
 
-_ADMIN, _AUTHOR, _OPERATOR, _VIEWER = (
-    AccessRole.ADMIN,
-    AccessRole.AUTHOR,
-    AccessRole.OPERATOR,
-    AccessRole.VIEWER,
-)
+_NONE, _STATUS, _LOGS, _VIEWER, _OPERATOR, _AUTHOR, _ADMIN = AccessRole
 _API: Mapping[str, AccessRole] = {
-    "GET /alerts": _VIEWER,
+    "GET /alerts": _NONE,
     "POST /alerts/targets/{name}/test": _OPERATOR,
     "POST /backfill-plan": _VIEWER,
-    "GET /backfills": _VIEWER,
+    "GET /backfills": _NONE,
     "POST /backfills": _OPERATOR,
     "GET /backfills/{backfill}": _VIEWER,
     "POST /backfills/{backfill}/{verb}": _OPERATOR,
     "POST /cluster/abdicate": _ADMIN,
-    "GET /cluster/history": _VIEWER,
-    "GET /cluster/succession": _VIEWER,
-    "GET /commands": _VIEWER,
-    "GET /commands/{command_id}": _VIEWER,
-    "GET /events": _VIEWER,
-    "GET /leader": _VIEWER,
-    "GET /participants": _VIEWER,
-    "GET /pipelines": _VIEWER,
-    "GET /pipelines/{name}": _VIEWER,
+    "GET /cluster/history": _NONE,
+    "GET /cluster/succession": _NONE,
+    "GET /commands": _NONE,
+    "GET /commands/{command_id}": _NONE,
+    "GET /events": _NONE,
+    "GET /leader": _NONE,
+    "GET /participants": _NONE,
+    "GET /pipelines": _NONE,
+    "GET /pipelines/{name}": _STATUS,
     "DELETE /pipelines/{name}": _AUTHOR,
     "POST /pipelines/{name}/activate": _OPERATOR,
-    "GET /pipelines/{name}/explanation": _VIEWER,
-    "GET /pipelines/{name}/intervals": _VIEWER,
+    "GET /pipelines/{name}/explanation": _STATUS,
+    "GET /pipelines/{name}/intervals": _STATUS,
     "GET /runs/{run_id}/reads": _VIEWER,
-    "GET /datasets": _VIEWER,
+    "GET /datasets": _NONE,
     "GET /datasets/{name}": _VIEWER,
     "GET /datasets/{name}/versions": _VIEWER,
     "POST /datasets/{name}/versions": _OPERATOR,
@@ -49,16 +44,16 @@ _API: Mapping[str, AccessRole] = {
     "POST /pipelines/{name}/releases": _AUTHOR,
     "GET /pipelines/{name}/releases/{digest}": _VIEWER,
     "GET /pipelines/{name}/releases/{digest}/diff": _VIEWER,
-    "GET /pools": _VIEWER,
-    "GET /pools/{name}": _VIEWER,
+    "GET /pools": _NONE,
+    "GET /pools/{name}": _NONE,
     "PUT /pools/{name}": _OPERATOR,
     "DELETE /pools/{name}": _OPERATOR,
     "POST /purge-plan": _VIEWER,
     "POST /purges": _ADMIN,
-    "GET /runs": _VIEWER,
+    "GET /runs": _NONE,
     "POST /runs": _OPERATOR,
-    "GET /runs/{run_id}": _VIEWER,
-    "GET /runs/{run_id}/explanation": _VIEWER,
+    "GET /runs/{run_id}": _STATUS,
+    "GET /runs/{run_id}/explanation": _STATUS,
     "GET /runs/{run_id}/outputs": _VIEWER,
     "POST /runs/{run_id}/pause": _OPERATOR,
     "GET /runs/{run_id}/replay": _VIEWER,
@@ -68,34 +63,38 @@ _API: Mapping[str, AccessRole] = {
     "POST /runs/{run_id}/stop": _OPERATOR,
     "POST /runs/{run_id}/tasks/{task}/approval": _OPERATOR,
     "GET /runs/{run_id}/tasks/{task}/children": _VIEWER,
-    "GET /runs/{run_id}/tasks/{task}/events": _VIEWER,
-    "GET /runs/{run_id}/tasks/{task}/log": _VIEWER,
+    "GET /runs/{run_id}/tasks/{task}/events": _LOGS,
+    "GET /runs/{run_id}/tasks/{task}/log": _LOGS,
     "POST /runs/{run_id}/tasks/{task}/mark": _OPERATOR,
     "GET /runs/{run_id}/tasks/{task}/output": _OPERATOR,
-    "GET /runs/{run_id}/timeline": _VIEWER,
+    "GET /runs/{run_id}/timeline": _STATUS,
+    "GET /grants": _NONE,
+    "GET /grants/may": _NONE,
+    "POST /grants": _ADMIN,
+    "POST /grants/revoke": _ADMIN,
     "GET /settings": _ADMIN,
     "GET /shares": _VIEWER,
     "PUT /shares/{team}": _ADMIN,
     "DELETE /shares/{team}": _ADMIN,
-    "GET /status": _VIEWER,
+    "GET /status": _NONE,
     "GET /tokens": _ADMIN,
     "GET /tokens/{token_id}": _ADMIN,
     "PUT /tokens/{token_id}": _ADMIN,
     "DELETE /tokens/{token_id}": _ADMIN,
-    "GET /variables": _VIEWER,
+    "GET /variables": _NONE,
     "GET /variables/{name}": _VIEWER,
     "PUT /variables/{name}": _OPERATOR,
     "DELETE /variables/{name}": _OPERATOR,
-    "GET /whoami": _VIEWER,
-    "GET /workers": _VIEWER,
     "GET /workers/wanted": _VIEWER,
+    "GET /whoami": _NONE,
+    "GET /workers": _NONE,
     "POST /workers/{worker}/cordon": _OPERATOR,
     "POST /workers/{worker}/uncordon": _OPERATOR,
 }
-"""Below `/api/v1`."""
+"""Below `/api/v1`. Lists need no role: they leave out what their caller may not see."""
 _OTHERS: Mapping[str, AccessRole] = {
     "GET /metrics": _VIEWER,
-    "GET /openapi.json": _VIEWER,
+    "GET /openapi.json": _NONE,
 }
 
 
@@ -108,6 +107,23 @@ NEEDS: Mapping[str, AccessRole] = MappingProxyType(
     {_below_prefix(route): role for route, role in _API.items()} | dict(_OTHERS)
 )
 """By method and path, such as `GET /api/v1/runs/{run_id}`."""
+
+CLUSTER_WIDE = frozenset(
+    {
+        "GET /metrics",
+        "POST /api/v1/alerts/targets/{name}/test",
+        "POST /api/v1/purge-plan",
+        "GET /api/v1/shares",
+    }
+)
+"""Routes for which no grant counts: they are about more than one pipeline."""
+_PAGES: Mapping[str, AccessRole] = {"GET /runs/{run_id}/tasks/{task}": _VIEWER}
+
+
+def page_need(route: str) -> AccessRole:
+    """The role that a page below `/ui` needs: that of the API's route of the same path, if there is one."""
+    return _PAGES.get(route, NEEDS.get(_below_prefix(route), _NONE) if route.startswith("GET") else _NONE)
+
 
 OPEN = frozenset(
     {"/", "/healthz", "/readyz", "/ui/login", "/ui/login/provider", "/ui/login/callback", "/ui/logout"}

@@ -28,6 +28,8 @@ _BODIES: dict[str, Any] = {
     "NewBackfillBody": {**_RANGE, "id": "flights-february", "max_parallel": 2, "reprocess": "failed"},
     "NewPurgeBody": _PURGE,
     "OwnerBody": {"owner": "data-platform"},
+    "GrantBody": {"who": "finance", "role": "author", "on": "finance_*", "reason": "ticket 12"},
+    "RevokeBody": {"who": "finance", "on": "finance_*", "reason": "ticket 13"},
     "NewVersionBody": {"uri": "s3://in/rates.csv", "key": "eu", "digest": f"sha256:{_RELEASE}"},
     "PoolBody": {"size": 8},
     "PurgeBody": _PURGE,

@@ -1,4 +1,4 @@
-"""Routes about tokens, and about the caller itself."""
+"""Routes about tokens and owners, and about the caller itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 
 from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.access.tokens import TOKEN_ID
-from nimbus.api.asking import principal
+from nimbus.api.asking import grants, principal
 from nimbus.api.entity_tags import tag_with
 from nimbus.api.models import CommandModel, Model
 from nimbus.api.problems import NotFoundError
@@ -50,6 +50,17 @@ class OwnerBody(RequestBody):
     )
 
 
+class GrantModel(Model):
+    """A role on something, for a principal or a team."""
+
+    who: str
+    role: AccessRole
+    on: str
+    reason: str
+    by: str
+    at: datetime
+
+
 class TokenModel(Model):
     """A token, without its secret."""
 
@@ -79,6 +90,8 @@ class PrincipalModel(Model):
     source: PrincipalSource
     token_id: str
     address: str
+    grants: list[GrantModel] = Field(default_factory=list)
+    """Its own, and those of its teams."""
 
 
 def list_tokens(services: ApiServices) -> TokensModel:
@@ -95,8 +108,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/whoami")
     async def whoami() -> PrincipalModel:
-        """The caller and its role."""
-        return PrincipalModel.model_validate(principal())
+        """The caller, its role, and its grants."""
+        mine = [GrantModel.model_validate(grant) for grant in grants()]
+        return PrincipalModel.model_validate(principal()).model_copy(update={"grants": mine})
 
     @routes.get("/tokens")
     def tokens() -> TokensModel:

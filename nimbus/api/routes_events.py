@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.sse import format_sse_event
 from pydantic import StringConstraints
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -60,6 +61,7 @@ def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
         if request.scope.get("is_head"):
             return Response(media_type=MEDIA_TYPE, headers=_HEADERS)
         asks = principal()
+        topic = await run_in_threadpool(request.app.state.reader.topics, topic)
         listener = await hub.join(topic, seen, asks.account or asks.address)
         return _EventStream(hub, listener, seen, lambda: gate.still_admits(asks, datetime.now(UTC)))
 

@@ -11,14 +11,15 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from nimbus.access.rules import check_owner, check_role, needed_role, needs_owner
-from nimbus.api.asking import principal, who_asks
+from nimbus.access.rules import check_command
+from nimbus.api.asking import grants, principal, who_asks
 from nimbus.api.entity_tags import HEADER, PATTERN, ChangedError, condition_of
 from nimbus.api.idempotency import Queued, key_of_request, queued_before
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
+from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
-from nimbus.domain.access import DENIALS, AccessDeniedError, Principal
+from nimbus.domain.access import DENIALS, AccessDeniedError
 from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.idempotency import KeyUsedError
@@ -88,8 +89,7 @@ async def submit(
         command = make()
         run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
         asks = principal()
-        check_role(asks, needed_role(command), command.type)
-        check_own(services, asks, command)
+        check_command(asks, command, lookups(services), grants())
         if_match = condition_of(command)
         asks = replace(asks, reason=getattr(command, "reason", "") or asks.reason)
         name = who_asks(services.health.info().id)
@@ -158,11 +158,3 @@ def command_model(
     status = "accepted" if outcome.accepted else "refused"
     shown = OutcomeModel.model_validate(outcome)
     return CommandModel(command_id=command_id, status=status, run_id=run_id, outcome=shown)
-
-
-def check_own(services: ApiServices, asks: Principal, command: Command) -> None:
-    """Raise AccessDeniedError if a command needs the owner of a pipeline, and the caller is not the owner."""
-    if needs_owner(command, asks):
-        record = services.reader.pipeline(command.pipeline)
-        if record is not None:
-            check_owner(asks, record.name, record.owner)

@@ -31,6 +31,7 @@ _COMMANDS = {
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "Find objects in storage that no release needs."),
     "login": Lazy("nimbus.cli.login:login", "Store a token for a scheduler on this machine."),
     "token": Lazy("nimbus.cli.tokens:token", "Create, list and revoke tokens and their roles."),
+    "access": Lazy("nimbus.cli.access:access", "Give roles on pipelines, datasets, names and teams."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, delete."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nimbus.access.tokens import NewToken
     from nimbus.client.api import Api
 
-_ROLES = ("viewer", "operator", "author", "admin")
+_ROLES = ("none", "status", "logs", "viewer", "operator", "author", "admin")
 
 
 @click.group(cls=LazyGroup)

@@ -1,22 +1,32 @@
-"""Access control: roles, tokens, and the principal that a command carries to the leader."""
+"""Access control: roles, grants, tokens, and the principal that a command carries to the leader. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from nimbus.domain.errors import RefusedError
 
 MOST_TOKENS = 300
 """Limit of tokens: they are kept in one record with the other settings of the cluster."""
+MOST_GRANTS = 300
+"""Limit of grants, for the same reason."""
 
 
 class AccessRole(StrEnum):
     """What a principal may do. Each role includes the roles above it in this list."""
 
+    NONE = "none"
+    """Nothing. As the role of a token: only what grants add."""
+    STATUS = "status"
+    """Sees pipelines and runs: that a run has failed, and not why."""
+    LOGS = "logs"
+    """Also reads logs, and the reasons of failures."""
     VIEWER = "viewer"
-    """Reads."""
+    """Also reads data: outputs, results, parameters, datasets, variables, definitions."""
     OPERATOR = "operator"
     """Also starts, stops, retries, pauses; activates published releases; sets pools, variables, cordons."""
     AUTHOR = "author"
@@ -24,10 +34,17 @@ class AccessRole(StrEnum):
     ADMIN = "admin"
     """Everything: pipelines of others, owners, tokens, abdication."""
 
+    @property
+    def rank(self) -> int:
+        """The place in this list: a higher role has a higher one."""
+        return _ROLES.index(self)
+
     def includes(self, needed: AccessRole) -> bool:
         """True when this role is `needed` or higher."""
-        order = list(AccessRole)
-        return order.index(self) >= order.index(needed)
+        return self.rank >= needed.rank
+
+
+_ROLES = tuple(AccessRole)
 
 
 class PrincipalSource(StrEnum):
@@ -104,11 +121,74 @@ class Principal:
         return owner is not None and owner in (self.name, *self.teams)
 
 
+Kind = Literal["pipeline", "dataset", "variable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something that a grant can be on. A run, a log or an output is that of its pipeline."""
+
+    kind: Kind
+    name: str
+    owner: str | None = None
+    """Of the pipeline, or of the pipeline that publishes the dataset. Variables have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessGrant:
+    """A role on some things, beside the role that a principal has on everything."""
+
+    who: str
+    """A principal or a team."""
+    role: AccessRole
+    """STATUS to AUTHOR."""
+    on: str
+    """`pipeline:NAME`, `dataset:NAME`, `variable:NAME`; `team:NAME`: what this principal or team owns; or a
+    prefix such as `finance_*`: everything with such a name."""
+    reason: str = ""
+    by: str = ""
+    at: datetime
+
+    def covers(self, thing: Thing) -> bool:
+        """True when it is a grant on this."""
+        if self.on.endswith("*"):
+            return thing.name.startswith(self.on[:-1])
+        return self.on == f"{thing.kind}:{thing.name}" or (
+            thing.owner is not None and self.on == f"team:{thing.owner}"
+        )
+
+    def __str__(self) -> str:
+        return f"grant of {self.role} to {self.who} on {self.on}"
+
+
+def grant_on(principal: Principal, thing: Thing, grants: Iterable[AccessGrant]) -> AccessGrant | None:
+    """The highest grant that a principal has on something; None: there is none."""
+    found = (grant for grant in grants if principal.owns(grant.who) and grant.covers(thing))
+    return max(found, key=lambda grant: grant.role.rank, default=None)
+
+
+def role_on(principal: Principal, thing: Thing | None, grants: Iterable[AccessGrant]) -> AccessRole:
+    """The role of a principal on something. None: on the cluster itself, which no grant is on."""
+    granted = None if thing is None else grant_on(principal, thing, grants)
+    if granted is None or principal.role.includes(granted.role):
+        return principal.role
+    return granted.role
+
+
+def holders(kind: Kind, name: str, grants: Iterable[AccessGrant]) -> frozenset[str]:
+    """Who may create something of this name: the authors of a prefix of it. Empty: any author may."""
+    thing = Thing(kind, name)
+    found = (grant for grant in grants if grant.on.endswith("*") and grant.covers(thing))
+    return frozenset(grant.who for grant in found if grant.role.includes(AccessRole.AUTHOR))
+
+
 class AccessDeniedError(RefusedError):
     """The principal may not do this."""
 
     exit_code = 7
 
 
-DENIALS = frozenset({"role_too_low", "not_owner", "not_reader", "token_revoked", "no_role"})
+DENIALS = frozenset(
+    {"role_too_low", "not_owner", "not_reader", "token_revoked", "no_role", "not_granted", "name_reserved"}
+)
 """The codes of AccessDeniedError."""

@@ -293,6 +293,28 @@ class RevokeToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrantAccess:
+    """Give a principal or a team a role on something. Another grant of the same pair is replaced."""
+
+    who: str
+    role: AccessRole
+    on: str
+    """As of `AccessGrant.on`."""
+    reason: str
+    type: Literal["grant_access"] = "grant_access"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeAccess:
+    """Take a grant away, for new requests and for commands that wait."""
+
+    who: str
+    on: str
+    reason: str
+    type: Literal["revoke_access"] = "revoke_access"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetOwner:
     """Set the owner of a pipeline: a principal or a team. None: admins alone."""
 
@@ -356,6 +378,7 @@ SettingsCommand = (
     SetPool | RemovePool | SetShare | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 )
 TokenCommand = CreateToken | RevokeToken
+AccessCommand = GrantAccess | RevokeAccess
 PipelineCommand = (
     PublishRelease | ActivatePipeline | PausePipeline | RewindSchedule | RemovePipeline | SetOwner
 )
@@ -408,6 +431,7 @@ Command = (
     | Abdicate
     | SettingsCommand
     | TokenCommand
+    | AccessCommand
     | DatasetCommand
 )
 
@@ -427,6 +451,8 @@ _NAMES = {
     "id": "token",
     "name": "name",
     "dataset": "dataset",
+    "who": "who",
+    "on": "on",
 }
 
 
@@ -439,7 +465,8 @@ def names_in(command: Command | Unreadable) -> dict[str, str]:
 def is_urgent(command: Command | Unreadable) -> bool:
     """True when the command stops something. Urgent commands go before others, in their own order."""
     stops = isinstance(command, ActOnSelection) and command.action in ("stop", "pause")
-    return stops or isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken)
+    urgent = StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken | RevokeAccess
+    return stops or isinstance(command, urgent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Settings of the whole cluster that commands change: pools, shares, variables, cordons, tokens."""
+"""Settings of the whole cluster that commands change: pools, shares, variables, cordons, tokens, grants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nimbus.domain.access import Token
+from nimbus.domain.access import AccessGrant, Token
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
@@ -59,6 +59,8 @@ class ClusterSettings:
     """Those of them that tasks which are kept running leave."""
     tokens: Mapping[str, Token] = field(default_factory=dict)
     """Tokens by id. They contain only the SHA-256 of the secret."""
+    grants: tuple[AccessGrant, ...] = ()
+    """By whom and on what, sorted: one of each pair."""
 
     def weight_of(self, team: str) -> int:
         """The weight of a team's share."""

@@ -101,4 +101,5 @@ class AccessFollower(Follower):
             look()
         if self._session_key is None:
             self._session_key = self._store.session_key()
-        self._gate.know_store(self._store.tokens(self.look), self._session_key)
+        settings = self._store.settings(self.look)
+        self._gate.know_store(settings.tokens, self._session_key, settings.grants)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from nimbus.api.access import authorize_page
+from nimbus.api.seen import seen_services
 from nimbus.api.services import ApiServices
 from nimbus.web import (
     actions,
@@ -31,9 +33,10 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
         api: The API with all of its routes; forms send their requests to it.
         services: The ports that pages read from.
     """
+    services = seen_services(services)
     pages = Pages(Frames(services))
-    web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    web.state.api = api
+    web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize_page)])
+    web.state.api, web.state.reader = api, services.reader
     problems.install(web, pages)
     parts = (
         routes_about,

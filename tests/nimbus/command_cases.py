@@ -48,6 +48,7 @@ BACKFILL = c.CreateBackfill(
     ),
 )
 TOKEN = c.CreateToken(id="0123456789ab", name="bob", role=AccessRole.VIEWER, sha256="0" * 64)
+GRANT = c.GrantAccess(who="bob", role=AccessRole.LOGS, on="finance_*", reason="on call")
 for spec in (SPEC, NEWER):
     active(spec)  # so that its definition is on the disk
 FIRST = AttemptId(RUN, A, 1)
@@ -203,6 +204,14 @@ CASES = {
     "create_token": Case(TOKEN, settings_put(lambda settings: set(settings.tokens) == {TOKEN.id})),
     "revoke_token": Case(
         c.RevokeToken(id=TOKEN.id), settings_put(lambda settings: not settings.tokens), (TOKEN,)
+    ),
+    "grant_access": Case(
+        GRANT, settings_put(lambda settings: [one.on for one in settings.grants] == [GRANT.on]), (TOKEN,)
+    ),
+    "revoke_access": Case(
+        c.RevokeAccess(who="bob", on=GRANT.on, reason="left"),
+        settings_put(lambda settings: not settings.grants),
+        (TOKEN, GRANT),
     ),
     "set_owner": Case(c.SetOwner(pipeline=P, owner="ann"), record_put(lambda record: record.owner == "ann")),
     "purge": Case(

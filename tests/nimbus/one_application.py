@@ -6,7 +6,7 @@ tests with other options of `create_app`, build their own application.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -28,6 +28,28 @@ class _Present:
         return getattr(vars(self)["behind"], name)
 
 
+class _Services(_Present):
+    """The services of the current test; `dataclasses.replace` makes another such proxy of it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, **fixed: Any) -> None:
+        super().__init__(**_FIXED | fixed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(_services)["behind"], name)
+
+
+class _Port:
+    """A port of the services of the current test."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(vars(_services)["behind"], self._name), name)
+
+
 def _version() -> Any:
     return _changes.behind.version()
 
@@ -38,7 +60,15 @@ def _secret(name: str) -> Any:
 
 _gate = _Present()
 _changes = _Present(version=_version)
-_services = _Present(gate=_gate, changes=_changes, metrics=CollectorRegistry(), hook_secret=_secret)
+_PORTS = {name: _Port(name) for name in ("reader", "history", "commands", "logs", "definitions")}
+_FIXED: dict[str, Any] = {
+    **_PORTS,
+    "gate": _gate,
+    "changes": _changes,
+    "metrics": CollectorRegistry(),
+    "hook_secret": _secret,
+}
+_services = _Services()
 _built: list[FastAPI] = []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 
 from kazoo.exceptions import NodeExistsError
@@ -11,7 +10,7 @@ from kazoo.exceptions import NodeExistsError
 from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.leader_store import read_settings
 from nimbus.adapters.store.paths import Paths
-from nimbus.domain.access import Token
+from nimbus.domain.settings import ClusterSettings
 from nimbus.ports import Enqueue
 
 
@@ -21,10 +20,10 @@ class TreeAccess:
     def __init__(self, calls: Calls, root: str) -> None:
         self._calls, self._paths = calls, Paths(root)
 
-    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
-        """The tokens of the cluster, with a watch on their record."""
+    def settings(self, changed: Enqueue) -> ClusterSettings:
+        """The settings, which contain tokens and grants, with a watch on their record."""
         self._calls.ensure(self._paths.settings)
-        return read_settings(self._calls, self._paths, changed).tokens
+        return read_settings(self._calls, self._paths, changed)
 
     def session_key(self) -> bytes:
         """Read the secret, or create it. If several schedulers create it, the first one wins."""

@@ -6,7 +6,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from nimbus.access.rules import as_of_now, check_owner, check_role, needed_role, needs_owner
+from nimbus.access.rules import (
+    Lookups,
+    OfPipeline,
+    as_of_now,
+    check_command,
+    check_owner,
+    has_grant,
+    needed_role,
+)
 from nimbus.domain import revisions
 from nimbus.domain.access import Principal
 from nimbus.domain.commands import (
@@ -19,6 +27,7 @@ from nimbus.domain.commands import (
     CreateToken,
     DatasetCommand,
     DecideApproval,
+    GrantAccess,
     MarkTask,
     PausePipeline,
     PauseRun,
@@ -31,6 +40,7 @@ from nimbus.domain.commands import (
     RemovePool,
     RemoveVariable,
     ResumeRun,
+    RevokeAccess,
     RevokeToken,
     RewindSchedule,
     SetOwner,
@@ -45,6 +55,7 @@ from nimbus.domain.commands import (
     WithdrawDataset,
 )
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import RunId
 from nimbus.domain.readers import read_grant
 from nimbus.engine.rules.dataset_commands import accepting
 from nimbus.engine.state import State
@@ -123,6 +134,8 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | PublishDataset()
             | WithdrawDataset()
             | RemoveDataset()
+            | GrantAccess()
+            | RevokeAccess()
             | Unreadable()
         ):
             return Target(f"record that {command.type} is about", None)
@@ -137,15 +150,31 @@ def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCo
     if queued.asked_by is None:
         return queued
     principal = as_of_now(queued.asked_by, state.settings.tokens, state.policy.grants, now)
-    command = queued.command
-    check_role(principal, needed_role(command), command.type)
+    command, of = queued.command, lookups(state)
+    check_command(principal, command, of, state.settings.grants)
     if isinstance(command, DatasetCommand):
-        _check_dataset(state, principal, command)
-    if needs_owner(command, principal):
-        record = state.catalog.pipelines.get(command.pipeline)
-        if record is not None:
-            check_owner(principal, record.name, record.owner)
+        thing = of.of_dataset(command.dataset)
+        if not has_grant(principal, needed_role(command), thing, state.settings.grants):
+            _check_dataset(state, principal, command)
     return replace(queued, asked_by=principal)
+
+
+def lookups(state: State) -> Lookups:
+    """What commands are about, in the leader's state."""
+    catalog, runs = state.catalog, state.runs
+
+    def run(run_id: RunId) -> OfPipeline | None:
+        waiting = (queued.command for queued in state.commands.waiting.values())
+        starts = (one for one in waiting if isinstance(one, StartRun) and one.run_id == run_id)
+        return runs.live.get(run_id) or runs.finished.get(run_id) or next(starts, None)
+
+    return Lookups(
+        catalog.pipelines.get,
+        catalog.pipelines.values,
+        run,
+        catalog.backfills.get,
+        catalog.datasets.get,
+    )
 
 
 def _check_dataset(state: State, principal: Principal, command: DatasetCommand) -> None:

@@ -12,6 +12,7 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
     Abdication,
+    AccessCommand,
     ActivatePipeline,
     ActOnSelection,
     CordonWorker,
@@ -19,6 +20,7 @@ from nimbus.domain.commands import (
     CreateToken,
     DatasetCommand,
     DecideApproval,
+    GrantAccess,
     MarkTask,
     PausePipeline,
     PauseRun,
@@ -32,6 +34,7 @@ from nimbus.domain.commands import (
     RemovePool,
     RemoveVariable,
     ResumeRun,
+    RevokeAccess,
     RevokeToken,
     RewindSchedule,
     SetOwner,
@@ -85,7 +88,7 @@ from nimbus.engine.rules.outcome import outcome_of
 from nimbus.engine.rules.purges import purge_ordered
 from nimbus.engine.rules.release_checks import check_release
 from nimbus.engine.rules.selections import next_parts
-from nimbus.engine.rules.settings import changed, changed_tokens
+from nimbus.engine.rules.settings import changed
 from nimbus.engine.rules.terms import check_successor
 from nimbus.engine.state import State
 
@@ -159,7 +162,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             | CordonWorker()
             | UncordonWorker()
             | CreateToken()
-            | RevokeToken() as command
+            | RevokeToken()
+            | GrantAccess()
+            | RevokeAccess() as command
         ):
             return _set(state, queued, command, now)
         case ActOnSelection() as command:
@@ -175,12 +180,12 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
 
 
 def _set(
-    state: State, queued: QueuedCommand, command: SettingsCommand | TokenCommand, now: datetime
+    state: State,
+    queued: QueuedCommand,
+    command: SettingsCommand | TokenCommand | AccessCommand,
+    now: datetime,
 ) -> Decision:
-    if isinstance(command, TokenCommand):
-        settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
-    else:
-        settings, message = changed(state, command, queued.submitted_by, now)
+    settings, message = changed(state, command, queued.submitted_by, now)
     return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
 
 

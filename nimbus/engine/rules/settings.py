@@ -1,17 +1,23 @@
-"""Commands that change the settings of the cluster: pools, shares, variables, cordons, tokens."""
+"""Commands that change the settings of the cluster: pools, shares, variables, cordons, tokens, grants."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain.access import MOST_TOKENS, Token
+from nimbus.access.oidc import NAME_PREFIX
+from nimbus.domain.access import MOST_GRANTS, MOST_TOKENS, AccessGrant, AccessRole, Token
 from nimbus.domain.commands import (
+    AccessCommand,
     CordonWorker,
+    CreateToken,
+    GrantAccess,
     RemovePool,
     RemoveVariable,
+    RevokeAccess,
     RevokeToken,
     SetPool,
     SetShare,
@@ -38,13 +44,21 @@ MOST_NAMED = 5
 
 
 def changed(
-    state: State, command: SettingsCommand, asked_by: str, now: datetime
+    state: State, command: SettingsCommand | TokenCommand | AccessCommand, by: str, now: datetime
 ) -> tuple[ClusterSettings, str]:
-    """The settings after a command, and the answer to its client.
+    """The settings after a command by `by`, and the answer to its client.
 
     Raises:
         RefusedError: the command cannot be carried out.
     """
+    if isinstance(command, CreateToken | RevokeToken):
+        return _changed_tokens(state.settings, command, by, now)
+    if isinstance(command, GrantAccess | RevokeAccess):
+        return _changed_grants(state, command, by, now)
+    return _changed(state, command, by, now)
+
+
+def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> tuple[ClusterSettings, str]:
     before = state.settings
     match command:
         case SetPool(pool=pool, size=size):
@@ -55,9 +69,8 @@ def changed(
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
         case SetShare(team=team):
-            return _with_share(
-                before, command, asked_by, now
-            ), f"team {team} has the weight {command.weight or 1}"
+            said = f"team {team} has the weight {command.weight or 1}"
+            return _with_share(before, command, by, now), said
         case SetVariable(name=name, value=value):
             return _with_variable(before, name, value), f"vars.{name} is set; runs from now on take it"
         case RemoveVariable(name=name):
@@ -133,7 +146,7 @@ def _needs(state: State, run_id: RunId, pool: str) -> bool:
     return any(pool in task.spec.pools and not task.state.is_final for task in tasks)
 
 
-def changed_tokens(
+def _changed_tokens(
     before: ClusterSettings, command: TokenCommand, asked_by: str, now: datetime
 ) -> tuple[ClusterSettings, str]:
     """The settings with one token added or removed. A new token also removes expired ones.
@@ -166,3 +179,61 @@ def changed_tokens(
     )
     said = f"token {command.id} of {command.name} may do what {command.role} may"
     return replace(before, tokens={**useful, command.id: token}), said
+
+
+def _changed_grants(
+    state: State, command: AccessCommand, by: str, now: datetime
+) -> tuple[ClusterSettings, str]:
+    """The settings with one grant given or taken away.
+
+    Raises:
+        RefusedError: a name in it does not exist, there are too many, or there is no such grant.
+    """
+    before = state.settings
+    rest = tuple(one for one in before.grants if (one.who, one.on) != (command.who, command.on))
+    if isinstance(command, RevokeAccess):
+        if len(rest) == len(before.grants):
+            raise RefusedError(
+                "unknown_grant",
+                f"{command.who} has no grant on {command.on}: see `nimbus access show {command.who}`.",
+            )
+        return replace(before, grants=rest), f"the grant to {command.who} on {command.on} is taken away"
+    _check_names(state, command.who, command.on)
+    if not AccessRole.STATUS.rank <= command.role.rank <= AccessRole.AUTHOR.rank:
+        raise RefusedError(
+            "bad_grant", f"a grant is of status, logs, viewer, operator or author, and not of {command.role}."
+        )
+    if len(rest) >= MOST_GRANTS:
+        raise RefusedError("too_many_grants", f"there are {MOST_GRANTS} grants: revoke some.")
+    grant = AccessGrant(
+        who=command.who, role=command.role, on=command.on, reason=command.reason, by=by, at=now
+    )
+    grants = tuple(sorted((*rest, grant), key=lambda one: (one.who, one.on)))
+    return replace(before, grants=grants), f"{command.who} has the role {command.role} on {command.on}"
+
+
+def _check_names(state: State, who: str, on: str) -> None:
+    """Raise RefusedError if a grant names what does not exist. A prefix may name what is to come."""
+    catalog, settings, groups = state.catalog, state.settings, state.policy.grants
+    owners = {record.owner for record in catalog.pipelines.values() if record.owner is not None}
+    holders = [*settings.tokens.values(), *(() if groups is None else groups.by_group.values())]
+    teams = {team for holder in holders for team in holder.teams} | owners
+    people = {token.name for token in settings.tokens.values()}
+    if who not in teams | people and not who.startswith(NAME_PREFIX):
+        raise RefusedError(
+            "unknown_principal",
+            f"who: no token, team or owner has the name {who}: create a token of it first (`nimbus token "
+            "create`), or see `nimbus token list`.",
+        )
+    kind, _, name = on.partition(":")
+    there: dict[str, Container[str]] = {
+        "pipeline": catalog.pipelines,
+        "dataset": {*catalog.datasets, *(d for r in catalog.pipelines.values() for d in r.profile.datasets)},
+        "variable": settings.variables,
+        "team": teams | people,
+    }
+    if not on.endswith("*") and name not in there.get(kind, ()):
+        raise RefusedError(
+            f"unknown_{kind}",
+            f"on: there is no {kind} {name}: publish or create it first, or grant a prefix of it.",
+        )

@@ -384,7 +384,7 @@ def test_token_is_seen_by_every_scheduler_and_a_change_is_told(
 ) -> None:
     one, other = (TreeAccess(calls_on(any_sessions.new()), zk_root) for _ in range(2))
     told: list[str] = []
-    assert one.tokens(lambda: told.append("one")) == {}
+    assert one.settings(lambda: told.append("one")).tokens == {}
     token = Token(id="0" * 12, name="ada", role=AccessRole.ADMIN, sha256="0" * 64, created_at=NOW)
     session = any_sessions.new()
     calls_on(session).set(
@@ -392,7 +392,8 @@ def test_token_is_seen_by_every_scheduler_and_a_change_is_told(
     )
 
     eventually(lambda: told == ["one"])
-    assert one.tokens(lambda: None) == other.tokens(lambda: None) == {token.id: token}
+    for store in (one, other):
+        assert store.settings(lambda: None).tokens == {token.id: token}
 
 
 def test_key_of_sessions_is_made_once(any_sessions: Sessions | SqliteSessions, zk_root: str) -> None:

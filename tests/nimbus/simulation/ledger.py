@@ -178,6 +178,8 @@ class Ledger:
                 | c.ActOnSelection()
                 | c.CreateToken()
                 | c.RevokeToken()
+                | c.GrantAccess()
+                | c.RevokeAccess()
                 | c.PublishDataset()
                 | c.WithdrawDataset()
                 | c.RemoveDataset()

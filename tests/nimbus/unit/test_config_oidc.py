@@ -37,7 +37,10 @@ PROVIDER: dict[str, Any] = {
         ({"algorithms": ["HS256"]}, "must be one of RS256"),
         ({"algorithms": ["none"]}, "must be one of RS256"),
         ({"algorithms": []}, "must not be empty"),
-        ({"groups": {"ops": {"role": "root"}}}, "must be one of viewer, operator, author, admin"),
+        (
+            {"groups": {"ops": {"role": "root"}}},
+            "must be one of none, status, logs, viewer",
+        ),
         ({"groups": {"ops": {"team": "x"}}}, "unknown key"),
         ({"groups": {}}, "nobody could come in"),
         ({"client_id": None}, "tokens for anybody would be taken"),

@@ -9,17 +9,27 @@ import pytest
 
 from nimbus.access.grants import Grant, Grants
 from nimbus.domain import writes as w
-from nimbus.domain.access import MOST_TOKENS, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.access import (
+    MOST_GRANTS,
+    MOST_TOKENS,
+    AccessGrant,
+    AccessRole,
+    Principal,
+    PrincipalSource,
+    Token,
+)
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
     Command,
     CommandOutcome,
     CreateToken,
+    GrantAccess,
     PausePipeline,
     PublishRelease,
     QueuedCommand,
     RemovePipeline,
+    RevokeAccess,
     RevokeToken,
     SetOwner,
 )
@@ -45,10 +55,16 @@ def instant() -> Instant:
     return Instant(NOW, 0.0)
 
 
-def a_state(*, owner: str | None = None, token: Token | None = TOKEN, known: bool = True) -> State:
+def a_state(
+    *,
+    owner: str | None = None,
+    token: Token | None = TOKEN,
+    known: bool = True,
+    grants: tuple[AccessGrant, ...] = (),
+) -> State:
     state = State(epoch=3, schema=1)
     tokens = {} if token is None else {token.id: token}
-    state.put_settings(ClusterSettings(tokens=tokens), instant())
+    state.put_settings(ClusterSettings(tokens=tokens, grants=grants), instant())
     if known:
         state.put_pipeline(replace(active(SPEC, updated_at=NOW), owner=owner))
     state.take_census()
@@ -258,3 +274,132 @@ def test_command_that_the_api_did_not_queue_is_decided() -> None:
 
     assert isinstance(answer, Decision)
     assert answer.name == "command_accepted"
+
+
+NOBODY = replace(TOKEN, role=AccessRole.NONE, teams=("finance",))
+ON_ALL_KINDS = ("pipeline:sums", "team:finance", "su*")
+
+
+def a_grant(on: str, role: AccessRole, who: str = "finance") -> AccessGrant:
+    return AccessGrant(who=who, role=role, on=on, at=NOW)
+
+
+@pytest.mark.parametrize("on", ON_ALL_KINDS)
+@pytest.mark.parametrize("who", ["ada", "finance"])
+def test_grant_lets_a_principal_without_a_role_do_what_it_says_and_no_more(on: str, who: str) -> None:
+    def code(command: Command, role: AccessRole) -> str:
+        state = a_state(owner="finance", token=NOBODY, grants=(a_grant(on, role, who),))
+        return asked(state, command).code
+
+    assert code(PausePipeline(pipeline=SUMS), AccessRole.VIEWER) == "role_too_low"
+    assert code(PausePipeline(pipeline=SUMS), AccessRole.OPERATOR) == "ok"
+    assert code(RemovePipeline(pipeline=SUMS), AccessRole.OPERATOR) == "role_too_low"
+    assert code(RemovePipeline(pipeline=SUMS), AccessRole.AUTHOR) == "ok"
+    assert code(SetOwner(pipeline=SUMS, owner="ada"), AccessRole.AUTHOR) == "role_too_low"
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        a_grant("pipeline:sum", AccessRole.AUTHOR),
+        a_grant("dataset:sums", AccessRole.AUTHOR),
+        a_grant("team:sales", AccessRole.AUTHOR),
+        a_grant("sums_*", AccessRole.AUTHOR),
+        a_grant("pipeline:sums", AccessRole.AUTHOR, "bob"),
+    ],
+)
+def test_grant_on_something_else_or_to_somebody_else_gives_nothing(grant: AccessGrant) -> None:
+    outcome = asked(a_state(owner="finance", token=NOBODY, grants=(grant,)), PausePipeline(pipeline=SUMS))
+
+    assert outcome.code == "role_too_low"
+
+
+def test_owner_without_a_grant_may_do_what_its_role_says() -> None:
+    assert asked(a_state(owner="finance", token=NOBODY), PausePipeline(pipeline=SUMS)).code == "role_too_low"
+
+
+def test_grant_of_author_lets_publish_a_pipeline_of_another_owner() -> None:
+    state = a_state(owner="sales", token=NOBODY, grants=(a_grant("pipeline:sums", AccessRole.AUTHOR),))
+
+    assert asked(state, PUBLISH).code == "ok"
+    assert state.catalog.pipelines[SUMS].owner == "sales"
+
+
+def test_author_of_a_team_publishes_its_first_pipeline_and_owns_it() -> None:
+    state = a_state(known=False, token=NOBODY, grants=(a_grant("team:finance", AccessRole.AUTHOR),))
+
+    assert asked(state, PUBLISH).code == "ok"
+    assert state.catalog.pipelines[SUMS].owner == "finance"
+
+
+def test_names_of_another_prefix_cannot_be_taken() -> None:
+    theirs, own = a_grant("su*", AccessRole.AUTHOR, "sales"), a_grant("team:finance", AccessRole.AUTHOR)
+
+    assert asked(a_state(known=False, token=NOBODY, grants=(theirs, own)), PUBLISH).code == "name_reserved"
+    assert asked(a_state(known=False, grants=(theirs, own)), PUBLISH).code == "name_reserved"
+    lower = replace(theirs, role=AccessRole.OPERATOR)
+    assert asked(a_state(known=False, token=NOBODY, grants=(lower, own)), PUBLISH).code == "ok"
+
+
+ADMIN = replace(TOKEN, role=AccessRole.ADMIN, teams=("finance",))
+GRANT = GrantAccess(who="finance", role=AccessRole.LOGS, on="pipeline:sums", reason="on call")
+
+
+def test_grant_is_kept_with_who_gave_it_when_and_why_and_replaces_the_former() -> None:
+    former = a_grant("pipeline:sums", AccessRole.AUTHOR)
+    state = a_state(token=ADMIN, grants=(former, a_grant("team:finance", AccessRole.STATUS)))
+
+    assert asked(state, GRANT).code == "ok"
+
+    assert state.settings.grants == (
+        AccessGrant(
+            who="finance", role=AccessRole.LOGS, on="pipeline:sums", reason="on call", by="ada", at=NOW
+        ),
+        a_grant("team:finance", AccessRole.STATUS),
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (replace(GRANT, who="nobody"), "unknown_principal"),
+        (replace(GRANT, who="oidc:eve"), "ok"),
+        (replace(GRANT, who="ada"), "ok"),
+        (replace(GRANT, on="pipeline:sum"), "unknown_pipeline"),
+        (replace(GRANT, on="dataset:sums"), "unknown_dataset"),
+        (replace(GRANT, on="variable:sums"), "unknown_variable"),
+        (replace(GRANT, on="team:sums"), "unknown_team"),
+        (replace(GRANT, on="team:finance"), "ok"),
+        (replace(GRANT, on="to_come_*"), "ok"),
+        (replace(GRANT, role=AccessRole.ADMIN), "bad_grant"),
+        (replace(GRANT, role=AccessRole.NONE), "bad_grant"),
+        (RevokeAccess(who="finance", on="pipeline:sums", reason="left"), "unknown_grant"),
+    ],
+)
+def test_grant_on_what_does_not_exist_is_refused_and_changes_nothing(command: Command, code: str) -> None:
+    state = a_state(token=ADMIN)
+
+    assert asked(state, command).code == code
+    assert bool(state.settings.grants) == (code == "ok")
+
+
+def test_grants_are_limited_and_a_known_one_can_still_be_changed() -> None:
+    full = tuple(a_grant(f"n{number}_*", AccessRole.LOGS) for number in range(MOST_GRANTS))
+    state = a_state(token=ADMIN, grants=full)
+
+    assert asked(state, GRANT).code == "too_many_grants"
+    state = a_state(token=ADMIN, grants=full)
+    assert asked(state, replace(GRANT, on="n1_*")).code == "ok"
+
+
+def test_grant_that_is_taken_away_before_the_decision_gives_nothing() -> None:
+    state = a_state(owner="finance", token=replace(ADMIN, role=AccessRole.NONE))
+
+    assert asked(state, PausePipeline(pipeline=SUMS)).code == "role_too_low"
+
+
+@pytest.mark.parametrize("command", [GRANT, RevokeAccess(who="finance", on="x_*", reason="left")])
+def test_only_admins_give_and_take_grants(command: Command) -> None:
+    state = a_state(owner="finance", grants=(a_grant("team:finance", AccessRole.AUTHOR, "ada"),))
+
+    assert asked(state, command).code == "role_too_low"

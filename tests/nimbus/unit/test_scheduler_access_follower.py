@@ -16,6 +16,7 @@ from nimbus.access.tokens import new_token
 from nimbus.bootstrap.access import build_access_follower
 from nimbus.config import load_settings
 from nimbus.domain.access import AccessRole, Principal, Token
+from nimbus.domain.settings import ClusterSettings
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.scheduler.access_follower import AccessFollower, TokensFile, TokensFileError
 
@@ -34,12 +35,12 @@ class Store:
         self.reads = 0
         self.watch: Enqueue = lambda: None
 
-    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
+    def settings(self, changed: Enqueue) -> ClusterSettings:
         self.reads += 1
         if self.down:
             raise StoreUnavailableError("no answer")
         self.watch = changed
-        return self.found
+        return ClusterSettings(tokens=self.found)
 
     def session_key(self) -> bytes:
         if self.down:

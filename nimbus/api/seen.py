@@ -1,0 +1,438 @@
+"""The ports of the API, with what the principal of a request may see: the one place that checks reads.
+
+What a principal may not even see is left out of lists and does not exist; of what it may see in part, the
+rest is empty. Principals that may see all data read through without a cost. Any thread of a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, cast
+
+from nimbus.access.rules import Lookups, OfPipeline
+from nimbus.api.asking import principal, role_of
+from nimbus.api.services import ApiServices
+from nimbus.domain.access import AccessDeniedError, AccessRole, Thing
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.commands import (
+    Command,
+    CommandOutcome,
+    QueuedCommand,
+    StartRun,
+    Unreadable,
+)
+from nimbus.domain.datasets import Dataset
+from nimbus.domain.due import Due
+from nimbus.domain.idempotency import KeyedCommand
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.publications import Version
+from nimbus.domain.results import Results, TaskResults
+from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run_order import RunPlace
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import TaskRun
+from nimbus.domain.terms import Term
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import (
+    ClusterReader,
+    CommandQueue,
+    DefinitionNotHereError,
+    Definitions,
+    Enqueue,
+    History,
+    Kept,
+    LogArchive,
+    RecentRuns,
+)
+
+_STATUS, _LOGS, _VIEWER = AccessRole.STATUS, AccessRole.LOGS, AccessRole.VIEWER
+
+
+def seen_services(services: ApiServices) -> ApiServices:
+    """The services of routes and pages."""
+    reader = SeenReader(services.reader, services.history)
+    return replace(
+        services,
+        reader=reader,
+        history=cast("History", SeenHistory(services.history, reader)),
+        commands=cast("CommandQueue", SeenCommands(services.commands, reader)),
+        logs=cast("LogArchive", SeenLogs(services.logs, reader)),
+        definitions=SeenDefinitions(services.definitions, reader),
+    )
+
+
+def lookups(services: ApiServices) -> Lookups:
+    """What a request is about, for checks. `services`: as of `seen_services`."""
+    return cast("SeenReader", services.reader).lookups()
+
+
+def sees(needed: AccessRole) -> bool:
+    """True when the principal has a role on everything."""
+    return principal().role.includes(needed)
+
+
+class SeenReader:
+    """See `nimbus.ports.ClusterReader`."""
+
+    def __init__(self, reader: ClusterReader, history: History) -> None:
+        self._all, self._history = reader, history
+
+    def lookups(self) -> Lookups:
+        """What a request is about, for checks: not limited to what may be seen."""
+
+        def run(run_id: RunId) -> OfPipeline | None:
+            waiting = (one.command for one in self._all.commands())
+            starts = (one for one in waiting if isinstance(one, StartRun) and one.run_id == run_id)
+            return self._all.run(run_id) or next(starts, None) or self._history.read(run_id)
+
+        return Lookups(
+            cache(self._all.pipeline), self._all.pipelines, run, self._all.backfill, self._all.dataset
+        )
+
+    def role(self, pipeline: str) -> AccessRole:
+        """The principal's role on a pipeline, which may not exist any more."""
+        return role_of(self.lookups().of_pipeline(PipelineName(pipeline)))
+
+    def roles(self) -> Callable[[str], AccessRole]:
+        """The same for many pipelines, with one read of the catalog."""
+        owners = {record.name: record.owner for record in self._all.pipelines()}
+        return cache(lambda name: role_of(Thing("pipeline", name, owners.get(PipelineName(name)))))
+
+    def role_of_run(self, run_id: str) -> AccessRole:
+        """The role on the pipeline of a run; the role on everything for an unknown one."""
+        return role_of(self.lookups().of_run(RunId(run_id)))
+
+    def shows(self, command: Command | Unreadable, by: str) -> bool:
+        """True when the principal may see a command: its own, or one about what it may see."""
+        asks = principal()
+        return by == asks.name or role_of(self.lookups().of(command, asks)).includes(_STATUS)
+
+    def topics(self, asked: Sequence[str]) -> Sequence[str]:
+        """Those of the topics of a stream that are not about what may not be seen."""
+        if sees(_STATUS):
+            return asked
+        kinds = {"run": self.role_of_run, "pipeline": self.role}
+        parts = ((topic, *topic.partition("/")) for topic in asked)
+        return [
+            topic for topic, kind, slash, name in parts if not slash or kinds[kind](name).includes(_STATUS)
+        ]
+
+    def pipelines(self) -> tuple[PipelineRecord, ...]:
+        """Those that may be seen."""
+        found = self._all.pipelines()
+        if sees(_STATUS):
+            return found
+        return tuple(
+            one for one in found if role_of(Thing("pipeline", one.name, one.owner)).includes(_STATUS)
+        )
+
+    def pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        return self._all.pipeline(name) if self._may(name, _STATUS) else None
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """Those whose data may be seen: they have parameters."""
+        found = self._all.backfills()
+        if sees(_VIEWER):
+            return found
+        role = self.roles()
+        return tuple(one for one in found if role(one.pipeline).includes(_VIEWER))
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        found = self._all.backfill(backfill)
+        return found if found is None or self._may(found.pipeline, _VIEWER) else None
+
+    def intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """The index of a pipeline."""
+        return self._all.intervals(name) if self._may(name, _STATUS) else None
+
+    def due(self, name: PipelineName) -> Due | None:
+        """What is due for a pipeline."""
+        return self._all.due(name) if self._may(name, _STATUS) else None
+
+    def dataset_names(self) -> tuple[DatasetName, ...]:
+        """Those whose data may be seen."""
+        found = self._all.dataset_names()
+        return found if sees(_VIEWER) else tuple(self.datasets(found))
+
+    def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
+        """Those whose data may be seen."""
+        found = self._all.datasets(names)
+        if sees(_VIEWER):
+            return found
+        of = self.lookups()._replace(dataset=found.get).of_dataset
+        return {name: one for name, one in found.items() if role_of(of(name)).includes(_VIEWER)}
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        """One dataset."""
+        if sees(_VIEWER) or role_of(self.lookups().of_dataset(name)).includes(_VIEWER):
+            return self._all.dataset(name)
+        return None
+
+    def run_list(self) -> Mapping[str, ListedRun]:
+        """Those that may be seen."""
+        found = self._all.run_list()
+        if sees(_STATUS):
+            return found
+        role = self.roles()
+        return {key: run for key, run in found.items() if role(run.pipeline).includes(_STATUS)}
+
+    def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
+        """Those that may be seen."""
+        return {run.id: run for run in self.shown(self._all.runs(wanted).values())}
+
+    def run(self, run: RunId) -> Run | None:
+        """One run."""
+        found = self._all.run(run)
+        return None if found is None else next(iter(self.shown([found])), None)
+
+    def shown(self, runs: Iterable[Run]) -> Sequence[Run]:
+        """Those of these runs that may be seen, without what may not."""
+        if sees(_VIEWER):
+            return tuple(runs)
+        role = cache(self.role)
+        shown = (_shown(run, role(run.pipeline)) for run in runs)
+        return [run for run in shown if run is not None]
+
+    def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """Those of attempts whose data may be seen: they have progress, results and checkpoints."""
+        if sees(_VIEWER):
+            return self._all.slots(attempts)
+        role = cache(self.role_of_run)
+        return self._all.slots(one for one in attempts if role(one.run).includes(_VIEWER))
+
+    def schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """All, without the names of what may not be seen."""
+        found = self._all.schedulers()
+        if sees(_STATUS):
+            return found
+        role = self.roles()
+        return tuple(_scheduler(info, lambda name: role(name).includes(_STATUS)) for info in found)
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """All."""
+        return self._all.workers()
+
+    def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
+        """All, so that they can be counted; without the names of what may not be seen."""
+        found = self._all.orders(workers)
+        if sees(_STATUS):
+            return found
+        listed = self.run_list()
+        names = {worker: [(name, name.partition("/")[0]) for name in of] for worker, of in found.items()}
+        return {worker: [name if run in listed else "" for name, run in of] for worker, of in names.items()}
+
+    def commands(self) -> tuple[QueuedCommand, ...]:
+        """The own ones, and those about what may be seen."""
+        found = self._all.commands()
+        if sees(_STATUS):
+            return found
+        return tuple(one for one in found if self.shows(one.command, one.submitted_by))
+
+    def decided(self, outcomes: Iterable[CommandOutcome]) -> tuple[CommandOutcome, ...]:
+        """Those of decided commands that may be seen."""
+        if sees(_STATUS):
+            return tuple(outcomes)
+        asks, role = principal().name, self.roles()
+        return tuple(
+            one
+            for one in outcomes
+            if one.submitted_by == asks
+            or (one.pipeline is not None and role(one.pipeline).includes(_STATUS))
+            or (one.pipeline is None and one.run_id is not None and self.run(one.run_id) is not None)
+        )
+
+    def settings(self) -> ClusterSettings:
+        """All, without variables that may not be seen, and without tokens and grants."""
+        found = self._all.settings()
+        if sees(_VIEWER):
+            return found
+        variables = found.variables.items()
+        seen = {
+            name: value for name, value in variables if role_of(Thing("variable", name)).includes(_VIEWER)
+        }
+        return replace(found, variables=seen, tokens={}, grants=())
+
+    def terms(self, most: int) -> tuple[Term, ...]:
+        """All."""
+        return self._all.terms(most)
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """Those of pipelines whose logs may be seen: they say why something failed."""
+        found = self._all.alerts()
+        if sees(_LOGS):
+            return found
+        role = self.roles()
+        return tuple(one for one in found if role(one.pipeline).includes(_LOGS))
+
+    def _may(self, pipeline: PipelineName, needed: AccessRole) -> bool:
+        return sees(needed) or self.role(pipeline).includes(needed)
+
+
+class SeenHistory:
+    """Those methods of `nimbus.ports.History` that read for a request. It has no others."""
+
+    def __init__(self, history: History, reader: SeenReader) -> None:
+        self._all, self._reader = history, reader
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("terms", "purged", "created_before", "kept_version", "reusers"):
+            return getattr(self._all, name)
+        raise AttributeError(name)
+
+    def read(self, run: RunId) -> Run | None:
+        """One finished run."""
+        found = self._all.read(run)
+        return None if found is None else next(iter(self._reader.shown([found])), None)
+
+    def recent(
+        self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None, **more: object
+    ) -> RecentRuns:
+        """Those that may be seen: a page may be short without being the last."""
+        found = self._all.recent(pipeline, limit, after, **more)  # type: ignore[arg-type] # as of `History`
+        return found._replace(runs=tuple(self._reader.shown(found.runs)))
+
+    def outcomes(
+        self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
+    ) -> tuple[CommandOutcome, ...]:
+        """The own ones, and those about what may be seen."""
+        return self._reader.decided(self._all.outcomes(pipeline, limit, refused=refused))
+
+    def versions(
+        self, dataset: DatasetName, limit: int, partition: str | None = None, before: int | None = None
+    ) -> tuple[Version, ...]:
+        """Stored versions of a dataset whose data may be seen."""
+        seen = self._reader.dataset(dataset) is not None
+        return self._all.versions(dataset, limit, partition, before) if seen else ()
+
+    def given(self, run: RunId) -> TaskResults:
+        """What the tasks of a run gave."""
+        _check(self._reader.role_of_run(run), _VIEWER, f"results of run {run}")
+        return self._all.given(run)
+
+    def results(self, run: RunId) -> Results:
+        """Results of a run."""
+        _check(self._reader.role_of_run(run), _VIEWER, f"results of run {run}")
+        return self._all.results(run)
+
+
+class SeenCommands:
+    """See `nimbus.ports.CommandQueue`."""
+
+    def __init__(self, queue: CommandQueue, reader: SeenReader) -> None:
+        self._queue, self._reader = queue, reader
+
+    @property
+    def submit(self) -> Callable[..., CommandId]:
+        """Queues a command. `nimbus.api.submitting` has checked it."""
+        return self._queue.submit
+
+    def keyed(self, key_hash: str) -> KeyedCommand | None:
+        """The command of a key, which is that of its principal."""
+        return self._queue.keyed(key_hash)
+
+    def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
+        """The outcome of a command that may be seen."""
+        found = self._queue.outcome(command, changed)
+        return None if found is None else next(iter(self._reader.decided([found])), None)
+
+    def outcomes(self) -> tuple[CommandOutcome, ...]:
+        """Those that may be seen."""
+        return self._reader.decided(self._queue.outcomes())
+
+    def refused_start(self, run: RunId) -> CommandOutcome | None:
+        """The newest refusal to start a run, if it may be seen."""
+        found = self._queue.refused_start(run)
+        return None if found is None else next(iter(self._reader.decided([found])), None)
+
+
+class SeenLogs:
+    """The reads of `nimbus.ports.LogArchive`."""
+
+    def __init__(self, logs: LogArchive, reader: SeenReader) -> None:
+        self._logs, self._reader = logs, reader
+
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
+        """A piece of a log."""
+        _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
+        return self._logs.read(attempt, offset, limit, kept)
+
+    def size(self, attempt: AttemptId) -> int:
+        """The size of a log."""
+        _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
+        return self._logs.size(attempt)
+
+
+class SeenDefinitions:
+    """See `nimbus.ports.Definitions`. A definition has parameters and commands."""
+
+    def __init__(self, definitions: Definitions, reader: SeenReader) -> None:
+        self._all, self._reader = definitions, reader
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        """The definition of a release; for others it is not here."""
+        if not sees(_VIEWER) and not self._reader.role(release.pipeline).includes(_VIEWER):
+            raise DefinitionNotHereError(release)
+        return self._all.definition(release)
+
+
+def _check(role: AccessRole, needed: AccessRole, what: str) -> None:
+    if not role.includes(needed):
+        raise AccessDeniedError(
+            "role_too_low", f"{what}: needs the role {needed}, and {principal().name} has {role} on it."
+        )
+
+
+def _scheduler(info: SchedulerInfo, sees: Callable[[str], bool]) -> SchedulerInfo:
+    """A registration without the names of pipelines that may not be seen."""
+    aside = tuple(one for one in info.report.set_aside if one.kind == "pipeline" and sees(one.id))
+    return replace(
+        info,
+        quarantined={name: why for name, why in info.quarantined.items() if sees(name)},
+        missing=(),
+        lacks=info.lacks and "it is not ready",
+        guard_said="",
+        report=replace(info.report, set_aside=aside),
+    )
+
+
+def _shown(run: Run, role: AccessRole) -> Run | None:
+    """What a role shows of a run; None: nothing."""
+    if role.includes(_VIEWER) or not role.includes(_STATUS):
+        return run if role.includes(_STATUS) else None
+    why = role.includes(_LOGS)
+    return replace(
+        run,
+        parameters={},
+        variables={},
+        pins={},
+        reason=run.reason if why else "",
+        note="",
+        tasks=run.tasks.replaced(_task(task, why=why) for task in run.tasks.in_order()),
+    )
+
+
+def _task(task: TaskRun, *, why: bool) -> TaskRun:
+    """A task without data. `why`: with reasons."""
+    attempts = (replace(one, output=None, has_result=False) for one in task.attempts)
+    settled, reused, children = task.settled, task.reused, task.children
+    if not why:
+        attempts = (replace(one, reason="") for one in attempts)
+        settled = settled and replace(settled, reason="")
+        children = children and replace(children, reason="")
+    return replace(
+        task,
+        attempts=tuple(attempts),
+        settled=settled,
+        reused=reused and replace(reused, attempt=None, result=None),
+        children=children,
+    )
