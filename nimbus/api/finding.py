@@ -26,6 +26,7 @@ from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
+from nimbus.domain.filters import Filter
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
@@ -35,7 +36,7 @@ from nimbus.domain.run_order import RunPlace, place, place_at
 from nimbus.domain.schedulers import leader_report
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
-from nimbus.ports import ClusterReader, RecentRuns
+from nimbus.ports import ClusterReader
 
 T = TypeVar("T")
 _log = structlog.stdlib.get_logger(__name__)
@@ -43,6 +44,10 @@ _log = structlog.stdlib.get_logger(__name__)
 MAX_RUNS = 500
 """Limit of runs in one answer."""
 READ_AT_ONCE = 200
+MOST_PARTS = 10
+"""How many pages of runs one answer reads, to find those that pass a filter."""
+MOST_INDEXES = 10
+"""Of so many pipelines, history's own indexes are read; of more, the one of all runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +166,8 @@ class RunPage(NamedTuple):
 
 def list_runs(
     services: ApiServices,
+    only: Filter,
     *,
-    pipeline: str | None,
     state: RunState | None,
     limit: int,
     after: RunPlace | None = None,
@@ -170,21 +175,44 @@ def list_runs(
 ) -> RunPage:
     """A page of runs, newest first, in the order of `nimbus.domain.run_order`.
 
-    Live runs are listed even when history's storage is down: an outage hides only finished runs.
+    Live runs are listed even when history's storage is down: an outage hides only finished runs. Of runs that
+    the filter may refuse, MOST_PARTS times `limit` are read at most, so a page may be short.
     """
+    tagged = None if only.tag is None and only.owner is None else services.reader.pipelines()
+    pipelines = only.pipelines(tagged or ())
+    rows: list[tuple[Run, bool]] = []
+    is_plain = only == Filter(pipeline=only.pipeline)
+    for _ in range(1 if is_plain else MOST_PARTS):
+        part = _part(services, pipelines, state, limit, after, created)
+        rows += [row for row in part.rows if only.takes_run(row[0])]
+        if part.next_after is None or len(rows) >= limit:
+            break
+        after = part.next_after
+    if len(rows) > limit:
+        rows, part = rows[:limit], part._replace(next_after=place(rows[limit - 1][0]))
+    return part if is_plain else part._replace(rows=rows, at_least=len(rows))
+
+
+def _part(
+    services: ApiServices,
+    pipelines: Collection[PipelineName] | None,
+    state: RunState | None,
+    limit: int,
+    after: RunPlace | None,
+    created: Created,
+) -> RunPage:
+    """A page of the runs of some pipelines."""
     since, until = created
     if until is not None:
         newest = place_at(until, "")
         after = newest if after is None else max(after, newest)
     found = services.reader.run_list()
-    recent, complete = _past_runs(services, pipeline, state, limit, after, since)
-    past: dict[str, Run] = {run.id: run for run in recent.runs}
-    edge = recent.more_after
+    past, edge, complete = _past_runs(services, pipelines, state, limit, after, since)
     known: dict[str, ListedRun | Run] = {**past, **found}
     ahead = [
         run
         for run in known.values()
-        if pipeline in (None, run.pipeline)
+        if (pipelines is None or run.pipeline in pipelines)
         and state in (None, run.state)
         and (after is None or place(run) > after)
         and (since is None or run.created_at >= since)
@@ -229,23 +257,26 @@ def last_success(services: ApiServices, run: Run) -> Run | None:
 
 def _past_runs(
     services: ApiServices,
-    pipeline: str | None,
+    pipelines: Collection[PipelineName] | None,
     state: RunState | None,
     limit: int,
     after: RunPlace | None,
     since: datetime | None,
-) -> tuple[RecentRuns, bool]:
-    """Runs in history that a list may need, and whether history answered."""
+) -> tuple[dict[str, Run], RunPlace | None, bool]:
+    """Runs in history that a list may need, the place up to which all are known, and if history answered."""
     if state is not None and not state.is_final:
-        return RecentRuns((), None), True
-    name = PipelineName(pipeline) if pipeline is not None else None
+        return {}, None, True
+    by_index = pipelines is not None and len(pipelines) <= MOST_INDEXES
+    names = sorted(pipelines or ()) if by_index else [None]
     try:
-        return services.history.recent(name, limit, after, state=state, since=since), True
+        parts = [services.history.recent(name, limit, after, state=state, since=since) for name in names]
     except NimbusError as exc:
         if not exc.retryable:
             raise
         _log.warning("history_unavailable", error=str(exc))
-        return RecentRuns((), None), False
+        return {}, None, False
+    edges = [part.more_after for part in parts if part.more_after is not None]
+    return {run.id: run for part in parts for run in part.runs}, min(edges, default=None), True
 
 
 def surroundings(services: ApiServices) -> Surroundings:

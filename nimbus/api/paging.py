@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Query
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import BOUND_FORMS, BoundText
 from nimbus.definition.intervals import bound_of
+from nimbus.domain import ids
+from nimbus.domain.filters import Filter, Parameter
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -96,6 +98,10 @@ class Created(NamedTuple):
 
 
 _DAY_OF_RUNS = "A day in UTC, or a time with an offset: only runs that were created"
+_LOGICAL = "A day in UTC, or a time with an offset: only runs whose logical date is"
+TagText = Annotated[str, Field(pattern=f"^({ids.NAME_PATTERN.pattern})?$")]
+OwnerText = Annotated[str, Field(max_length=200)]
+ParameterText = Annotated[str, Field(max_length=1000, pattern=r"^([a-zA-Z][a-zA-Z0-9_]{0,62}=.*)?$")]
 _Bound = Annotated[
     BoundText | None,
     BeforeValidator(lambda value: value or None),
@@ -114,4 +120,40 @@ def created(
     )
 
 
+def chosen(
+    tag: Annotated[TagText | None, Query(description="Only of pipelines with this tag.")] = None,
+    owner: Annotated[
+        OwnerText | None, Query(description="Only of pipelines of it; `-`: of no owner.")
+    ] = None,
+    first: Annotated[_Bound, Query(alias="logical_from", description=f"{_LOGICAL} then or later.")] = None,
+    last: Annotated[_Bound, Query(alias="logical_to", description=f"{_LOGICAL} until its end.")] = None,
+    parameter: Annotated[
+        list[ParameterText] | None, Query(max_length=10, description="`NAME=VALUE`: only runs with it.")
+    ] = None,
+) -> Filter:
+    """The filter of a request."""
+    return filter_of(tag=tag, owner=owner, logical_from=first, logical_to=last, parameters=parameter or ())
+
+
+def filter_of(
+    *,
+    tag: str | None,
+    owner: str | None,
+    logical_from: str | None,
+    logical_to: str | None,
+    parameters: Iterable[str],
+    pipeline: str | None = None,
+) -> Filter:
+    """A filter from checked texts."""
+    return Filter(
+        pipeline=pipeline,
+        tag=tag or None,
+        owner=owner or None,
+        first=None if logical_from is None else bound_of(logical_from, UTC),
+        last=None if logical_to is None else bound_of(logical_to, UTC, is_last=True),
+        parameters=tuple(Parameter(*pair.split("=", 1)) for pair in parameters if pair),
+    )
+
+
+WhereFilter = Annotated[Filter, Depends(chosen)]
 CreatedFilter = Annotated[Created, Depends(created)]

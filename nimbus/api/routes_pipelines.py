@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import structlog
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from nimbus.api import views
 from nimbus.api.entity_tags import tag_with
 from nimbus.api.models import CommandModel, PipelineModel, PipelinesModel
-from nimbus.api.paging import Paging
+from nimbus.api.paging import OwnerText, Paging, TagText
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ActivateBody, PipelineNameText, ReasonBody, ReleaseBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import CONDITIONAL, Wait, submit
-from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
     PausePipeline,
@@ -22,6 +24,7 @@ from nimbus.domain.commands import (
     RewindSchedule,
 )
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.filters import Filter
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
@@ -59,10 +62,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["pipelines"], prefix=f"{prefix}/pipelines")
 
     @routes.get("")
-    def pipelines(paging: Paging) -> PipelinesModel:
+    def pipelines(
+        paging: Paging,
+        tag: Annotated[TagText | None, Query(description="Only with this tag.")] = None,
+        owner: Annotated[OwnerText | None, Query(description="Only of this owner; `-`: of none.")] = None,
+        state: PipelineState | None = None,
+    ) -> PipelinesModel:
         """The catalog, by name."""
         bad = views.quarantined(services.reader.schedulers())
-        page = paging.page(services.reader.pipelines(), lambda one: (one.name,))
+        only = Filter(tag=tag or None, owner=owner or None)
+        found = (one for one in services.reader.pipelines() if only.takes_pipeline(one))
+        page = paging.page((one for one in found if state in (None, one.state)), lambda one: (one.name,))
         return PipelinesModel(
             pipelines=[views.pipeline_summary(record, bad) for record in page.rows],
             next_cursor=page.next_cursor,

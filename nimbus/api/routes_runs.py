@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
@@ -29,7 +30,16 @@ from nimbus.api.models_runs import (
     RunsModel,
     TimelineModel,
 )
-from nimbus.api.paging import CreatedFilter, CursorText, Key, Paging, decoded, encoded, unknown_cursor
+from nimbus.api.paging import (
+    CreatedFilter,
+    CursorText,
+    Key,
+    Paging,
+    WhereFilter,
+    decoded,
+    encoded,
+    unknown_cursor,
+)
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
@@ -69,6 +79,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("")
     def runs(
         created: CreatedFilter,
+        where: WhereFilter,
         pipeline: PipelineNameText | None = None,
         state: RunState | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 50,
@@ -76,7 +87,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> RunsModel:
         """Live runs and runs in history, newest first. A page may be short without being the last."""
         after = run_place(decoded(cursor))
-        found = list_runs(services, pipeline=pipeline, state=state, limit=limit, after=after, created=created)
+        only = replace(where, pipeline=pipeline)
+        found = list_runs(services, only, state=state, limit=limit, after=after, created=created)
         return RunsModel(
             runs=[views.run_summary(run, archived=archived) for run, archived in found.rows],
             history_complete=found.complete,

@@ -115,6 +115,26 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
     return dict(found)
 
 
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the filters of pipelines and runs, as one mapping `where` of the API's names."""
+
+    @click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+    @click.option("--tag", metavar="TAG", help="Only of pipelines with this tag.")
+    @click.option("--owner", metavar="WHO", help="Only of pipelines of a name or a team; -: of nobody.")
+    @click.option(
+        "--param", "parameter", multiple=True, metavar="KEY=VALUE", help="Only with it. Repeatable."
+    )
+    @click.option("--logical-from", metavar="DATE", help="Only for then or later: a day in UTC, or a time.")
+    @click.option("--logical-to", metavar="DATE", help="Only for then or earlier; a day is included.")
+    @functools.wraps(function)
+    def command(*args: Any, **named: Any) -> Any:
+        names = ("pipeline", "tag", "owner", "parameter", "logical_from", "logical_to")
+        where = {name: named.pop(name) for name in names}
+        return function(*args, where={name: value for name, value in where.items() if value}, **named)
+
+    return cast("Callable[..., Any]", command)
+
+
 def selected(chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]] | None:
     """The option that was given, with its tasks; None if none was. UsageError for more than one."""
     given = [(name, tasks) for name, tasks in chosen.items() if tasks]

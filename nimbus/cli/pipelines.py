@@ -148,10 +148,13 @@ def own(api: Api, out: Output, name: str, owner: str | None, nobody: bool) -> in
 
 
 @click.command(name="list")
+@click.option("--tag", metavar="TAG", help="Only with this tag.")
+@click.option("--owner", metavar="WHO", help="Only of this owner, a name or a team; -: of none.")
+@click.option("--state", type=click.Choice(["active", "paused", "inactive"]), help="Only in this state.")
 @remote
-def list_(api: Api, out: Output) -> None:
+def list_(api: Api, out: Output, **where: str | None) -> None:
     """List pipelines."""
-    answer = api.get("/pipelines")
+    answer = api.get("/pipelines", **where)
     if out.as_json:
         out.data(answer)
         return

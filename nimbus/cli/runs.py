@@ -11,7 +11,7 @@ import click
 
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import examples, parameters, remote, report_command, selected
+from nimbus.cli.options import examples, filters, parameters, remote, report_command, selected
 from nimbus.cli.output import Output
 from nimbus.cli.task_rows import application_rows, cost_rows, output_rows, task_rows
 from nimbus.cli.words import between, clock, short
@@ -134,7 +134,7 @@ def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) ->
 
 
 @click.command(name="list")
-@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+@filters
 @click.option("--state", type=click.Choice(_STATES), help="Only in this state.")
 @click.option("--from", "first", metavar="DATE", help="Only created then or later: a day in UTC, or a time.")
 @click.option("--to", "last", metavar="DATE", help="Only created until then; a day is included.")
@@ -143,15 +143,14 @@ def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) ->
 def list_(
     api: Api,
     out: Output,
-    pipeline: str | None,
+    where: dict[str, Any],
     state: str | None,
     first: str | None,
     last: str | None,
     limit: int,
 ) -> None:
     """List runs, newest first: live ones and those in history."""
-    filters = {"pipeline": pipeline, "state": state, "from": first, "to": last}
-    answer = api.listed("/runs", "runs", limit, **filters)
+    answer = api.listed("/runs", "runs", limit, **where, **{"state": state, "from": first, "to": last})
     if out.as_json:
         out.data(answer)
         return

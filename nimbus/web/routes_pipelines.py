@@ -18,7 +18,7 @@ from nimbus.api import views
 from nimbus.api.asking import principal
 from nimbus.api.finding import find_run, list_runs
 from nimbus.api.models_backfills import BackfillModel
-from nimbus.api.paging import CursorText, PageQuery
+from nimbus.api.paging import CursorText, PageQuery, WhereFilter
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
 from nimbus.api.routes_backfills import backfill_model
@@ -27,6 +27,7 @@ from nimbus.api.routes_explanations import explained_pipeline
 from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.filters import Filter
 from nimbus.domain.ids import CommandId, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
@@ -49,7 +50,7 @@ _TASKS = 200
 _COLUMNS = 20
 """Limit of runs in the grid as a table."""
 
-Filter = Annotated[
+StateFilter = Annotated[
     Literal["active", "paused", "inactive", "quarantined", "failed"] | None,
     BeforeValidator(none_if_empty),
 ]
@@ -71,7 +72,11 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
     @routes.get("/pipelines")
     def pipelines(
-        request: Request, state: Filter = None, mine: bool = False, cursor: CursorText = None
+        request: Request,
+        where: WhereFilter,
+        state: StateFilter = None,
+        mine: bool = False,
+        cursor: CursorText = None,
     ) -> Response:
         reader, now = services.reader, services.clock.now()
         runs = _by_pipeline(reader.run_list().values())
@@ -81,7 +86,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         records = [
             record
             for record in reader.pipelines()
-            if fits(record) and (owners is None or record.owner in owners)
+            if fits(record) and where.takes_pipeline(record) and (owners is None or record.owner in owners)
         ]
         page = PageQuery(_PIPELINES, cursor).page(records, lambda one: (one.name,))
         shown = {
@@ -94,7 +99,12 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
                 }
                 for record in page.rows
             ],
-            "given": {"state": state, "mine": "true" if mine else None},
+            "given": {
+                "state": state,
+                "tag": where.tag,
+                "owner": where.owner,
+                "mine": "true" if mine else None,
+            },
             "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
             "states": ["active", "paused", "inactive", "quarantined", "failed"],
             "is_later_page": cursor is not None,
@@ -112,7 +122,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         record, now = known_pipeline(services, name), services.clock.now()
         bad = views.quarantined(services.reader.schedulers())
         spec = pipeline_definition(services, record)
-        found = list_runs(services, pipeline=name, state=None, limit=_RUNS)
+        found = list_runs(services, Filter(pipeline=name), state=None, limit=_RUNS)
         runs = [run for run, _ in reversed(found.rows)]
         given = None if asked.start_like is None else _run_of(services, name, asked.start_like)
         values = {} if given is None else given.parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
 from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import RunModel
-from nimbus.api.paging import CreatedFilter, CursorText, decoded, encoded
+from nimbus.api.paging import CreatedFilter, CursorText, WhereFilter, decoded, encoded
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.services import ApiServices
@@ -39,6 +40,8 @@ MOST_EVENTS = 300
 MOST_VERSIONS = 200
 """Limit of versions of datasets on a page."""
 _RUNS, _NAMES = 100, 1000
+_GIVEN = ("from", "to", "tag", "owner", "logical_from", "logical_to", "parameter")
+"""Other filters of the list."""
 _SHOWN_FAILURES, _TASKS = 5, 500
 
 View = Literal["graph", "gantt", "events", "compare", "parameters", "data"]
@@ -67,21 +70,20 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     def runs(
         request: Request,
         created: CreatedFilter,
+        where: WhereFilter,
         pipeline: PipelineFilter = None,
         state: StateFilter = None,
         cursor: CursorText = None,
     ) -> Response:
-        after, days = (
-            run_place(decoded(cursor)),
-            {name: request.query_params.get(name) for name in ("from", "to")},
-        )
-        found = list_runs(services, pipeline=pipeline, state=state, limit=_RUNS, after=after, created=created)
+        after, given = run_place(decoded(cursor)), {name: request.query_params.get(name) for name in _GIVEN}
+        only = replace(where, pipeline=pipeline)
+        found = list_runs(services, only, state=state, limit=_RUNS, after=after, created=created)
         shown = {
             "runs": [views.run_summary(run, archived=archived) for run, archived in found.rows],
             "history_complete": found.complete,
             "is_later_page": cursor is not None,
             "older": None if found.next_after is None else encoded(found.next_after),
-            "given": {"pipeline": pipeline, "state": state, **days},
+            "given": {"pipeline": pipeline, "state": state, **given},
             "states": [one.value for one in RunState],
             "names": sorted(record.name for record in services.reader.pipelines())[:_NAMES],
         }

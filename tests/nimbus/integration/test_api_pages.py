@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import Abdicate
 from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.run import RunState
@@ -73,6 +74,56 @@ def test_pages_of_runs_in_a_state_miss_none(world: Any, api: httpx.Client) -> No
 
     assert len(found) == 10
     assert {run["state"] for run in found} == {"failed"}
+
+
+@pytest.mark.parametrize("limit", [2, 100])
+@pytest.mark.parametrize(
+    ("query", "fits"),
+    [
+        ({"tag": "nightly"}, lambda n: n % 2 == 0),
+        ({"owner": "finance"}, lambda n: n % 2 == 0),
+        ({"owner": "-"}, lambda n: n % 2 == 1),
+        ({"tag": "nightly", "owner": "-"}, lambda _: False),
+        ({"pipeline": "p0", "tag": "nightly", "state": "failed"}, lambda n: n % 2 == 0),
+        ({"logical_from": "2026-03-03", "logical_to": "2026-03-05"}, lambda n: 2 <= n % 10 < 5),
+        ({"parameter": ["region=eu", "month=3"]}, lambda n: n % 10 == 3),
+    ],
+)
+def test_runs_that_pass_a_filter_are_listed_from_both_places(
+    world: Any, api: httpx.Client, query: dict[str, Any], fits: Any, limit: int
+) -> None:
+    first = world.cluster.world.pipelines[PipelineName("sums")]
+    nightly = replace(first.profile, tags=("nightly",))
+    world.cluster.put(replace(first, name=PipelineName("p0"), profile=nightly, owner="finance"))
+    world.cluster.put(replace(first, name=PipelineName("p1"), owner=None))
+    for number in range(40):
+        at = world.clock.time + timedelta(seconds=number)
+        run = world.new_run(
+            f"r{number:02}",
+            pipeline=PipelineName(f"p{number % 2}"),
+            created_at=at,
+            finished_at=at,
+            state=RunState.FAILED,
+            logical_date=datetime(2026, 3, 1 + number % 10, 12, tzinfo=UTC),
+            parameters={"month": number % 10, "region": "eu"},
+        )
+        (world.history.store if number < 30 else world.cluster.put)(run)
+
+    found = paged(api, "/runs", "runs", limit, **query)
+
+    assert [run["id"] for run in found] == [f"r{n:02}" for n in reversed(range(40)) if fits(n)]
+
+
+def test_pipelines_that_pass_a_filter_are_listed(world: Any, api: httpx.Client) -> None:
+    first = world.cluster.world.pipelines[PipelineName("sums")]
+    nightly = replace(first.profile, tags=("nightly",))
+    paused = replace(first, name=PipelineName("p0"), profile=nightly, owner="finance")
+    world.cluster.put(replace(paused, state=PipelineState.PAUSED))
+
+    for query in ({"tag": "nightly"}, {"owner": "finance"}, {"state": "paused"}):
+        assert [one["name"] for one in paged(api, "/pipelines", "pipelines", 10, **query)] == ["p0"]
+    assert api.get("/pipelines", params={"tag": "Nightly"}).status_code == 422
+    assert api.get("/runs", params={"parameter": "month"}).status_code == 422
 
 
 @pytest.mark.parametrize("state", [None, "succeeded", "failed"])
