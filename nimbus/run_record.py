@@ -14,10 +14,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -82,6 +82,10 @@ _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Encoded plans. The key is the plan object that all versions of a run share."""
 
 
+Encode = Callable[[], bytes]
+"""Encodes a node. Of the versions of a run that are written together, only the last one is encoded."""
+
+
 def encode_new(run: Run) -> dict[str, bytes]:
     """All nodes of a run, the header first.
 
@@ -98,16 +102,18 @@ def encode_new(run: Run) -> dict[str, bytes]:
     return nodes | _encode_pins(run.pins, {}) | _encode_lists(run, None)
 
 
-def encode_changes(run: Run, before: Run) -> dict[str, bytes]:
+def changes(run: Run, before: Run) -> dict[str, Encode]:
     """The nodes of a run that differ from those of `before`, an earlier version."""
-    nodes = _encode_pins(run.pins, before.pins) | _encode_lists(run, before.tasks)
+    new = _encode_pins(run.pins, before.pins) | _encode_lists(run, before.tasks)
+    nodes: dict[str, Encode] = {name: partial(bytes, data) for name, data in new.items()}
     if _is_small(run):
-        return {"": _header(run), **nodes}
+        return {"": partial(_header, run), **nodes}
     if _header_of(run) != _header_of(before):
-        nodes[""] = _header(run)
-    for number, (old, new) in enumerate(zip(before.tasks.pages, run.tasks.pages, strict=True)):
-        if _must_be_written(run, old, new):
-            nodes[f"tasks-{number}"] = _encode_page(new)
+        nodes[""] = partial(_header, run)
+    for number in run.tasks.changed_pages(before.tasks):
+        page = run.tasks.pages[number]
+        if _must_be_written(run, before.tasks.pages[number], page):
+            nodes[f"tasks-{number}"] = partial(_encode_page, page)
     return nodes
 
 
@@ -301,8 +307,6 @@ def _decode_plan(packed: bytes) -> tuple[_Plan, Tasks]:
 
 def _must_be_written(run: Run, old: Page, new: Page) -> bool:
     """True when a page has a change that `_tasks` cannot derive from the header."""
-    if old is new:
-        return False
     return any(
         was is not task
         and not (

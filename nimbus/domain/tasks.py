@@ -7,7 +7,8 @@ are exactly the changed ones, which must be written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, compress, count
+from operator import is_not
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -145,9 +146,13 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
                 if was is not task:
                     yield was, task
             return
-        for old, new in zip(before._pages, self._pages, strict=True):
-            if old is not new:
-                yield from ((was, task) for was, task in zip(old, new, strict=True) if was is not task)
+        for number in self.changed_pages(before):
+            old, new = before._pages[number], self._pages[number]
+            yield from compress(zip(old, new, strict=True), map(is_not, old, new))
+
+    def changed_pages(self, before: Tasks) -> Iterator[int]:
+        """Places of the changed pages since an earlier version."""
+        return compress(count(), map(is_not, before._pages, self._pages))
 
 
 class _Plan:

@@ -195,7 +195,7 @@ class DictCluster:
     def _execute(self, operations: Iterable[Operation]) -> None:
         """Execute them in one transaction."""
         with self._calls.session.writing() as tree:
-            for kind, path, data in operations:
+            for kind, path, data, _ in operations:
                 if kind == "delete":
                     tree.delete(path)
                 elif kind == "create":

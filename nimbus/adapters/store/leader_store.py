@@ -251,7 +251,7 @@ class TreeLeaderStore:
 
     def _write(self, operations: Sequence[Operation]) -> None:
         def build(transaction: Transaction) -> None:
-            for kind, path, data in operations:
+            for kind, path, data, _ in operations:
                 match kind:
                     case "create":
                         transaction.create(path, data)
@@ -260,17 +260,17 @@ class TreeLeaderStore:
                     case "delete":
                         transaction.delete(path)
 
-        what = ", ".join(path for _, path, _ in operations)
+        what = ", ".join(operation.path for operation in operations)
         check_size(what, size_bytes(operations))
         try:
             self._calls.fenced(f"write {what}", self._token, build)
         except ElectionFencedOutError as exc:
             raise FencedOutError(str(exc)) from exc
         except TransactionRefusedError as exc:
-            kind, path, _ = operations[exc.index]
+            refused = operations[exc.index]
             if isinstance(exc.__cause__, NodeExistsError):
-                raise SlotTakenError(path) from exc
-            raise StaleStateError(f"{kind} {path}: {exc}") from exc
+                raise SlotTakenError(refused.path) from exc
+            raise StaleStateError(f"{refused.kind} {refused.path}: {exc}") from exc
 
     def _operations(self, write: w.Write) -> Iterator[Operation]:
         paths = self._paths

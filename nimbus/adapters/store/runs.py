@@ -32,9 +32,9 @@ def creation(paths: Paths, run: Run) -> Iterator[Operation]:
 
 def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
     """The operations that update a run from an earlier version."""
-    for part, data in run_record.encode_changes(run, before).items():
+    for part, encode in run_record.changes(run, before).items():
         kind: Literal["create", "set"] = "create" if part.startswith(run_record.WRITTEN_ONCE) else "set"
-        yield Operation(kind, paths.run_part(run.id, part), data)
+        yield Operation(kind, paths.run_part(run.id, part), encode=encode)
 
 
 def removal(calls: Calls, paths: Paths, run: RunId) -> Iterator[Operation]:

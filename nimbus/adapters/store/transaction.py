@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from nimbus.adapters.store.calls import check_size
@@ -20,18 +21,24 @@ class Operation(NamedTuple):
     kind: Literal["create", "set", "delete"]
     path: str
     data: bytes = b""
+    encode: Callable[[], bytes] | None = None
+    """Makes the data. Until then, `data` are about as large."""
+
+    def encoded(self) -> Operation:
+        """The operation with its data."""
+        return self if self.encode is None else Operation(self.kind, self.path, self.encode())
 
 
 def size_bytes(operations: Iterable[Operation]) -> int:
     """Upper estimate of the size of a request with these operations."""
-    return sum(len(path) + len(data) + OVERHEAD_BYTES for _, path, data in operations)
+    return sum(len(path) + len(data) + OVERHEAD_BYTES for _, path, data, _ in operations)
 
 
 class TreeTransaction:
     """See `nimbus.ports.LeaderTransaction`.
 
     Of several writes to a node only the last one is executed, so a run that changes ten times is written
-    once.
+    once. The first one is encoded, for its size; the others are only if they are the last.
     """
 
     def __init__(
@@ -42,32 +49,48 @@ class TreeTransaction:
         self._write = write
         self._operations_of = operations_of
         self._operations: dict[str, Operation] = {}
+        self._size_bytes = 0
 
     def add(self, writes: Sequence[w.Write]) -> bool:
         """Add writes."""
-        new = [operation for write in writes for operation in self._operations_of(write)]
+        new: dict[str, Operation | None] = {}
+        for operation in chain.from_iterable(map(self._operations_of, writes)):
+            path = operation.path
+            standing = new.pop(path) if path in new else self._operations.get(path)
+            if standing is not None and standing.kind == operation.kind == "create":
+                return False  # one of the two will be refused, which must not affect others
+            new[path] = _merged(standing, operation)
+        size = self._size_bytes + size_bytes(filter(None, new.values()))
+        size -= size_bytes(filter(None, map(self._operations.get, new)))
         if not self._operations:
-            check_size(", ".join(operation.path for operation in new), size_bytes(new))
-        elif size_bytes(self._operations.values()) + size_bytes(new) > LARGEST_BATCH:
+            check_size(", ".join(new), size)
+        elif size > LARGEST_BATCH:
             return False
-        merged = dict(self._operations)
-        for operation in new:
-            standing = merged.pop(operation.path, None)
-            match standing and standing.kind, operation.kind:
-                case ("create", "create"):
-                    return False  # one of the two will be refused, which must not affect others
-                case ("create", "set"):
-                    merged[operation.path] = operation._replace(kind="create")
-                case ("delete", "create"):
-                    merged[operation.path] = operation._replace(kind="set")
-                case ("create", "delete"):
-                    continue
-                case _:
-                    merged[operation.path] = operation
-        self._operations = merged
+        for path, merged in new.items():
+            self._operations.pop(path, None)
+            if merged is not None:
+                self._operations[path] = merged
+        self._size_bytes = size
         return True
 
     def commit(self) -> None:
         """Execute all writes."""
         if self._operations:
-            self._write(tuple(self._operations.values()))
+            self._write([operation.encoded() for operation in self._operations.values()])
+
+
+def _merged(standing: Operation | None, operation: Operation) -> Operation | None:
+    """One operation in place of two on the same node; None: none is needed."""
+    if standing is None:
+        return operation.encoded()
+    if operation.encode is not None:
+        operation = operation._replace(data=standing.data)
+    match standing.kind, operation.kind:
+        case "create", "set":
+            return operation._replace(kind="create")
+        case "delete", "create":
+            return operation._replace(kind="set")
+        case "create", "delete":
+            return None
+        case _:
+            return operation

@@ -90,7 +90,7 @@ class DoomedStore(TreeLeaderStore):
     doom: Doom
 
     def _write(self, operations: Sequence[Operation]) -> None:
-        steps = [(step, path) for kind, path, data in operations if (step := self._step(kind, path, data))]
+        steps = [(step, path) for kind, path, data, _ in operations if (step := self._step(kind, path, data))]
         for step, path in steps:
             self.doom.pass_by(f"before the {step} is committed", path)
         super()._write(operations)

@@ -50,7 +50,7 @@ def test_what_an_item_becomes_is_one_write_of_one_node() -> None:
     before = stage.run()
     stage.end(stage.children()[0])
 
-    assert run_record.encode_changes(stage.run(), before).keys() == {""}
+    assert run_record.changes(stage.run(), before).keys() == {""}
 
 
 def test_run_without_child_runs_says_nothing_of_them() -> None:
@@ -138,14 +138,14 @@ def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
 
     stage.end(waiting)
     begun = stage.run()
-    nodes = run_record.encode_changes(begun, waiting)
+    nodes = {name: encode() for name, encode in run_record.changes(begun, waiting).items()}
     lists = {name for name in nodes if name.startswith(run_record.LISTS)}
 
     assert len(lists) == MOST_ITEMS / run_record.ITEMS_IN_NODE
     assert max(map(len, nodes.values())) < LARGEST_NODE
     assert sum(map(len, nodes.values())) < LARGEST_REQUEST
     stage.end(stage.children()[0])
-    assert run_record.encode_changes(stage.run(), begun).keys() == {""}
+    assert run_record.changes(stage.run(), begun).keys() == {""}
     whole = run_record.encode_new(stage.run())
     assert lists < {*run_record.head_of(whole[""], "/runs/r").children} | {""}
     assert run_record.decode(whole, "/runs/r") == stage.run()
