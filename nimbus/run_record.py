@@ -68,9 +68,8 @@ _PINS = TypeAdapter(tuple[Version, ...])
 _PLAN = TypeAdapter(_Plan)
 _LISTED = TypeAdapter(ListedRun)
 _TASK = TypeAdapter(TaskRun)
-_TASKS = TypeAdapter(tuple[TaskRun, ...])
 _HEADER = TypeAdapter(RunHeader)
-_APART: Any = {"__all__": {"spec": True, "children": {"lists"}}}
+_APART: Any = {"spec": True, "children": {"lists"}}
 """Fields of tasks that other nodes have."""
 _IN_NODES = ("plan_pieces", _PINNED, _LISTS)
 """Fields of a header that say what other nodes have."""
@@ -78,6 +77,10 @@ _IN_PLAN = ("parameters", "variables", "python_path", "reads")
 """Fields of a header that never change."""
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _header_of = attrgetter(*_HEADER_FIELDS)
+_encoded: dict[int, tuple[TaskRun, bytes]] = {}
+"""Encoded tasks by id, each with the task, so that the id is no other one's. A change of a task writes its
+whole page, of which the other tasks are the same objects as before."""
+_MOST_ENCODED = 4096
 _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Encoded plans. The key is the plan object that all versions of a run share."""
 
@@ -339,8 +342,17 @@ def _begun(
 
 
 def _encode_page(page: Page) -> bytes:
-    unfolded = _TASKS.dump_json(page, exclude=_APART, exclude_defaults=True)
-    return zlib.compress(unfolded, 1)
+    return zlib.compress(b"[" + b",".join(map(_encode_task, page)) + b"]", 1)
+
+
+def _encode_task(task: TaskRun) -> bytes:
+    known, data = _encoded.get(id(task), (None, b""))
+    if known is not task:
+        if len(_encoded) >= _MOST_ENCODED:
+            _encoded.clear()
+        data = _TASK.dump_json(task, exclude=_APART, exclude_defaults=True)
+        _encoded[id(task)] = task, data
+    return data
 
 
 def _unfolded(data: bytes) -> bytes:

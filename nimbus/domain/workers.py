@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.pipeline import Limits, TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.slots import Claim
 
@@ -114,3 +114,11 @@ class Assignment:
     task's own, or the worker's default."""
     claim: Claim | None = None
     """For REAP: the claim of the driver to look for."""
+
+    @property
+    def limits(self) -> Limits:
+        """The attempt's limits: its task's, with more memory after attempts that ran out of memory."""
+        limits = self.task.limits or Limits()
+        if limits.memory_bytes is None:
+            return limits
+        return replace(limits, memory_bytes=round(limits.memory_bytes * self.memory_scale))

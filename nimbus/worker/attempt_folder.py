@@ -12,13 +12,12 @@
         log             standard output and error of the driver
         log.stored      how many bytes of the log are stored
         runner.log      the log of the runner itself
-        driver.json     read by the driver
+        driver.json     read by the driver, unless a zygote gives it its plan
         context.json    read by the task's code
         work/           belongs to the driver, and to its user if tasks run as another user (`give_to`)
             progress.json, result.json, checkpoint.json, cost.json, jvm, done
             parts/                 records of objects that the task itself has put into the bucket
             spark-local/, tmp/     scratch, emptied by the runner at the end
-        short           a link whose target is the name of the short path of `work`, see `short_path`
         output/         the task's output, if outputs are stored in a bucket; removed at the end
 
 Nothing below `work` is trusted: links there are not followed, and reads have a size limit.
@@ -57,7 +56,7 @@ from nimbus.worker.files import (
 from nimbus.worker.identity import host_id
 from nimbus.worker.process_lock import ProcessLock
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.short_path import drop, new_name
+from nimbus.worker.short_path import drop, name_of
 from nimbus.worker.task_user import TaskUser
 
 _MODE = 0o700
@@ -98,7 +97,6 @@ class AttemptFolder:
         self.scratch = self.work / "tmp"
         self.noted = self.work / "parts"
         self.output = path / "output"
-        self._short = path / "short"
 
     @classmethod
     def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
@@ -142,8 +140,9 @@ class AttemptFolder:
             OSError: the disk is full, or this process lacks the permission.
         """
         for file in (self.driver_file, self.context_file):
-            file.chmod(0o640)
-            os.chown(file, -1, user.gid)
+            with suppress(FileNotFoundError):  # the driver may have got its plan in another way
+                file.chmod(0o640)
+                os.chown(file, -1, user.gid)
         remove_tree(self.work)
         for folder in (self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE)
@@ -159,21 +158,18 @@ class AttemptFolder:
             user: The driver's user, if it is another one: a kernel may refuse a link of somebody else.
         """
         try:
-            if not self._short.is_symlink():
-                self._short.symlink_to(new_name())  # first, so that the link is always found again
-            link = self._short.readlink()
-            if not link.is_symlink():
+            link = name_of(self.work)
+            try:
                 link.symlink_to(self.work)
-                if user is not None:
-                    os.chown(link, user.uid, user.gid, follow_symlinks=False)
-            return link / self.scratch.name if link.readlink() == self.work else self.scratch
+            except FileExistsError:  # ours of an earlier call, or one that leads somebody else's files in
+                users = {os.getuid(), os.getuid() if user is None else user.uid}
+                if link.lstat().st_uid not in users or link.readlink() != self.work:
+                    return self.scratch
+            if user is not None:
+                os.chown(link, user.uid, user.gid, follow_symlinks=False)
+            return link / self.scratch.name
         except OSError:
             return self.scratch
-
-    def _drop_short(self) -> None:
-        with suppress(OSError):
-            drop(self._short.readlink(), self.work)
-            self._short.unlink()
 
     @property
     def exists(self) -> bool:
@@ -341,24 +337,24 @@ class AttemptFolder:
 
     def empty_scratch(self) -> None:
         """Remove Spark's local files, temporary files, and a local copy of an output for a bucket."""
-        self._drop_short()
+        drop(self.work)
         for folder in (self.spark_local, self.scratch, self.output):
             remove_tree(folder)
 
     def discard(self) -> None:
         """Remove the folder: with a few calls if the task added no files, else by a walk."""
-        self._drop_short()
+        drop(self.work)
         try:
-            for file in (self.done_file, self.log, self.driver_file, self.context_file):
-                file.unlink()
+            for file in (self.done_file, self.log, self.context_file):
+                os.unlink(file)  # noqa: PTH108 - a method of Path takes as long as the call
             for folder in (self.scratch, self.work, self.path):
-                folder.rmdir()
+                os.rmdir(folder)  # noqa: PTH106
         except OSError:
             remove_tree(self.path)
 
     def remove(self) -> None:
         """Remove the folder, the order last, so that an interrupted removal is finished later."""
-        self._drop_short()
+        drop(self.work)
         for path in self.path.iterdir():
             if path.is_dir():
                 remove_tree(path)

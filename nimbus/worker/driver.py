@@ -120,7 +120,7 @@ class DriverPlan:
 def main(arguments: Sequence[str]) -> None:
     """Run as a program."""
     folder = Path(arguments[0])
-    end_with(run(folder, read_plan(folder), *map(int, arguments[1:])))
+    end_with(run(folder, read_plan(folder).placed(), *map(int, arguments[1:])))
 
 
 def end_with(status: int) -> NoReturn:
@@ -188,8 +188,8 @@ def _take_inputs_on_demand() -> None:
 
 
 def read_plan(folder: Path) -> DriverPlan:
-    """Read the plan of an attempt from its folder."""
-    return DriverPlan(**json.loads((folder / "driver.json").read_bytes())).placed()
+    """Read the plan of an attempt from its folder. Whoever writes it for this host has placed it."""
+    return DriverPlan(**json.loads((folder / "driver.json").read_bytes()))
 
 
 def _await_go(go_fd: int) -> None:

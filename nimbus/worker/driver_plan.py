@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import SparkMode
+from nimbus.domain.pipeline import Limits, SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.templates.names import RELEASE_ROOT
 from nimbus.worker import executor_files
@@ -21,20 +22,30 @@ from nimbus.worker.data.places import place_of
 from nimbus.worker.driver import DriverPlan
 from nimbus.worker.environment import scaled_conf
 from nimbus.worker.files import write_new
-from nimbus.worker.limits import limits_of
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
+_NO_LIMITS = asdict(Limits())
 
-def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverPlan:
-    """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started."""
+
+def write_plan(
+    folder: AttemptFolder,
+    plan: RunnerPlan,
+    order: Assignment,
+    gets_plan: Callable[[DriverPlan], bool] = lambda _: False,
+) -> DriverPlan:
+    """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started.
+
+    `gets_plan`: True if the driver is given its plan. It is then in a file only for the log's limit.
+    """
     made = driver_plan(plan, order).placed()
     if made.interpreter:
         made = replace(made, bundle=str(executor_files.bundle_file(folder)))
     sends_files = plan.sends_files and made.starts_spark
     if sends_files:
         made = replace(made, task_conf={**made.task_conf, **executor_files.settings(folder, made)})
-    write_new(folder.driver_file, json.dumps(asdict(made)).encode())
+    if made.limits != _NO_LIMITS or not gets_plan(made):
+        write_new(folder.driver_file, json.dumps(vars(made)).encode())
     write_new(folder.context_file, json.dumps(context_document(plan, order, folder.output)).encode())
     if plan.user is not None:
         folder.give_to(plan.user)
@@ -61,7 +72,7 @@ def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
         master=plan.master,
         worker_conf=worker_conf(plan, order),
         task_conf=task_conf(plan, order),
-        limits=asdict(limits_of(order)),
+        limits=asdict(order.limits),
         user=None if plan.user is None else asdict(plan.user),
         interpreter=str(plan.interpreter or ""),
         connect=order.task.spark_mode is SparkMode.CONNECT,

@@ -21,7 +21,7 @@ from nimbus.worker.driver import DriverPlan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.jvm.loan import Loan
 from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
-from nimbus.worker.own_interpreter import why_own_interpreter
+from nimbus.worker.own_interpreter import imported_names, why_own_interpreter
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.secret_mask import MaskedLog
@@ -64,7 +64,7 @@ class DriverProcess:
         environment = attempt_environment(folder, plan)
         why: str | None = "there is no room in /proc"
         if make_room():
-            why = why_own_interpreter(driver_plan, environment)
+            why = why_own_interpreter(driver_plan, environment, os.environ, imported_names())
         if why is not None:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)

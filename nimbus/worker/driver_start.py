@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from nimbus.domain.pipeline import Limits
 from nimbus.worker import driver, forked
 from nimbus.worker.driver import DriverPlan
 from nimbus.worker.limits import impose
@@ -78,8 +77,8 @@ def prepare(
         user = TaskUser(**plan.user)
         user.become()
         _refuse_unreadable(user, folder, plan)
-    impose(Limits(**plan.limits), uses_spark=plan.has_jvm)
-    os.chdir(folder / "work" / "tmp")  # as that user: a link cannot lead out
+    impose(plan.limits["open_files"], None if plan.has_jvm else plan.limits["memory_bytes"])
+    os.chdir(f"{folder}/work/tmp")  # as that user: a link cannot lead out
     if not forked.die_with(parent):
         os._exit(driver.EXIT_NOT_STARTED)
 

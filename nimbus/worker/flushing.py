@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
@@ -25,14 +25,20 @@ _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
 """Errors of file systems that cannot flush this kind of file: some network file systems, for folders."""
 
 
-def flush_above(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:
-    """Flush the folders from `root` down to the last but one above `top`: they do not change with `top`.
+def flush_above(
+    top: Path, root: Path, *, fsync: Fsync = os.fsync, flushed: Container[Path] = frozenset()
+) -> None:
+    """Flush the folders from the last but one above `top` up to `root`.
+
+    It ends with the first one that is in `flushed`: those above it do not change.
 
     Raises:
         OSError: a folder is missing or cannot be opened or flushed; `filename` names it.
     """
     for above in top.parents[1 : len(top.relative_to(root).parts)]:
         _flush(fsync, above, os.O_DIRECTORY, str(above))
+        if above in flushed:
+            return
 
 
 def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:

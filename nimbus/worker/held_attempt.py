@@ -30,7 +30,7 @@ from nimbus.worker.data.ports import DataPlace, OutputRefusedError
 from nimbus.worker.driver_plan import measured
 from nimbus.worker.identity import host_id
 from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.limits import LimitWatch, limits_of
+from nimbus.worker.limits import LimitWatch
 from nimbus.worker.log_upload import log_tail
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.usage import Usage
@@ -163,16 +163,16 @@ class HeldAttempt:
 
     def limit_check(self, processes: Callable[[], Iterable[int]]) -> LimitCheck:
         """`processes`: returns the pids of all its processes."""
-        limits = limits_of(self.order)
+        limits = self.order.limits
         watch = LimitWatch(limits, processes=processes, folders=measured(self.folder, self.output))
         self.measured = watch
         return LimitCheck(watch, LimitedLog(self.folder.log, limits.log_bytes))
 
     # --- the end ---
 
-    def commit(self, place: DataPlace, begun: Callable[[], object]) -> m.Committed:
+    def commit(self, place: DataPlace, check: Callable[[], object] = lambda: None) -> m.Committed:
         """Store the output of a success. Any thread."""
-        self.kept = committed(place, self.folder, self.output, begun, published=self.order.publishes)
+        self.kept = committed(place, self.folder, self.output, check, published=self.order.publishes)
         if self.order.publishes and self.kept[1] is not None:
             self.table = table_in(self.output)
         return m.Committed(self.kept[0].reason)
@@ -254,7 +254,7 @@ def committed(
     place: DataPlace,
     folder: AttemptFolder,
     output: Path,
-    begun: Callable[[], object],
+    check: Callable[[], object],
     *,
     published: bool = False,
 ) -> tuple[Verdict, str | None]:
@@ -267,7 +267,7 @@ def committed(
         place: The storage of outputs.
         folder: The attempt's folder.
         output: The local folder that it wrote to.
-        begun: Calls `place.begin`, or waits until it is done.
+        check: Raises OutputRefusedError if it may not be stored.
         published: See `DataPlace.commit`.
 
     Returns:
@@ -276,7 +276,7 @@ def committed(
     """
     try:
         success = Verdict(Outcome.SUCCEEDED, "", 0, result=folder.result())
-        begun()
+        check()
         return success, place.commit(output, folder.output_prefix(), folder.noted, published=published)
     except ResultError as exc:
         why = str(exc)

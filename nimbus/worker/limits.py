@@ -11,12 +11,13 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nimbus.domain.pipeline import Limits
 from nimbus.domain.wording import format_size
-from nimbus.domain.workers import Assignment
+
+if TYPE_CHECKING:
+    from nimbus.domain.pipeline import Limits
 
 _LOOK_EVERY_S = 1.0
 _PAUSE_FACTOR = 50
@@ -27,27 +28,19 @@ _BLOCK = 512
 """Unit of `st_blocks`, on all file systems."""
 
 
-def impose(limits: Limits, *, uses_spark: bool) -> None:
+def impose(open_files: int | None, memory_bytes: int | None) -> None:
     """Set the limits that the kernel enforces, for this process and all its future children.
 
     Called in the process that will run the task's code, before that code. Never raises the host's limits.
 
     Args:
-        limits: The attempt's limits.
-        uses_spark: Set no memory limit, because a JVM crashes without memory.
+        open_files: The attempt's limit.
+        memory_bytes: The attempt's limit; None for a driver with a JVM, which crashes without memory.
     """
-    if limits.open_files is not None:
-        _lower(resource.RLIMIT_NOFILE, limits.open_files)
-    if limits.memory_bytes is not None and not uses_spark:
-        _lower(resource.RLIMIT_DATA, limits.memory_bytes + _DATA_ROOM)
-
-
-def limits_of(order: Assignment) -> Limits:
-    """The limits of an attempt: its task's, with more memory after attempts that ran out of memory."""
-    limits = order.task.limits or Limits()
-    if limits.memory_bytes is None:
-        return limits
-    return replace(limits, memory_bytes=round(limits.memory_bytes * order.memory_scale))
+    if open_files is not None:
+        _lower(resource.RLIMIT_NOFILE, open_files)
+    if memory_bytes is not None:
+        _lower(resource.RLIMIT_DATA, memory_bytes + _DATA_ROOM)
 
 
 def _lower(which: int, most: int) -> None:

@@ -20,12 +20,16 @@ _READ_BY_LIBRARIES = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
 """Prefixes of variables that numpy, pyarrow and grpc read when they are imported."""
 
 
-def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str | None:
-    """Why a driver cannot be a fork of this process; None: it can.
+def why_own_interpreter(
+    plan: DriverPlan, environment: Mapping[str, str], parent: Mapping[str, str], imported: Set[str]
+) -> str | None:
+    """Why a driver cannot be a fork of a process; None: it can.
 
     Args:
         plan: The driver's plan.
         environment: The driver's environment.
+        parent: That of the process.
+        imported: The process's `imported_names`.
     """
     if plan.interpreter:
         return f"its environment has {plan.interpreter}"
@@ -35,31 +39,20 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
         return f"the task is of kind {plan.kind}"
     if plan.wheels:
         return "the task has wheels"
-    has_libraries = not sys.modules.keys().isdisjoint(("numpy", "pyarrow", "grpc"))
+    has_libraries = not imported.isdisjoint(("numpy", "pyarrow", "grpc"))
     read_at_start = _READ_AT_START + (_READ_BY_LIBRARIES if has_libraries else ())
-    if changed := _changed(environment, read_at_start):
-        return f"{changed} counts when a program starts"
-    if beaten := already_imported(import_folders(plan, environment), imported_names()):
+    for name in (*environment, *parent):
+        if name.startswith(read_at_start) and environment.get(name) != parent.get(name):
+            return f"{name} counts when a program starts"
+    if beaten := already_imported(import_folders(plan, environment), imported):
         return f"{beaten} has the name of a module that is imported"
     return None
-
-
-def counts_at_start(variable: str) -> bool:
-    """True if programs read this variable only when they start."""
-    return variable.startswith(_READ_AT_START)
 
 
 @cache
 def imported_names() -> frozenset[str]:
     """Names of imported top-level modules. A fork server calls it before it forks."""
     return frozenset(name.partition(".")[0] for name in sys.modules)
-
-
-def _changed(environment: Mapping[str, str], beginnings: tuple[str, ...]) -> str | None:
-    for name in (*environment, *os.environ):
-        if name.startswith(beginnings) and environment.get(name) != os.environ.get(name):
-            return name
-    return None
 
 
 def import_folders(plan: DriverPlan, environment: Mapping[str, str]) -> list[str]:

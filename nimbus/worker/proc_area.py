@@ -51,18 +51,18 @@ def show_as(
         environment: The complete environment. If /proc lacks space, variables of Nimbus are kept longest.
         hidden: Variables that are not shown.
     """
-    wanted = {os.fsencode(variable): os.fsencode(value) for variable, value in environment.items()}
-    for variable in os.environb.keys() - wanted.keys():
-        del os.environb[variable]
-    for variable, value in wanted.items():
-        if os.environb.get(variable) != value:  # writing copies memory pages in a forked process
-            os.environb[variable] = value
+    inherited = dict(os.environ)
+    for variable in inherited.keys() - environment.keys():
+        del os.environ[variable]
+    for variable, value in environment.items():
+        if inherited.get(variable) != value:  # writing copies memory pages in a forked process
+            os.environ[variable] = value
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
     arguments_start, arguments_end, start, end = _bounds()
-    _overwrite(arguments_start, arguments_end, [os.fsencode(word) for word in arguments])
-    ours_first = sorted(wanted.items(), key=lambda item: not item[0].startswith(b"NIMBUS_"))
-    unshown = {os.fsencode(variable) for variable in hidden}
-    _overwrite(start, end, [b"=".join(item) for item in ours_first if item[0] not in unshown])
+    _overwrite(arguments_start, arguments_end, arguments)
+    shown = [name for name in environment if name not in hidden]
+    ours_first = sorted(shown, key=lambda name: not name.startswith("NIMBUS_"))
+    _overwrite(start, end, [f"{name}={environment[name]}" for name in ours_first])
 
 
 @cache
@@ -74,8 +74,8 @@ def _bounds() -> tuple[int, int, int, int]:
     return start, middle, environment, end
 
 
-def _overwrite(start: int, end: int, words: Iterable[bytes]) -> None:
+def _overwrite(start: int, end: int, words: Iterable[str]) -> None:
     size = end - start
     if size > 0:
         # The last byte stays NUL: with any other value the kernel assumes that the text continues.
-        ctypes.memmove(start, b"".join(word + b"\0" for word in words)[: size - 1].ljust(size, b"\0"), size)
+        ctypes.memmove(start, os.fsencode("\0".join(words))[: size - 1].ljust(size, b"\0"), size)

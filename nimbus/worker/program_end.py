@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from nimbus.worker.task_traceback import print_error
 
+_libc = ctypes.CDLL(None)
 _INTERRUPTED = -signal.SIGINT
 _FLUSH_FAILED = 120
 """Exit code of Python when standard output cannot be written."""
@@ -56,7 +57,7 @@ def run_fork(work: Callable[[], int]) -> NoReturn:
     flushed = _flush()
     _drop_modules_after(last)
     flushed = _flush() and flushed
-    ctypes.CDLL(None).fflush(None)
+    _libc.fflush(None)
     die_if_interrupted(status)
     os._exit(status or (0 if flushed else _FLUSH_FAILED))
 

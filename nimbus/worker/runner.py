@@ -308,12 +308,11 @@ class Runner:
         output, unseen = self._attempt.output, self._plan.unseen_output
         place = place_of(self._plan, partial(open_data, self._connections.data))
 
-        def begin() -> None:
+        def check() -> None:
             if unseen and (written := spark_write_in(output, self._before)):
                 raise OutputRefusedError(f"Spark has written to {written}, but {unseen}")
-            place.begin(output)
 
-        return self._attempt.commit(place, begin)
+        return self._attempt.commit(place, check)
 
     def _record(self, story: m.Story) -> m.Event:
         end = self._attempt.ended(story, "runner", self._folder.application(), self._driver.jvm)

@@ -1,14 +1,15 @@
 """Short paths of attempts' folders: links in /tmp, because a Unix socket's path has at most 107 bytes.
 
-A link has a random name and is created only if nobody has that name, so another user cannot prepare it; in a
-sticky folder nobody else can replace it. It points to a folder that only the attempt's user can enter. Files
-stay in that folder, where they are measured, and removed. Any thread may call it.
+A link's name follows from the folder's path, so it needs no record. It is used only if it is our own or the
+attempt's user's, and in a sticky folder nobody else can replace it. It points to a folder that only the
+attempt's user can enter. Files stay in that folder, where they are measured, and removed. Any thread may
+call it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,14 +18,15 @@ PREFIX = "nimbus-"
 _BYTES = 4
 
 
-def new_name() -> Path:
-    """A name for a new link."""
-    return PLACE / f"{PREFIX}{secrets.token_hex(_BYTES)}"
+def name_of(folder: Path) -> Path:
+    """The name of a folder's link."""
+    return PLACE / f"{PREFIX}{hashlib.blake2b(bytes(folder), digest_size=_BYTES).hexdigest()}"
 
 
-def drop(link: Path, folder: Path) -> None:
-    """Remove a link, if it is one to `folder`."""
+def drop(folder: Path) -> None:
+    """Remove a folder's link, if it has one."""
     with suppress(OSError):
+        link = name_of(folder)
         if os.readlink(link) == str(folder):  # noqa: PTH115 - no other kind of path
             link.unlink()
 

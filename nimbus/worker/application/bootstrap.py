@@ -66,7 +66,7 @@ from nimbus.worker.clock import boottime_s
 from nimbus.worker.flushing import flush_above, flush_tree
 from nimbus.worker.forked import adopt_orphans, die_with
 from nimbus.worker.secret_mask import MaskedLog
-from nimbus.worker.short_path import drop, new_name
+from nimbus.worker.short_path import drop, name_of
 
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
@@ -161,7 +161,7 @@ class Task:
         """Remove its short path, and complete its log, after its end and that of its descendants."""
         if self._masked is not None:
             self._masked.finish(_KILL_PATIENCE_S)
-        drop(self._short, self._work)
+        drop(self._work)
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its process group, before `poll` has returned its status."""
@@ -170,7 +170,7 @@ class Task:
 
 def _short_path(folder: Path) -> Path:
     """A short path of a folder; or the folder itself."""
-    link = new_name()
+    link = name_of(folder)
     try:
         link.symlink_to(folder)
     except OSError:

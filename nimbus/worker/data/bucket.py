@@ -87,9 +87,6 @@ class BucketPlace:
         del output
         return own
 
-    def begin(self, output: Path) -> None:
-        """Does nothing: uploads start after the attempt has ended."""
-
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Upload all files, then the manifest, which names them and the noted files."""
         del published  # each has a manifest

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from blobsync import ObjectStore
 from nimbus.worker.data.bucket import BucketPlace
@@ -16,7 +16,8 @@ from nimbus.worker.data.ports import DataPlace, InputRefusedError
 from nimbus.worker.flushing import Fsync, flush_above, flush_tree
 from nimbus.worker.settings import RunnerPlan
 
-_MAX_VERIFIED = 10_000
+Kept = TypeVar("Kept")
+_MOST_REMEMBERED = 10_000
 
 
 def _no_store() -> NoReturn:
@@ -31,13 +32,13 @@ def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store
         open_store: See `nimbus.worker.connections.open_data`. Without it the place can only compute paths.
     """
     if plan.data_uri is None:
-        return FolderPlace(plan.data_dir)
+        return folder_place(plan.data_dir)
     return BucketPlace(plan.data_uri, plan.data_dir, open_store)
 
 
 @lru_cache(maxsize=4)
 def folder_place(root: Path) -> FolderPlace:
-    """The one place of this process for a folder, which remembers what was verified."""
+    """The one place of this process for a folder, which remembers what was verified and flushed."""
     return FolderPlace(root)
 
 
@@ -49,6 +50,8 @@ class FolderPlace:
         self._root, self._fsync = root, fsync
         self._verified: dict[str, None] = {}
         """References that were verified, oldest first."""
+        self._flushed: dict[Path, None] = {}
+        """Folders of runs whose parent folders are on the disk, oldest first."""
         self.uri = f"file://{root}"  # not quoted, because Hadoop does not unquote
 
     def prefix(self, output: str) -> str:
@@ -60,13 +63,11 @@ class FolderPlace:
         del own
         return self._root / output
 
-    def begin(self, output: Path) -> None:
-        """Flush its parent folders."""
-        flush_above(output, self._root, fsync=self._fsync)
-
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Flush it: END must not name files that a power loss can destroy."""
         del noted
+        flush_above(output, self._root, fsync=self._fsync, flushed=self._flushed)
+        _remember(self._flushed, output.parents[1])
         flush_tree(output, fsync=self._fsync)
         return write_manifest(output, prefix) if published else prefix
 
@@ -90,6 +91,10 @@ class FolderPlace:
         folder = self.input(reference)
         if not self.is_here(reference):
             verify(folder, reference)
-            self._verified[reference] = None
-            while len(self._verified) > _MAX_VERIFIED:
-                self._verified.pop(next(iter(self._verified)), None)
+            _remember(self._verified, reference)
+
+
+def _remember(kept: dict[Kept, None], new: Kept) -> None:
+    kept[new] = None
+    while len(kept) > _MOST_REMEMBERED:
+        kept.pop(next(iter(kept)), None)

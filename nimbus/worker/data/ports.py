@@ -56,14 +56,6 @@ class DataPlace(Protocol):
         """
         ...
 
-    def begin(self, output: Path) -> None:
-        """Do the part of a commit that is possible before the attempt has ended.
-
-        Raises:
-            OSError: `filename` says of what.
-        """
-        ...
-
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Store the content of the folder durably; return its reference. The folder must not change any more.
 

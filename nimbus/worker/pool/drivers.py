@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import signal
 import socket
@@ -16,12 +16,15 @@ from typing import Any, NamedTuple, Protocol
 
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan
 from nimbus.worker.environment import passed_on
 from nimbus.worker.loop import Loop
+from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.pool.messages import Outbox
-from nimbus.worker.pool.zygote import LARGEST_MESSAGE
+from nimbus.worker.pool.zygote import LARGEST_MESSAGE, LARGEST_ORDER
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.tags import ATTEMPT_VARIABLE
 from nimbus.worker.task_user import TaskUser
 from nimbus.worker.usage import Usage
 
@@ -84,8 +87,12 @@ class Drivers:
         self._not_preloaded: dict[str, str] = {}
         self._importing = ""
         """The module that the zygote imports now."""
+        self._imported: frozenset[str] = frozenset()
+        """Names of the zygote's modules."""
+        self._environment: Mapping[str, str] = NO_ENV
+        """The zygote's."""
         self.are_ready = False
-        """The zygote has imported the modules. It takes requests before, but then they wait."""
+        """The zygote has imported its modules."""
         self._pids: dict[str, int] = {}
         """Pids of drivers that were requested; 0: no answer yet."""
         self._start_zygote()
@@ -109,12 +116,6 @@ class Drivers:
         self._loop.listen(self._socket.fileno(), self._hear)
         if self._preload:
             self._loop.after(PRELOAD_WITHIN_S, partial(self._end_preload, self._zygote))
-        else:
-            self._loop.post(self._be_ready)
-
-    def _be_ready(self) -> None:
-        self.are_ready = True
-        self._owner.drivers_are_ready()
 
     def _end_preload(self, zygote: subprocess.Popen[bytes]) -> None:
         if zygote is self._zygote and not self.are_ready:
@@ -128,33 +129,47 @@ class Drivers:
         self._not_preloaded |= dict.fromkeys(left_out, why)
         self._owner.not_preloaded(self._not_preloaded)
 
+    def can_fork(self, plan: DriverPlan, environment: Mapping[str, str]) -> bool:
+        """False if a driver needs its own interpreter."""
+        return why_own_interpreter(plan, environment, self._environment, self._imported) is None
+
     def start(
         self,
         folder: AttemptFolder,
         environment: Mapping[str, str],
         user: TaskUser | None,
         *,
+        plan: DriverPlan,
+        execute: bool,
         until_s: float,
     ) -> None:
-        """Start a driver, unless `until_s` has passed. Its end is reported in any case."""
-        self._send(
-            {
-                "start": str(folder.path),
-                "environment": dict(environment),
-                "uid": None if user is None else user.uid,
-                "until_s": until_s,
-            }
-        )
+        """Start a driver, unless `until_s` has passed. Its end is reported in any case.
+
+        Args:
+            folder: The attempt's folder.
+            environment: The driver's complete environment.
+            user: The driver's user; None: ours.
+            plan: The driver's plan.
+            execute: Give it its own interpreter. Its plan is then also in its folder.
+            until_s: Since boot.
+        """
+        name, uid = folder.path.name, None if user is None else user.uid
+        order = marshal.dumps((str(folder.path), vars(plan), dict(environment), execute))
+        if len(order) > LARGEST_ORDER:
+            why = f"its arguments and environment have {len(order)} bytes, and {LARGEST_ORDER} is the most"
+            self._loop.post(partial(self._owner.driver_ended, DriverEnd(name, EXIT_NOT_STARTED, why)))
+        else:
+            self._send("start", name, environment[ATTEMPT_VARIABLE], uid, until_s, order)
 
     def signal(self, attempt: str, number: signal.Signals) -> None:
         """Signal a driver's process group. Does nothing if the driver has ended."""
-        self._send({"signal": number, "attempt": attempt})
+        self._send("signal", attempt, int(number))
 
     def processes(self, attempt: str) -> list[int]:
         """Current pids of a driver and its descendants. Empty at first, until the zygote answers."""
         if attempt not in self._pids:
             self._pids[attempt] = 0
-            self._send({"where": attempt})
+            self._send("where", attempt)
         pid = self._pids[attempt]
         return [pid, *procfs.below(pid)] if pid else []
 
@@ -167,8 +182,8 @@ class Drivers:
         left = partial(procfs.identities, self._zygote.pid)
         procfs.kill_all(left, deadline_s=_KILL_DEADLINE_S)
 
-    def _send(self, request: Mapping[str, object]) -> None:
-        self._outbox.send(json.dumps(request).encode())
+    def _send(self, *request: str | float | bytes | None) -> None:
+        self._outbox.send(marshal.dumps(request))
 
     def _hear(self) -> None:
         while True:
@@ -181,7 +196,7 @@ class Drivers:
             if not message:
                 self._replace()
                 return
-            self._heard(json.loads(message))
+            self._heard(marshal.loads(message))  # noqa: S302 - our own child's
 
     def _heard(self, told: dict[str, Any]) -> None:
         if "ended" in told:
@@ -195,7 +210,9 @@ class Drivers:
         elif "importing" in told:
             self._importing = told["importing"]
         else:
-            self._be_ready()
+            self._imported, self._environment = frozenset(told["imported"]), told["environment"]
+            self.are_ready = True
+            self._owner.drivers_are_ready()
 
     def _replace(self) -> None:
         """Handle the death of the zygote and its drivers: end remaining processes, start another zygote."""

@@ -19,7 +19,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -38,10 +38,10 @@ from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import enter_environment, open_board, open_data, open_logs
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.driver import DriverPlan
 from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
 from nimbus.worker.held_attempt import HeldAttempt, LimitCheck
 from nimbus.worker.identity import own_process
-from nimbus.worker.limits import limits_of
 from nimbus.worker.loop import Loop
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
@@ -70,8 +70,9 @@ class _Held(HeldAttempt):
 
     life: Life = field(init=False)
     place: DataPlace = field(init=False)
-    begun: Future[None] = field(init=False)
-    """The result of `place.begin`."""
+    driver: DriverPlan = field(init=False)
+    executes: bool = False
+    """The driver gets its own interpreter."""
     environment: Mapping[str, str] = field(init=False)
     """The driver's."""
     started_s: float = 0.0
@@ -164,19 +165,18 @@ class Executor:
         try:
             folder = self._folder.create_task(attempt)
             output = make_output(folder, plan, order)
-            write_plan(folder, plan, order)
+            held = _Held(order=order, plan=plan, folder=folder)
+            held.driver = write_plan(folder, plan, order, partial(self._can_fork, held))
         except OSError as exc:
             self._folder.task(attempt).discard()
             why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
             self._answers.send(Answer(attempt, why).encode())
             return
-        held = _Held(order=order, plan=plan, folder=folder)
         held.output = output
         terms = held.terms(claim_valid_s=self._go_within_s, stuck_after_s=_STUCK_S)
         held.life = Life(terms, Pace(first_look_s=_LOOK_AFTER_S))
         held.claim = held.new_claim(Holder.POOLED)
         held.place = place_of(plan, self._open_data)
-        held.begun = self._flush.submit(held.place.begin, output)
         self._held[attempt] = held
         if not self._ticking:
             self._ticking, self._oom_kills = True, procfs.oom_kills()
@@ -249,7 +249,7 @@ class Executor:
             case m.Clear():  # the zygote has ended its processes; see also `zygote_ended`
                 self._tell(held, m.Cleared())
             case m.Commit():
-                done = self._flush.submit(held.commit, held.place, held.begun.result)
+                done = self._flush.submit(held.commit, held.place)
                 done.add_done_callback(lambda _: self._loop.post(lambda: self._tell(held, done.result())))
             case m.Record(story):
                 held.record = held.ended(story, "executor")
@@ -279,12 +279,23 @@ class Executor:
     def _start(self, held: _Held) -> None:
         held.started_at, held.started_s, held.oom_kills = datetime.now(UTC), boottime_s(), self._oom_kills
         until_s = held.started_s + self._go_within_s
-        self._drivers.start(held.folder, held.environment, held.plan.user, until_s=until_s)
+        self._drivers.start(
+            held.folder,
+            held.environment,
+            held.plan.user,
+            plan=held.driver,
+            execute=held.executes,
+            until_s=until_s,
+        )
+
+    def _can_fork(self, held: _Held, made: DriverPlan) -> bool:
+        held.executes = not self._drivers.can_fork(made, {**held.plan.environment, **held.plan.secrets})
+        return not held.executes
 
     def _measure(self, held: _Held) -> None:
         if held.limits is None:
             held.limits = held.limit_check(partial(self._drivers.processes, str(held.id)))
-            self._logs.follow(held.folder, limits_of(held.order).log_bytes)
+            self._logs.follow(held.folder, held.order.limits.log_bytes)
         if (why := held.limits.check()) is not None:
             self._tell(held, m.Exceeded(why))
 

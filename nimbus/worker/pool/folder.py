@@ -9,6 +9,7 @@ tasks/<attempt>/    like an attempt's own folder, without order, lock and record
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,10 +73,13 @@ class ExecutorFolder:
     def create_task(self, attempt: str) -> AttemptFolder:
         """Create the folder of an attempt."""
         folder = self.task(attempt)
-        if folder.path.exists():  # left by a claim that was not ours
+        try:
+            os.mkdir(folder.path, _MODE)  # noqa: PTH102 - a method of Path takes as long as the call
+        except FileExistsError:  # left by a claim that was not ours
             folder.discard()
-        for place in (folder.path, folder.work, folder.scratch):
-            place.mkdir(mode=_MODE)
+            os.mkdir(folder.path, _MODE)  # noqa: PTH102
+        for place in (folder.work, folder.scratch):
+            os.mkdir(place, _MODE)  # noqa: PTH102
         return folder
 
     def remove(self) -> None:

@@ -3,24 +3,26 @@
 It has one thread, few modules and no credentials: a fork takes a millisecond, and a driver's memory contains
 no secrets. Standard input is a socket to its executor. It ends with that, and its drivers end with it.
 
-One driver is forked ahead: it waits for its order, so that an attempt does not wait for a fork.
+One driver is forked ahead: it waits for its order, so that an attempt does not wait for a fork. Each page of
+memory that is then touched first here or in the child is copied. So the executor does all that it can.
 
 First it imports MODULES (`worker.preload`, with commas), if there are any. For each it sends `{"importing":
-module}`, and, if that fails, `{"importing": module, "why": text}`; at the end `{}`.
+module}`, and, if that fails, `{"importing": module, "why": text}`; at the end `{"imported": names,
+"environment": {...}}`.
 
-Requests are documents of JSON: `{"start": folder, "environment": {...}, "uid": n or null, "until_s": t}`,
-`{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
-`{"attempt": attempt, "pid": pid}`. When a driver ends it sends `{"ended": attempt, "status": n, "fault":
-text, "used": usage}`; `status` is like `Popen.returncode`, `fault` is the reason why the driver could not
-begin, and `used` a `Usage`, if it was started. A start that arrives after `until_s` (since boot, including
-suspend) is not executed.
+Messages are of `marshal`, which runs no Python code; both processes have the same interpreter. Requests:
+`("start", attempt, tag, uid or None, until_s, order)`, of which the driver gets `order`, see `_be_driver`;
+`("signal", attempt, number)`; and `("where", attempt)`, which it answers by `{"attempt": attempt, "pid":
+pid}`. When a driver ends it sends `{"ended": attempt, "status": n, "fault": text, "used": usage}`; `status`
+is like `Popen.returncode`, `fault` is the reason why the driver could not begin, and `used` a `Usage`, if it
+was started. A start that arrives after `until_s` (since boot, including suspend) is not executed.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
-import json
+import marshal
 import os
 import select
 import signal
@@ -36,15 +38,17 @@ from typing import Any
 
 from nimbus.worker import driver_start, forked, procfs
 from nimbus.worker.clock import boottime_s
-from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
-from nimbus.worker.own_interpreter import counts_at_start, imported_names, why_own_interpreter
+from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan
+from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId, ProcessStat
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 from nimbus.worker.usage import Usage, of_ended
 
-LARGEST_MESSAGE = 128 << 10
-"""Largest request in bytes; most of it is the environment."""
+LARGEST_ORDER = 192 << 10
+"""Most bytes of what a driver is given: its plan and its environment."""
+LARGEST_MESSAGE = 200 << 10
+"""Linux takes up to 207 KiB."""
 _NEEDED = ("pkgutil", "nimbus.task")
 """Modules that most drivers import."""
 _SWEEP_EVERY_S = 1.0
@@ -100,49 +104,38 @@ class Zygote:
                 message = self._executor.recv(LARGEST_MESSAGE)
                 if not message:
                     return 0
-                self._do(json.loads(message), message)
+                self._do(*marshal.loads(message))  # noqa: S302 - our executor's
             if self._sweep_at is not None and time.monotonic() >= self._sweep_at:
                 self._sweep()
 
     def _wait_ms(self) -> int | None:
         return None if self._sweep_at is None else max(0, int((self._sweep_at - time.monotonic()) * 1000) + 1)
 
-    def _do(self, request: dict[str, Any], message: bytes) -> None:
-        if "start" in request:
-            folder = Path(request["start"])
-            if boottime_s() > request["until_s"]:  # too late: a leader may have closed it
-                self._tell(folder.name, EXIT_NOT_STARTED, "the order to start came too late")
-            else:
-                self._start(folder, request, message)
+    def _do(self, what: str, attempt: str, *more: Any) -> None:
+        if what == "start":
+            self._start(attempt, *more)
             return
-        wanted = request.get("where") or request["attempt"]
         for pid, child in self._children.items():
-            if child.attempt != wanted:
-                continue
-            if "where" in request:
-                self._send({"attempt": wanted, "pid": pid})
-                return
-            procfs.signal_child(pid, request["signal"])
+            if child.attempt == attempt and what == "signal":
+                procfs.signal_child(pid, *more)
+            elif child.attempt == attempt:
+                self._send({"attempt": attempt, "pid": pid})
 
-    def _start(self, folder: Path, request: dict[str, Any], message: bytes) -> None:
-        environment = request["environment"]
+    def _start(self, attempt: str, tag: str, uid: int | None, until_s: float, told: bytes) -> None:
+        if boottime_s() > until_s:  # too late: a leader may have closed it
+            self._tell(attempt, EXIT_NOT_STARTED, "the order to start came too late")
+            return
         try:
             driver = self._waiting or self._fork()
         except OSError as exc:
-            self._tell(folder.name, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
+            self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
         self._waiting = None
-        self._children[driver.pid] = _Child(
-            folder.name, environment[ATTEMPT_VARIABLE], request["uid"], driver.fault
-        )
-        with (
-            suppress(BrokenPipeError),
-            os.fdopen(driver.order, "wb") as order,
-        ):  # else `_reap` reports its end
-            order.write(message)
-        for name, value in environment.items():  # so that the next one changes few memory pages
-            if not counts_at_start(name):
-                os.environ.setdefault(name, value)
+        self._children[driver.pid] = _Child(attempt, tag, uid, driver.fault)
+        with suppress(BrokenPipeError):  # else `_reap` reports its end
+            while told:
+                told = told[os.write(driver.order, told) :]
+        os.close(driver.order)
         with suppress(OSError):  # the next start tries again, and reports it
             self._waiting = self._fork()
 
@@ -186,16 +179,20 @@ class Zygote:
     def _has_ended(self, child: _Child, status: int, used: Usage) -> None:
         if self._sweep_at is None:
             self._sweep_at = time.monotonic() + _SWEEP_EVERY_S
-        with os.fdopen(child.fault, "rb", buffering=0) as told:
-            fault = told.read(select.PIPE_BUF) or b""
-        self._tell(child.attempt, os.waitstatus_to_exitcode(status), fault.decode(errors="replace"), used)
+        fault = b""
+        with suppress(BlockingIOError):  # an orphan of it has the pipe
+            fault = os.read(child.fault, select.PIPE_BUF)
+        os.close(child.fault)
+        self._tell(
+            child.attempt, os.waitstatus_to_exitcode(status), fault.decode(errors="replace"), tuple(used)
+        )
 
-    def _tell(self, attempt: str, status: int, fault: str, used: Usage | None = None) -> None:
+    def _tell(self, attempt: str, status: int, fault: str, used: Sequence[int] | None = None) -> None:
         self._send({"ended": attempt, "status": status, "fault": fault, "used": used})
 
     def _send(self, message: dict[str, Any]) -> None:
         with suppress(BrokenPipeError):  # the executor has ended: the next read returns EOF
-            self._executor.send(json.dumps(message).encode())
+            self._executor.send(marshal.dumps(message))
 
     def _await_end_of_group(self, group: int, used: Usage) -> Usage:
         """Wait until a driver's whole process group is dead, because it could write to the output.
@@ -244,19 +241,19 @@ def _await_order(order: int, fault: int, zygote: int) -> int:
     signal.set_wakeup_fd(-1)
     forked.keep_only(order, fault)
     os.setpgid(0, 0)
-    with os.fdopen(order, "rb") as given:
-        message = given.read()
-    if not message:
-        return 0
-    request = json.loads(message)
-    return _be_driver(Path(request["start"]), request["environment"], fault, zygote)
+    message = b""
+    while part := os.read(order, LARGEST_MESSAGE):
+        message += part
+    os.close(order)
+    return partial(_be_driver, fault, zygote)(*marshal.loads(message)) if message else 0  # noqa: S302
 
 
-def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: int) -> int:
-    """Run a driver in the forked child. Data that it reads do not get into the zygote's memory."""
+def _be_driver(
+    fault: int, zygote: int, path: str, fields: dict[str, Any], environment: dict[str, str], execute: bool
+) -> int:
+    """Run a driver in the forked child. `fields`: those of its plan."""
+    folder, plan = Path(path), DriverPlan(**fields)
     try:
-        plan = read_plan(folder)
-        execute = why_own_interpreter(plan, environment) is not None
         driver_start.prepare(folder, plan, environment, zygote, execute=execute)
         if not execute:
             os.close(fault)  # with its own interpreter it is closed at exec
@@ -269,13 +266,12 @@ def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: in
 def preload(modules: Sequence[str], executor: socket.socket) -> None:
     """Import modules for all drivers. One that cannot be imported is reported, and left out."""
     for module in modules:
-        executor.send(json.dumps({"importing": module}).encode())
+        executor.send(marshal.dumps({"importing": module}))
         try:
             importlib.import_module(module)
         except BaseException as exc:  # noqa: BLE001 - a module may raise anything, SystemExit too
             why = f"{type(exc).__name__}: {exc}"[:_LONGEST_WHY]
-            executor.send(json.dumps({"importing": module, "why": why}).encode())
-    executor.send(b"{}")
+            executor.send(marshal.dumps({"importing": module, "why": why}))
 
 
 def main() -> int:
@@ -291,7 +287,7 @@ def main() -> int:
         importlib.import_module(name)
     if sys.argv[2]:
         preload(sys.argv[2].split(","), executor)
-    imported_names()
+    executor.send(marshal.dumps({"imported": [*imported_names()], "environment": {**os.environ}}))
     gc.collect()
     gc.freeze()  # else the first collection in a child would copy most of our memory
     return Zygote(executor).run()

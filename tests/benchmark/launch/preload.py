@@ -8,7 +8,6 @@ time from the order to start until its end is known.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -52,10 +51,16 @@ class _Bench:
         attempt = AttemptFolder(self._folder / f"run.task.{self._left + 1}")
         for place in (attempt.path, attempt.work, attempt.scratch):
             place.mkdir()
-        attempt.driver_file.write_text(json.dumps(asdict(_plan(self._folder))))
         environment = {**passed_on(os.environ), ATTEMPT_VARIABLE: f"bench/{attempt.path.name}"}
         self._began_s = time.monotonic()
-        self._drivers.start(attempt, environment, None, until_s=boottime_s() + _WITHIN_S)
+        self._drivers.start(
+            attempt,
+            environment,
+            None,
+            plan=_plan(self._folder),
+            execute=False,
+            until_s=boottime_s() + _WITHIN_S,
+        )
 
     def driver_ended(self, end: DriverEnd) -> None:
         if end.status != 0 or end.used is None:

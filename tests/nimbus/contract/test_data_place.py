@@ -47,7 +47,6 @@ class Site:
         for name, data in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
-        self.writer.begin(folder)
         return self.writer.commit(folder, prefix, published=self.published)
 
     def read(self, reference: str) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import short_path
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually
@@ -248,15 +249,36 @@ def test_links_of_attempts_whose_folders_are_gone_are_removed(
 ) -> None:
     monkeypatch.setattr(short_path, "PLACE", tmp_path)
     (tmp_path / "work").mkdir()
-    kept = [short_path.new_name(), tmp_path / "nimbus-of-a-user", tmp_path / "nimbus-0123abcd"]
+    kept = [
+        short_path.name_of(tmp_path / "work"),
+        tmp_path / "nimbus-of-a-user",
+        tmp_path / "nimbus-0123abcd",
+    ]
     kept[0].symlink_to(tmp_path / "work")
     kept[1].symlink_to(tmp_path / "gone" / "work")
     kept[2].symlink_to(tmp_path / "gone")
-    short_path.new_name().symlink_to(tmp_path / "gone" / "work")
+    short_path.name_of(tmp_path / "gone" / "work").symlink_to(tmp_path / "gone" / "work")
 
     short_path.drop_dangling()
 
     assert {link for link in tmp_path.iterdir() if link.is_symlink()} == set(kept)
+
+
+@pytest.mark.parametrize("found", ["file", "link elsewhere", "link of another user"])
+def test_short_path_that_somebody_else_has_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    folder = AttemptFolder(tmp_path / "run1.task.1")
+    monkeypatch.setattr(short_path, "PLACE", tmp_path)
+    link = short_path.name_of(folder.work)
+    if found == "file":
+        link.touch()
+    else:
+        link.symlink_to(folder.work if found == "link of another user" else tmp_path)
+    if found == "link of another user":
+        monkeypatch.setattr(os, "getuid", lambda: link.lstat().st_uid + 1)
+
+    assert folder.short_scratch(None) == folder.scratch
 
 
 @pytest.mark.spark

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def with_all_above(output: Path, tmp_path: Path, disk: Disk) -> Verdict:
     folder = AttemptFolder(tmp_path / "r.t.1")
     folder.path.mkdir()
     folder.context_file.write_text('{"data": {"output": "p/r/t/1"}}')
-    verdict, reference = committed(place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, lambda: None)
     assert reference == ("p/r/t/1" if verdict.outcome is Outcome.SUCCEEDED else None)
     return verdict
 
@@ -62,6 +61,19 @@ def test_flush_reaches_each_file_and_folder_and_all_folders_above(tmp_path: Path
 
     above = {data, data / "p", data / "p" / "r", data / "p" / "r" / "t"}
     assert disk.flushed == above | {output, *output.rglob("*")}
+
+
+def test_folders_above_a_run_are_flushed_once(tmp_path: Path, output: Path) -> None:
+    disk, data = Disk(), tmp_path / "data"
+    place = FolderPlace(data, fsync=disk.fsync)
+    place.commit(output, "p/r/t/1")
+    disk.flushed.clear()
+    other = output.parents[1] / "u" / "1"
+    other.mkdir(parents=True)
+
+    place.commit(other, "p/r/u/1")
+
+    assert disk.flushed == {data / "p" / "r", other.parent, other}
 
 
 def test_flush_of_an_output_reaches_the_folder_that_has_its_name(tmp_path: Path, output: Path) -> None:

@@ -160,7 +160,7 @@ def test_kernel_is_told_the_limits_that_it_knows(
     before = [resource.getrlimit(kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_DATA)]
     reading, writing = os.pipe()
     if (pid := os.fork()) == 0:
-        impose(limits, uses_spark=uses_spark)
+        impose(limits.open_files, None if uses_spark else limits.memory_bytes)
         found = [resource.getrlimit(kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_DATA)]
         os.write(writing, repr(found).encode())
         os._exit(0)

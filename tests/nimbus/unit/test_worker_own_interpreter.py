@@ -32,7 +32,10 @@ def _why(
     folder = bench.folder(made.attempt)
     folder.create(made)
     write_plan(folder, bench.startup(**(plan or {})).plan, made)
-    return why_own_interpreter(read_plan(folder.path), {**os.environ, **(environment or {})})
+    imported = {name.partition(".")[0] for name in sys.modules}
+    return why_own_interpreter(
+        read_plan(folder.path), {**os.environ, **(environment or {})}, os.environ, imported
+    )
 
 
 def test_python_task_is_forked_when_nothing_speaks_against_it(bench: Bench) -> None:

@@ -9,21 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.clock import boottime_s
+from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan
 from nimbus.worker.loop import Loop
 from nimbus.worker.pool import drivers as module
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
+from nimbus.worker.pool.zygote import LARGEST_ORDER
+from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 ZYGOTE = """
-import json, socket, sys, time
+import marshal, socket, sys, time
 executor = socket.socket(fileno=0)
 for name in filter(None, sys.argv[-2].split(",")):
-    executor.send(json.dumps({"importing": name}).encode())
+    executor.send(marshal.dumps({"importing": name}))
     if name == "hangs":
         time.sleep(600)
     if name == "dies":
         sys.exit(1)
-if sys.argv[-2]:
-    executor.send(b"{}")
+executor.send(marshal.dumps({"imported": [], "environment": {}}))
 executor.recv(1)
 """
 
@@ -33,6 +37,7 @@ class _Owner:
         self._loop = loop
         self.reasons: Mapping[str, str] = {}
         self.ends = 0
+        self.end = DriverEnd("", 0, "")
 
     def drivers_are_ready(self) -> None:
         self._loop.stop()
@@ -41,7 +46,8 @@ class _Owner:
         self.reasons = dict(reasons)
 
     def driver_ended(self, end: DriverEnd) -> None:
-        raise AssertionError(end)
+        self.end = end
+        self._loop.stop()
 
     def zygote_ended(self) -> None:
         self.ends += 1
@@ -79,3 +85,19 @@ def test_drivers_become_ready_without_a_module_that_ends_or_holds_up_their_zygot
     drivers._zygote.wait()
     assert drivers.are_ready
     assert (owner.reasons, owner.ends) == (reasons, len(reasons))
+
+
+def test_driver_with_a_larger_order_than_a_message_ends_without_its_zygote(tmp_path: Path) -> None:
+    loop = Loop()
+    owner = _Owner(loop)
+    drivers = Drivers(loop, owner)
+    plan = DriverPlan("python", "x.py", "", ["x" * LARGEST_ORDER], "/", (), (), "", {}, {}, {})
+    folder = AttemptFolder(tmp_path / "run1.task.1")
+
+    drivers.start(folder, {ATTEMPT_VARIABLE: "t"}, None, plan=plan, execute=False, until_s=boottime_s() + 60)
+    loop.run()
+
+    drivers.kill_zygote()
+    drivers._zygote.wait()
+    assert (owner.end.attempt, owner.end.status) == ("run1.task.1", EXIT_NOT_STARTED)
+    assert f"{LARGEST_ORDER} is the most" in owner.end.fault

@@ -17,7 +17,6 @@ from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_untrusted
-from nimbus.worker.own_interpreter import counts_at_start
 from nimbus.worker.pool.exits import Exits, read_exits
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer
@@ -163,11 +162,6 @@ def test_file_that_cannot_be_read_reads_as_nothing() -> None:
     assert unreadable.is_file()
 
     assert read_untrusted(unreadable, 100) is None
-
-
-def test_variables_that_count_at_a_start_are_known() -> None:
-    assert counts_at_start("LD_LIBRARY_PATH")
-    assert not counts_at_start("TZ")
 
 
 @pytest.mark.parametrize("told", [Answer(ATTEMPT, "\U0001f600" * 5000), Unstored(1, "\U0001f600" * 5000)])
