@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 import click
 
-from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.words import clock, short
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
     for body in bodies:
         try:
             answer = api.command("POST", "/backfills", body)
-        except CliError as exc:
+        except NimbusError as exc:
             if answers:
                 first, last = bodies[0]["id"], answers[-1]["id"]
                 out.note(f"created up to {last}; to continue after {exc.code}, repeat it with --id {first}")
