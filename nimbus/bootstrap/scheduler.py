@@ -389,6 +389,7 @@ def _policy(settings: Settings) -> Policy:
         raise_schema_after=settings.leadership.raise_schema_after,
         alerts=alert_policy(settings),
         grants=build_grants(settings),
+        pipelines_may=settings.api.pipelines_may,
     )
 
 

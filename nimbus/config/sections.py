@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.alert_targets import MOST_RULES, AlertTarget, Notify
 from nimbus.config.checking import Strict
+from nimbus.config.oidc import Role
 from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.targets import Target
 from nimbus.config.unclear import Flag, Number
@@ -26,6 +27,7 @@ from nimbus.config.values import (
     at_least,
     size_at_least,
 )
+from nimbus.domain.access import AccessRole
 from nimbus.domain.purge_parts import Part
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
@@ -107,6 +109,8 @@ class Api(Strict):
     """`optional`: a request without a token has the role admin; on loopback only."""
     tokens_file: AbsoluteFile | None = None
     """The first tokens. Read again when it changes; without the file they are invalid."""
+    pipelines_may: Role = AccessRole.OPERATOR
+    """What every pipeline may do with pipelines, datasets and variables of other owners without a grant."""
     requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = 100
     """Average rate of one token, with bursts of ten times as many; None: no limit."""
     tls: ApiTls | None = None

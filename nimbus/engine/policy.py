@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from nimbus.access.grants import Grants
+from nimbus.domain.access import AccessRole
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
@@ -44,3 +45,5 @@ class Policy:
     alerts: AlertPolicy = field(default_factory=AlertPolicy)
     grants: Grants | None = None
     """Roles of the identity provider's groups; None: there is no provider."""
+    pipelines_may: AccessRole = AccessRole.OPERATOR
+    """The role of every pipeline on pipelines, datasets and variables of other owners, without a grant."""

@@ -25,6 +25,7 @@ from nimbus.engine.agenda import Subject, about_children
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.new_run import built
+from nimbus.engine.rules.release_checks import check_uses
 from nimbus.engine.state import State
 
 
@@ -155,6 +156,8 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
         return Nothing()  # other checks follow when the run is built
     spec, children = child_runs.parts(run, name)
     record, release = _startable(state, spec)
+    owner = state.catalog.team_of(run.pipeline) or None
+    check_uses(state, run.pipeline, owner, children=[record.name])
     child = child_id(run.id, name, spec, children.attempt, index)
     if child in state.runs:
         raise RefusedError("run_exists", f"run {child} exists already, and is not a child of this task.")

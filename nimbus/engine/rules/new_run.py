@@ -17,7 +17,7 @@ from nimbus.domain.run_number import next_number
 from nimbus.domain.writes import CreateRun, Write
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing, Refusal
-from nimbus.engine.rules.release_checks import check_publisher, check_reader
+from nimbus.engine.rules.release_checks import check_publisher, check_reader, check_uses
 from nimbus.engine.state import State
 
 _FRESH = timedelta(minutes=1)
@@ -47,9 +47,9 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
         raise RefusedError(
             "kept_running", f"pipeline {draft.pipeline} has a task that is kept running: its runs do not end."
         )
-    record = state.catalog.pipelines.get(draft.pipeline)
-    owner = None if record is None else record.owner
+    owner = state.catalog.team_of(draft.pipeline) or None
     check_publisher(state, draft.pipeline, owner, datasets_of(found.result))  # it may be of an old release
+    check_uses(state, draft.pipeline, owner, found.result.variables)
     check_reader(state, draft.pipeline, owner, found.result.reads)  # also what a rerun has pinned already
     return pinned(state, found.result)
 

@@ -44,9 +44,8 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     found = state.tasks.pins.results.get(subject)
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
-    record = state.catalog.pipelines.get(run.pipeline)
     try:  # in the turn that pins: since the run's creation, the grant may be taken away, or the data removed
-        check_reader(state, run.pipeline, None if record is None else record.owner, to_pin(run, name))
+        check_reader(state, run.pipeline, state.catalog.team_of(run.pipeline) or None, to_pin(run, name))
     except RefusedError as exc:
         return _failed(run, name, str(exc), now)
     if isinstance(found, Lacking):

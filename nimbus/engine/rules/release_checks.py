@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 
 from nimbus.definition.calendar_file import calendar_file
+from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Thing, role_on
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
@@ -14,6 +16,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.readers import first_grant, read_grant
 from nimbus.domain.schema import check_schema
+from nimbus.engine.rules.command_checks import lookups
 from nimbus.engine.rules.consumers import check_consumers
 from nimbus.engine.state import State
 
@@ -26,6 +29,7 @@ def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
     _check_variables(state, spec)
     _check_calendars(spec)
     _check_cycles(state, spec)
+    check_uses(state, spec.name, owner, spec.variables, spec.children, spec.upstream)
     check_publisher(state, spec.name, owner, spec.datasets)
     check_reader(state, spec.name, owner, spec.reads, state.catalog.pipelines.values())
     _check_partitions(state, spec)
@@ -69,6 +73,45 @@ def _check_calendars(spec: PipelineSpec) -> None:
                 "unknown_calendar",
                 f"there is no calendar {one.calendar}: add {calendar_file(one.calendar)} to the release.",
             )
+
+
+def check_uses(
+    state: State,
+    name: PipelineName,
+    owner: str | None,
+    variables: Iterable[str] = (),
+    children: Iterable[PipelineName] = (),
+    upstream: Iterable[PipelineName] = (),
+) -> None:
+    """Raise AccessDeniedError if a pipeline may not read variables, start child runs, or wait for runs."""
+    find = lookups(state).of_pipeline
+    for variable in variables:
+        _check_use(state, name, owner, AccessRole.VIEWER, partial(Thing, "variable", variable))
+    for child in children:
+        _check_use(state, name, owner, AccessRole.OPERATOR, partial(find, child))
+    for other in upstream:
+        _check_use(state, name, owner, AccessRole.STATUS, partial(find, other))
+
+
+def _check_use(
+    state: State, name: PipelineName, owner: str | None, needed: AccessRole, find: Callable[[], Thing]
+) -> None:
+    """Raise AccessDeniedError if a pipeline may not use something of another owner.
+
+    It acts for its owner, with the role `api.pipelines_may` on everything. Without an owner it may do all.
+    """
+    base = state.policy.pipelines_may
+    if owner is None or base.includes(needed):
+        return
+    acts, thing = Principal(name=owner, role=base, source=PrincipalSource.TOKEN), find()
+    if owner != thing.owner and not role_on(acts, thing, state.settings.grants).includes(needed):
+        on = f"{thing.kind}:{thing.name}"
+        raise AccessDeniedError(
+            "not_granted",
+            f"pipeline {name}, which belongs to {owner}, may not use {thing.kind} {thing.name}: it needs the "
+            f"role {needed} on it. An admin can give it (`nimbus access grant {owner} {needed} {on} --reason "
+            "WHY`).",
+        )
 
 
 def _check_cycles(state: State, spec: PipelineSpec) -> None:
@@ -150,14 +193,17 @@ def check_reader(
 
     `first`: pipelines that may be the first to publish one of them.
     """
-    reads = tuple(reads)
+    reads, first = tuple(reads), tuple(first)
     _check_not_removed(state, (read.dataset for read in reads))
     for read in reads:
         known = state.catalog.datasets.get(read.dataset)
         grant = read_grant(read.dataset, known, state.catalog.pipelines.get)
         grant = first_grant(read.dataset, first) if known is None else grant
         if grant is not None:
-            grant.check_pipeline(pipeline, owner)
+            grant.check_pipeline(pipeline, owner)  # the list of readers is a grant of the owner
+        elif known is not None or first:  # else there is nothing to read yet
+            find = partial(lookups(state).of_dataset, read.dataset)
+            _check_use(state, pipeline, owner, AccessRole.VIEWER, find)
 
 
 def _check_partitions(state: State, spec: PipelineSpec) -> None:

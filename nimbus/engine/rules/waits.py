@@ -7,6 +7,7 @@ from datetime import datetime
 
 from nimbus.config.values import format_duration
 from nimbus.domain import lifecycle
+from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.errors import RefusedError
@@ -21,6 +22,7 @@ from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.rules.release_checks import check_uses
 from nimbus.engine.state import State
 
 TIMED_OUT = "wait_timed_out"
@@ -42,6 +44,12 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
             about={"run": run_id, "task": name},
         )
     faults = faults_of(task.spec.waits_for, task.spec.args)
+    others = {upstream_of(one, run) for one in task.spec.waits_for if isinstance(one, PipelineWait)}
+    try:  # with the grants of now: the wait may be long
+        owner = state.catalog.team_of(run.pipeline) or None
+        check_uses(state, run.pipeline, owner, upstream=sorted(others - {run.pipeline}))
+    except AccessDeniedError as exc:
+        faults += (str(exc),)
     judged = [
         (upstream_of(wait, run), judge(wait, run, state.upstream(upstream_of(wait, run))))
         for wait in task.spec.waits_for
