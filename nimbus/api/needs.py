@@ -68,6 +68,8 @@ _API: Mapping[str, AccessRole] = {
     "POST /runs/{run_id}/tasks/{task}/mark": _OPERATOR,
     "GET /runs/{run_id}/tasks/{task}/output": _OPERATOR,
     "GET /runs/{run_id}/timeline": _STATUS,
+    "POST /selections": _NONE,
+    "POST /selections/preview": _NONE,
     "GET /grants": _NONE,
     "GET /grants/may": _NONE,
     "POST /grants": _ADMIN,

@@ -37,6 +37,14 @@ _BODIES: dict[str, Any] = {
     "ReasonBody": {"reason": "the source is being repaired"},
     "ReleaseBody": {"digest": _RELEASE, "activate": True},
     "RerunBody": {"scope": "from", "tasks": ["enrich"], "release": "latest", "reason": "enrich is mended"},
+    "SelectedBody": {"action": "stop", "filter": {"tag": "nightly", "state": "running"}},
+    "SelectedFilterBody": {"owner": "finance", "state": "failed", "parameters": ["region=eu"]},
+    "ActOnSelectionBody": {
+        "action": "rerun",
+        "names": ["flights-2026-03-01", "flights-2026-03-02"],
+        "scope": "failed",
+        "reason": "the disk was full",
+    },
     "StartRunBody": {
         "pipeline": "flights",
         "run_id": "flights-2026-03-01",

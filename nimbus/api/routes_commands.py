@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.api.models import Model, PageModel
 from nimbus.api.paging import CursorText, PageQuery
-from nimbus.api.requests import PipelineNameText
+from nimbus.api.requests import CommandIdText, PipelineNameText
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import Principal
 from nimbus.domain.commands import CommandOutcome, names_in
@@ -76,6 +76,8 @@ class CommandFilter:
     submitted_by: str | None = None
     release: str | None = None
     """A release that the command names."""
+    of: str | None = None
+    """The command of a selection: only commands for its targets."""
     refused: bool = False
     """True: only refusals."""
 
@@ -86,6 +88,7 @@ class CommandFilter:
             and self.kind in (None, row.kind)
             and self.submitted_by in (None, row.submitted_by)
             and self.release in (None, row.names.get("release"))
+            and (self.of is None or row.command_id.startswith(f"{self.of}-"))
             and not (self.refused and row.status != "refused")
         )
 
@@ -100,11 +103,16 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         pipeline: PipelineNameText | None = None,
         kind: KindText | None = None,
         submitted_by: SubmitterText | None = None,
+        of: Annotated[
+            CommandIdText | None, Query(description="A selection: only the commands for its targets.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_COMMANDS)] = 50,
         cursor: CursorText = None,
     ) -> CommandsModel:
         """Commands, newest first, as long as history is kept."""
-        wanted = CommandFilter(pipeline=pipeline, kind=kind, submitted_by=submitted_by, refused=refused)
+        wanted = CommandFilter(
+            pipeline=pipeline, kind=kind, submitted_by=submitted_by, of=of, refused=refused
+        )
         return list_commands(services, wanted, PageQuery(limit, cursor), pending_commands(services))
 
     return routes
@@ -119,7 +127,8 @@ def list_commands(
     """A page of decided commands and of `pending` ones."""
     outcomes = services.commands.outcomes()  # before history, so that a moving outcome is in both
     about = None if wanted.pipeline is None else PipelineName(wanted.pipeline)
-    is_first = paging.after is None and (wanted.kind or wanted.submitted_by or wanted.release) is None
+    others = (wanted.kind, wanted.submitted_by, wanted.release, wanted.of)
+    is_first = paging.after is None and not any(others)
     most = MAX_REFUSALS if paging.limit is None or not is_first else paging.limit + 1
     past, complete = _past(services, about, most, refused=wanted.refused)
     known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}

@@ -28,14 +28,15 @@ def command() -> None:
 @click.option("--pipeline", metavar="NAME", help="Only about this pipeline.")
 @click.option("--kind", metavar="KIND", help="Only of this kind, such as start_run.")
 @click.option("--by", metavar="NAME", help="Only commands of NAME, spelled as in the list.")
+@click.option("--of", metavar="COMMAND", help="Only of this selection: a command for each of its targets.")
 @click.option("--limit", type=click.IntRange(1, 25_000), default=20, show_default=True)
 @remote
 def list_(
-    api: Api, out: Output, refused: bool, pipeline: str | None, kind: str | None, by: str | None, limit: int
+    api: Api, out: Output, refused: bool, kind: str | None, by: str | None, limit: int, **about: str | None
 ) -> None:
     """List commands, newest first, as long as history is kept: sender, origin, reason and outcome."""
     only = "true" if refused else None
-    about = {"pipeline": pipeline, "kind": kind, "submitted_by": by}
+    about |= {"kind": kind, "submitted_by": by}
     answer = api.listed("/commands", "commands", limit, refused=only, **about)
     if out.as_json:
         out.data(answer)

@@ -27,6 +27,7 @@ _COMMANDS = {
     "share": Lazy("nimbus.cli.pools:share", "Set what teams get of slots, running runs and pools."),
     "pool": Lazy("nimbus.cli.pools:pool", "Set limits that tasks of all pipelines share."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Predict fire times, waits and ends of runs."),
+    "select": Lazy("nimbus.cli.select:select", "Stop, rerun, pause or resume many runs or pipelines."),
     "alert": Lazy("nimbus.cli.alerts:alert", "List alerts; test their targets."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "Find objects in storage that no release needs."),
     "login": Lazy("nimbus.cli.login:login", "Store a token for a scheduler on this machine."),

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.paging import CursorText, PageQuery
+from nimbus.api.requests import CommandIdText
 from nimbus.api.routes_commands import (
     CommandFilter,
     KindText,
@@ -39,12 +40,15 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         outcome: Annotated[
             Literal["refused"] | None, BeforeValidator(none_if_empty), Query(description="Only refusals.")
         ] = None,
+        of: Annotated[CommandIdText | None, BeforeValidator(none_if_empty)] = None,
         cursor: CursorText = None,
     ) -> Response:
-        wanted = CommandFilter(pipeline=pipeline, kind=kind, submitted_by=by, refused=outcome == "refused")
+        wanted = CommandFilter(
+            pipeline=pipeline, kind=kind, submitted_by=by, of=of, refused=outcome == "refused"
+        )
         waiting = sorted(filter(wanted.fits, pending_commands(services)), key=lambda row: row.at)
         found = list_commands(services, wanted, PageQuery(_DECIDED, cursor))
-        given = {"pipeline": pipeline, "kind": kind, "by": by, "outcome": outcome}
+        given = {"pipeline": pipeline, "kind": kind, "by": by, "outcome": outcome, "of": of}
         shown = {
             "waiting": list(islice(waiting, _PENDING)),
             "more_waiting": max(0, len(waiting) - _PENDING),

@@ -24,7 +24,14 @@ from nimbus.cli.main import cli
 from nimbus.config.shown import Shown
 from nimbus.domain import lifecycle
 from nimbus.domain.backfill import Backfill
-from nimbus.domain.commands import Command, CommandOutcome, CreateBackfill, QueuedCommand, StartRun
+from nimbus.domain.commands import (
+    ActOnSelection,
+    Command,
+    CommandOutcome,
+    CreateBackfill,
+    QueuedCommand,
+    StartRun,
+)
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
@@ -36,6 +43,7 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
+from nimbus.engine.rules.selections import next_parts
 from nimbus.ports import AlertNotSentError, CommandQueue
 from nimbus.worker import worker
 from nimbus.worker.fork_launcher import ForkLauncher
@@ -237,6 +245,8 @@ class World:
             self.cluster.put(self.new_run(command.run_id, timezone="UTC", **given))
         if isinstance(command, CreateBackfill) and code == "ok":
             self.cluster.put(self._backfill(command))
+        if isinstance(command, ActOnSelection) and code == "ok":
+            self._select(queued, command)
         if code == "ok":
             self.accepted.append(command)
         return CommandOutcome(
@@ -249,6 +259,23 @@ class World:
             run_id=command.run_id if isinstance(command, StartRun) else None,
             kind="start_run",
         )
+
+    def _select(self, queued: QueuedCommand, command: ActOnSelection) -> None:
+        """Answer a command for each target; that for a run with `bad` in its name is refused."""
+        while command.targets:
+            parts, command = next_parts(queued, command, self.cluster.world.pipelines, T0)
+            for part in parts:
+                is_bad = "bad" in getattr(part.command, "run_id", "")
+                outcome = CommandOutcome(
+                    command=part.id,
+                    accepted=not is_bad,
+                    code="run_finished" if is_bad else "ok",
+                    message="it has ended" if is_bad else "done",
+                    decided_at=T0,
+                    epoch=7,
+                    kind=part.command.type,
+                )
+                self.cluster.set("outcomes", part.id, outcome)
 
     def _backfill(self, command: CreateBackfill) -> Backfill:
         return Backfill(
