@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark chaos-points chaos-kills chaos-api slow-files lock clean
+.PHONY: dist help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-scale bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -79,6 +79,12 @@ test-spark: setup ## Run all tests of tasks with Spark, also the long ones, with
 	rm -rf build/spark-$(SPARK) && mkdir -p build && cp -al .venv build/spark-$(SPARK)
 	build/spark-$(SPARK)/bin/python -m pip install -q --disable-pip-version-check pyspark==$(SPARK)
 	build/spark-$(SPARK)/bin/python -m pytest -n 2 --dist loadfile -m spark tests/nimbus/integration/test_{worker,localstack,authoring}*.py
+
+dist: ## Build wheel, sdist, locks, SBOMs and checksums into dist/, the same bytes for the same commit
+	scripts/dist
+
+test-deploy: setup ## Boot a Debian under systemd-nspawn and test the units in it; as root, with debootstrap and systemd-container
+	$(PYTEST) -m thorough tests/deploy
 
 chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each, without rounds recorded in NIMBUS_POINT_RECORD
 	mkdir -p build
@@ -145,17 +151,20 @@ bench-tasks: setup ## Measure the cost of a task, compared with Luigi, Prefect a
 bench-clusters: setup ## Measure the cost of drivers in clusters: following 500, submitting one; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.clusters $(ARGS)
 
-lock: ## Resolve requirements.lock again from pyproject.toml
+COMPILE = "$$tmp/venv/bin/uv" pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url -q
+OF_WORKERS = pyproject.toml --extra apprise --extra oidc --extra openlineage --extra otel --extra sasl -c requirements.lock
+
+lock: ## Resolve the lock files again from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$${PYTHON:-python3} -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/python" -m pip install -q --disable-pip-version-check uv; \
-	"$$tmp/venv/bin/uv" pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements.lock; \
+	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements.lock; \
+	$(COMPILE) $(OF_WORKERS) -o requirements-worker.lock; \
+	$(COMPILE) $(OF_WORKERS) --no-emit-package pyspark --no-emit-package py4j -o requirements-scheduler.lock; \
 	for group in bench bench-tasks bench-airflow; do \
-	  "$$tmp/venv/bin/uv" pip compile --group $$group --universal --python-version 3.11 \
-	    --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements-$$group.lock; \
+	  $(COMPILE) --group $$group -o requirements-$$group.lock; \
 	done
-	@echo "lock: requirements.lock and requirements-bench*.lock are written; \`make setup\` installs the first"
+	@echo "lock: requirements*.lock are written; \`make setup\` installs requirements.lock"
 
 clean: ## Remove .venv, caches and fetched wheels; data of `nimbus up` stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info examples/*/wheels

@@ -5,10 +5,11 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 
@@ -44,7 +45,7 @@ def run_until_signal(
         warm_up: Work that the first user would wait for. It is called a second after the start.
     """
     asked, failed = threading.Event(), threading.Event()
-    force = _ForcedEnd(limit)
+    force, supervisor = _ForcedEnd(limit), _Supervisor()
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
         name = args.thread.name if args.thread is not None else "unknown"
@@ -64,11 +65,14 @@ def run_until_signal(
         threading.excepthook = thread_failed
         try:
             start()
+            supervisor.tell("READY=1")
             if not asked.wait(_SETTLED_S):
                 warm_up()
-            asked.wait()
+            while not asked.wait(supervisor.interval_s):
+                supervisor.tell("WATCHDOG=1")
         finally:
             force.begin()
+            supervisor.tell("STOPPING=1")
             stop()
     _log.info("shutdown_done")
     return FORCED if failed.is_set() else 0
@@ -122,6 +126,32 @@ def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
 
 def _take(_number: int, _frame: FrameType | None) -> None:
     """Replaces the default action. The listener thread does the work."""
+
+
+class _Supervisor:
+    """Tells systemd that the daemon is ready, alive, or stopping; without systemd nothing is told.
+
+    The sign of life comes from the main thread. It proves that the interpreter runs; a thread that fails ends
+    the process anyway. Main thread only.
+
+    Source:
+        sd_notify(3), sd_watchdog_enabled(3).
+    """
+
+    def __init__(self) -> None:
+        address = os.environ.pop("NOTIFY_SOCKET", "")  # not for the processes that the daemon starts
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        for_us = os.environ.get("WATCHDOG_PID") in (None, str(os.getpid()))
+        within_us = os.environ.get("WATCHDOG_USEC", "") if self._address and for_us else ""
+        self.interval_s = int(within_us) / 2e6 if within_us.isdecimal() and int(within_us) else None
+        """Time between two signs of life, in seconds; None: systemd does not wait for any."""
+
+    def tell(self, state: str) -> None:
+        """Send one state. A supervisor that does not take it is no reason to end."""
+        if self._address:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, suppress(OSError):
+                sender.setblocking(False)
+                sender.sendto(state.encode(), self._address)
 
 
 class _ForcedEnd:

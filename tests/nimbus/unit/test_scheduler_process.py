@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 DAEMON = """
 import sys, threading
@@ -71,3 +76,40 @@ def test_a_warm_up_follows_the_start_and_is_left_out_when_the_end_comes_first() 
 
     assert at_once.stdout == "stopping\n"
     assert later.stdout == "stopping\n"
+
+
+@pytest.mark.parametrize("kind", ["file", "abstract"])
+def test_systemd_is_told_of_start_life_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    address = str(tmp_path / "notify") if kind == "file" else f"@nimbus-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address.replace("@", "\0"))
+        systemd.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        daemon = DAEMON.replace("    {start}", '    print(os.environ.get("NOTIFY_SOCKET"), flush=True)')
+        done = told_to_end("", limit=60, daemon=f"import os{daemon}", after="None\n")
+        told = [systemd.recv(100).decode()]
+        while told[-1] != "STOPPING=1":
+            told.append(systemd.recv(100).decode())
+
+    assert done.returncode == 0
+    assert told[0] == "READY=1"
+
+
+def test_systemd_gets_a_sign_of_life_at_half_of_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        daemon = DAEMON.format(start="pass", limit=60)
+        with subprocess.Popen([sys.executable, "-c", daemon], stdout=subprocess.DEVNULL) as process:
+            told = [systemd.recv(100).decode() for _ in range(4)]
+            process.send_signal(signal.SIGTERM)
+
+    assert told == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
+    assert process.returncode == 0

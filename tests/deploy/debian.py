@@ -1,0 +1,128 @@
+"""A Debian of its own, made by debootstrap, in which the wheel is installed and a real systemd runs.
+
+Needs root, debootstrap and systemd-nspawn. The root is made once, in `build/debian`; tests use copies.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+UNITS = PROJECT / "deploy" / "systemd"
+_PACKAGES = "systemd,dbus,python3,python3-venv,ca-certificates,openjdk-17-jre-headless,procps"
+_BOOT_S = 60
+
+
+def missing_tools() -> str:
+    """What this machine lacks, as a reason to skip; empty: nothing."""
+    lacks = [name for name in ("debootstrap", "systemd-nspawn") if shutil.which(name) is None]
+    return f"needs {' and '.join(lacks)} (apt-get install debootstrap systemd-container)" if lacks else ""
+
+
+def installed(folder: Path) -> Path:
+    """A root with Debian 12, the wheel of this project in `/opt/nimbus`, its units, and its folders."""
+    base = PROJECT / "build" / "debian"
+    if not (base / "ready").exists():
+        shutil.rmtree(base, ignore_errors=True)
+        base.mkdir(parents=True)
+        mirror = _mirror()
+        _run("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", base / "root", mirror)
+        _run("chroot", base / "root", "python3", "-m", "venv", "/opt/nimbus")
+        packages = base / "root/opt/nimbus/lib/python3.11/site-packages"
+        of_tests = Path(sys.executable).parents[1] / "lib/python3.11/site-packages"
+        _run("cp", "-an", f"{of_tests}/.", packages)  # the locked packages; Debian 12's Python is 3.11, too
+        for ours in (*packages.glob("__editable__*"), *packages.glob("nimbus_scheduler*")):
+            shutil.rmtree(ours) if ours.is_dir() else ours.unlink()
+        (base / "ready").touch()
+    root = folder / "debian"
+    _run("cp", "-a", base / "root", root)
+    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", root / "srv", PROJECT)
+    wheel = next((root / "srv").glob("*.whl")).name
+    _run("chroot", root, "/opt/nimbus/bin/pip", "install", "-q", "--no-deps", "--no-index", f"/srv/{wheel}")
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
+        shutil.copy(unit, root / "etc/systemd/system")
+    shutil.copy(UNITS / "nimbus-sysusers.conf", root / "usr/lib/sysusers.d/nimbus.conf")
+    shutil.copy(UNITS / "nimbus-tmpfiles.conf", root / "usr/lib/tmpfiles.d/nimbus.conf")
+    return root
+
+
+@contextmanager
+def booted(root: Path) -> Iterator[Machine]:
+    """Boot a root with systemd-nspawn, in the network of this machine; power it off at the end."""
+    command = ["systemd-nspawn", "-D", str(root), "-b", "--register=no", "--keep-unit", "--console=pipe"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as nspawn:
+        try:
+            machine = Machine(_init_of(nspawn.pid))
+            machine.await_start()
+            yield machine
+            machine.run("systemctl", "poweroff")
+            nspawn.wait(_BOOT_S)
+        finally:
+            nspawn.kill()  # the machine ends with it
+
+
+class Machine:
+    """A machine that runs. Commands are run as root inside it."""
+
+    def __init__(self, init: int) -> None:
+        self._enter = ["nsenter", "-t", str(init), "-m", "-u", "-i", "-p", "-C", "-r", "-w"]
+
+    def await_start(self) -> None:
+        """Wait until systemd has started its units."""
+        asked = [*self._enter, "systemctl", "is-system-running"]
+        ends = time.monotonic() + _BOOT_S
+        while (
+            subprocess.run(asked, capture_output=True, timeout=60, check=False).stdout.strip() != b"running"
+        ):
+            assert time.monotonic() < ends, "the machine does not run"
+            time.sleep(0.2)
+
+    def run(self, *command: str | Path) -> str:
+        """Run a command; its standard output."""
+        return _run(*self._enter, *command)
+
+    def state(self, unit: str, what: str) -> str:
+        """A property of a unit."""
+        return self.run("systemctl", "show", "-P", what, unit).strip()
+
+
+def exposure(root: Path, unit: str) -> float:
+    """What `systemd-analyze security` says of a unit: 0 is the best, 10 the worst."""
+    told = _run("systemd-analyze", "security", "--offline=true", f"--root={root}", "--no-pager", unit)
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", told)
+    assert found, told
+    return float(found[1])
+
+
+def _init_of(nspawn: int) -> int:
+    """The process that is number 1 in the machine."""
+    children = Path(f"/proc/{nspawn}/task/{nspawn}/children")
+    ends = time.monotonic() + _BOOT_S
+    while time.monotonic() < ends:
+        for child in children.read_text().split():
+            if Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0].endswith(b"/systemd"):
+                return int(child)
+        time.sleep(0.1)
+    raise AssertionError("systemd did not start in the machine")
+
+
+def _mirror() -> str:
+    """Debian's address in the configuration of apt here."""
+    for file in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("debian*")):
+        if file.exists() and (found := re.search(r"https?://\S*/debian(?=\s|$)", file.read_text())):
+            return found[0]
+    return "http://deb.debian.org/debian"
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
