@@ -130,6 +130,7 @@ def _follower(
     upstream = [str(name) for name in sources if name in spans]
     row = DownstreamBackfillModel(pipeline=record.name, upstream=upstream)
     spec = services.definitions.definition(ReleaseOf(record.name, record.release or record.published))
+    spec = replace(spec, schedule=record.profile.schedule)  # with the days of its calendar
     if spec.schedule is None:
         row.why = "it has no schedule, which would say its dates: create its backfill with `every`"
         return row

@@ -324,6 +324,25 @@ class CalendarDaysModel(Model):
     """Holidays on such weekdays, and days that are worked on other weekdays; in order."""
 
 
+class CalendarModel(Model):
+    """A calendar of the cluster."""
+
+    name: str
+    days: CalendarDaysModel
+    followed_by: list[str]
+    """Pipelines with a schedule that follows it."""
+    reason: str
+    """Why it was set."""
+    set_by: str
+    set_at: datetime
+
+
+class CalendarsModel(Model):
+    """The calendars of the cluster, by name. Those in releases are not among them."""
+
+    calendars: list[CalendarModel]
+
+
 class ScheduleModel(Model):
     """When the leader starts runs."""
 

@@ -19,6 +19,7 @@ _PURGE: dict[str, Any] = {
     "reason": "the disk is needed",
 }
 _BODIES: dict[str, Any] = {
+    "CalendarBody": {"text": "holidays: [2026-12-25, 2026-12-28..2026-12-31]", "reason": "as of 2026"},
     "CordonBody": {"reason": "new disk", "drain": True},
     "AbdicationBody": {"reason": "maintenance of host a", "to": "scheduler-b"},
     "ActivateBody": {"digest": _RELEASE, "reason": "back to the release of yesterday"},

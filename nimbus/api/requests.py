@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
+from nimbus.definition.calendar_file import MOST_BYTES as MOST_CALENDAR_BYTES
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.errors import RefusedError
@@ -295,6 +296,15 @@ class ShareBody(RequestBody):
 
     weight: Annotated[StrictInt, BeforeValidator(whole)] = Field(
         description=f"1 to {LARGEST_WEIGHT}. Only the proportion to other weights counts: others have 1."
+    )
+    reason: str = Field("", max_length=500)
+
+
+class CalendarBody(RequestBody):
+    """Set a calendar of the cluster."""
+
+    text: Annotated[str, Field(max_length=MOST_CALENDAR_BYTES), AfterValidator(_as_utf8)] = Field(
+        description="YAML: `weekdays` that are worked, `holidays`, `workdays`."
     )
     reason: str = Field("", max_length=500)
 

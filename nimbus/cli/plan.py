@@ -42,7 +42,9 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     then = PipelineSpecModel.model_validate(spec).model_dump(mode="json")
     changed = list(changes(before, then))
     waits = list(_waits(api, spec))
-    fires = _fires(schedules_in(current or {}), spec.schedules)
+    followed = any(one.calendar and one.days is None for one in spec.schedules)
+    known = {one["name"]: one["days"] for one in api.get("/calendars")["calendars"]} if followed else {}
+    fires = _fires(schedules_in(current or {}), _with_days(spec, known).schedules)
     if out.as_json:
         shown = {"pipeline": spec.name, "known": current is not None, "compared": before is not None}
         rows = [{"key": one.key, "now": one.now, "then": one.then} for one in changed]
@@ -85,6 +87,16 @@ def schedules_in(pipeline: Mapping[str, Any]) -> tuple[Schedule, ...]:
 
     found = (pipeline.get("schedule"), *pipeline.get("more_schedules", ()))
     return TypeAdapter(tuple[Schedule, ...]).validate_python([one for one in found if one is not None])
+
+
+def _with_days(spec: PipelineSpec, known: Mapping[str, Any]) -> PipelineSpec:
+    """The definition with the days of the cluster's calendars, as the API writes them."""
+    from pydantic import TypeAdapter
+
+    from nimbus.domain.calendars import Calendar
+
+    days = TypeAdapter(dict[str, Calendar]).validate_python(known)
+    return spec.with_days(days.get)
 
 
 def _fires(now: Iterable[Schedule], then: Iterable[Schedule]) -> dict[str, list[str]]:

@@ -168,7 +168,9 @@ def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_prio
                 duration=known.get(row["name"], assumed).duration,
                 concurrency=full and Concurrency(limit=full["limit"], when_full=WhenFull(full["when_full"])),
                 priority=Priority.MEDIUM if priority is None else Priority[priority.upper()],
-                position=_ahead(row["positions"].get(schedule.name) or row["schedule_position"]),
+                position=_ahead(
+                    row["positions"].get(schedule.name) if schedule.name else row["schedule_position"]
+                ),
             )
             for schedule in schedules_in(row)
         ]

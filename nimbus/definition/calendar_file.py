@@ -20,16 +20,16 @@ from nimbus.domain.spelling import closest
 
 MOST_BYTES = 64 * 1024
 """Limit of a calendar's file."""
-_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = timedelta(days=1)
 
 
 def _weekday(value: object) -> int:
-    if not isinstance(value, str) or value not in _WEEKDAYS:
+    if not isinstance(value, str) or value not in WEEKDAYS:
         raise SuggestingError(
-            f"must be one of {', '.join(_WEEKDAYS)}, not {described(value)}", closest(str(value), _WEEKDAYS)
+            f"must be one of {', '.join(WEEKDAYS)}, not {described(value)}", closest(str(value), WEEKDAYS)
         )
-    return _WEEKDAYS.index(value)
+    return WEEKDAYS.index(value)
 
 
 def _days(value: object) -> tuple[date, ...]:

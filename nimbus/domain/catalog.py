@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
@@ -142,6 +142,13 @@ class PipelineRecord:
     def fires_after(self, schedule: Schedule, now: datetime) -> datetime:
         """The moment after which a schedule fires next: its position, if a clock was ahead, else `now`."""
         return max(now, self.position_of(schedule) or now)
+
+
+def followers(records: Iterable[PipelineRecord], calendar: str) -> Iterator[PipelineRecord]:
+    """The pipelines that follow a calendar of the cluster."""
+    for record in records:
+        if any(one.calendar == calendar and not one.of_release for one in record.profile.schedules):
+            yield record
 
 
 @dataclass(frozen=True, slots=True, order=True)

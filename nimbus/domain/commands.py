@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.ids import (
     BackfillId,
     CommandId,
@@ -236,6 +237,16 @@ class SetShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetCalendar:
+    """Set a calendar of the cluster; without days, remove it. Refused while a pipeline follows it."""
+
+    name: str
+    days: Calendar | None
+    reason: str = ""
+    type: Literal["set_calendar"] = "set_calendar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetVariable:
     """Set a variable of the cluster. Existing runs keep the old value."""
 
@@ -375,7 +386,14 @@ DatasetCommand = PublishDataset | WithdrawDataset | RemoveDataset
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Commands that change a live run."""
 SettingsCommand = (
-    SetPool | RemovePool | SetShare | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
+    SetPool
+    | RemovePool
+    | SetShare
+    | SetCalendar
+    | SetVariable
+    | RemoveVariable
+    | CordonWorker
+    | UncordonWorker
 )
 TokenCommand = CreateToken | RevokeToken
 AccessCommand = GrantAccess | RevokeAccess

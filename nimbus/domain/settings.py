@@ -1,4 +1,4 @@
-"""Settings of the whole cluster that commands change: pools, shares, variables, cordons, tokens, grants."""
+"""Settings of the whole cluster that commands change: pools, shares, variables, calendars, tokens, grants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nimbus.domain.access import AccessGrant, Token
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
@@ -14,6 +15,7 @@ from nimbus.domain.workers import WorkerInfo
 MOST_POOLS = 1000
 MOST_CORDONED = 1000
 MOST_SHARES = 1000
+MOST_CALENDARS = 32
 LARGEST_WEIGHT = 1000
 
 
@@ -44,6 +46,16 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCalendar:
+    """A calendar of the cluster. Each pipeline that follows it has a copy of its days in its record."""
+
+    days: Calendar
+    reason: str = ""
+    set_by: str = ""
+    set_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """The settings, in one record, which is read and written in one call."""
 
@@ -51,6 +63,7 @@ class ClusterSettings:
     """The size of each pool. The use is counted from open attempts, and is not stored."""
     shares: Mapping[str, Share] = field(default_factory=dict)
     """By team, which is the owner of a pipeline. A team that is not in it has the weight 1."""
+    calendars: Mapping[str, ClusterCalendar] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values that templates read as `vars.NAME`. No secrets: everybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
@@ -61,6 +74,11 @@ class ClusterSettings:
     """Tokens by id. They contain only the SHA-256 of the secret."""
     grants: tuple[AccessGrant, ...] = ()
     """By whom and on what, sorted: one of each pair."""
+
+    def days_of(self, calendar: str) -> Calendar | None:
+        """The days of a calendar; None: the cluster does not have it."""
+        found = self.calendars.get(calendar)
+        return None if found is None else found.days
 
     def weight_of(self, team: str) -> int:
         """The weight of a team's share."""

@@ -22,6 +22,7 @@ from nimbus.api.paging import CursorText, PageQuery, WhereFilter
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
 from nimbus.api.routes_backfills import backfill_model
+from nimbus.api.routes_calendars import known_calendars
 from nimbus.api.routes_cluster import cluster_status
 from nimbus.api.routes_explanations import explained_pipeline
 from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
@@ -107,6 +108,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             },
             "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
             "states": ["active", "paused", "inactive", "quarantined", "failed"],
+            "calendars": known_calendars(services).calendars,
             "is_later_page": cursor is not None,
             "later": page.next_cursor,
         }

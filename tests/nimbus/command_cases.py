@@ -12,6 +12,7 @@ from nimbus.domain import revisions
 from nimbus.domain import writes as w
 from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
@@ -155,6 +156,15 @@ CASES = {
         c.RemovePool(pool="db"),
         settings_put(lambda settings: "db" not in settings.pools),
         (c.SetPool(pool="db", size=2),),
+    ),
+    "set_calendar": Case(
+        c.SetCalendar(name="de", days=Calendar(), reason="2027"),
+        settings_put(lambda settings: settings.days_of("de") == Calendar()),
+    ),
+    "remove_calendar": Case(
+        c.SetCalendar(name="de", days=None),
+        settings_put(lambda settings: not settings.calendars),
+        (c.SetCalendar(name="de", days=Calendar()),),
     ),
     "set_share": Case(
         c.SetShare(team="finance", weight=2, reason="month end"),

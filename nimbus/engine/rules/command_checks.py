@@ -43,6 +43,7 @@ from nimbus.domain.commands import (
     RevokeAccess,
     RevokeToken,
     RewindSchedule,
+    SetCalendar,
     SetOwner,
     SetPool,
     SetShare,
@@ -130,6 +131,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | Abdicate()
             | CordonWorker()
             | SetShare()
+            | SetCalendar()
             | UncordonWorker()
             | PublishDataset()
             | WithdrawDataset()

@@ -37,6 +37,7 @@ from nimbus.domain.commands import (
     RevokeAccess,
     RevokeToken,
     RewindSchedule,
+    SetCalendar,
     SetOwner,
     SetPool,
     SetShare,
@@ -157,6 +158,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             SetPool()
             | RemovePool()
             | SetShare()
+            | SetCalendar()
             | SetVariable()
             | RemoveVariable()
             | CordonWorker()
@@ -305,6 +307,7 @@ def _prepared(state: State, release: ReleaseOf, owner: str | None) -> PipelineSp
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
+    found = found.with_days(state.settings.days_of)
     check_release(state, found, owner)
     return found
 

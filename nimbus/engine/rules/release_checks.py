@@ -71,7 +71,8 @@ def _check_calendars(spec: PipelineSpec) -> None:
         if one.calendar is not None and one.days is None:
             raise RefusedError(
                 "unknown_calendar",
-                f"there is no calendar {one.calendar}: add {calendar_file(one.calendar)} to the release.",
+                f"there is no calendar {one.calendar}: add {calendar_file(one.calendar)} to the release, or "
+                f"set it for the cluster (`nimbus calendar set {one.calendar} FILE`).",
             )
 
 

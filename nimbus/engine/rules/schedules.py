@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.definition.intervals import interval_of
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
@@ -36,10 +36,12 @@ MOST_AT_ONCE = 1000
 def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     """Start the run of a pipeline's first fire time that is due, or what its data make due."""
     record = state.catalog.pipelines.get(name)
-    if record is not None and record.profile.starts_by_data:
-        return start_by_data(state, record, now)
-    if record is None or record.schedule_position is None:
+    if record is None:
         return Nothing()
+    if (profile := record.profile.with_days(state.settings.days_of)) is not record.profile:
+        return _followed(record, profile)
+    if record.profile.starts_by_data:
+        return start_by_data(state, record, now)
     schedules = record.profile.schedules
     if record.state is not PipelineState.ACTIVE or not schedules or name in state.catalog.quarantined:
         return Nothing()
@@ -57,6 +59,15 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     if begun is not None and (begun.draft.release, begun.draft.schedule) != (record.release, schedule.name):
         begun = None  # another release has become active since, or another schedule is first
     return _fired(state, record, schedule, _next(schedule, passed, begun, now), now)
+
+
+def _followed(record: PipelineRecord, profile: Profile) -> Decision:
+    """Copy changed calendars of the cluster into the record, before any fire time is decided by it."""
+    return Decision(
+        name="calendar_followed",
+        writes=(put(replace(record, profile=profile), record),),
+        about={"pipeline": record.name},
+    )
 
 
 def pending(record: PipelineRecord) -> list[tuple[datetime, Schedule]]:

@@ -1,4 +1,4 @@
-"""Commands that change the settings of the cluster: pools, shares, variables, cordons, tokens, grants."""
+"""Commands that change the settings of the cluster: pools, shares, calendars, variables, tokens, grants."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import assert_never
 
 from nimbus.access.oidc import NAME_PREFIX
 from nimbus.domain.access import MOST_GRANTS, MOST_TOKENS, AccessGrant, AccessRole, Token
+from nimbus.domain.catalog import followers
 from nimbus.domain.commands import (
     AccessCommand,
     CordonWorker,
@@ -19,6 +20,7 @@ from nimbus.domain.commands import (
     RemoveVariable,
     RevokeAccess,
     RevokeToken,
+    SetCalendar,
     SetPool,
     SetShare,
     SettingsCommand,
@@ -29,10 +31,12 @@ from nimbus.domain.commands import (
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.settings import (
+    MOST_CALENDARS,
     MOST_CORDONED,
     MOST_POOLS,
     MOST_SHARES,
     MOST_VARIABLE_BYTES,
+    ClusterCalendar,
     ClusterSettings,
     Share,
     checked_weight,
@@ -71,6 +75,8 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
         case SetShare(team=team):
             said = f"team {team} has the weight {command.weight or 1}"
             return _with_share(before, command, by, now), said
+        case SetCalendar():
+            return _with_calendar(state, command, by, now)
         case SetVariable(name=name, value=value):
             return _with_variable(before, name, value), f"vars.{name} is set; runs from now on take it"
         case RemoveVariable(name=name):
@@ -98,6 +104,27 @@ def _with_cordon(
     moved = ", but tasks that are kept running move" if command.drain else ""
     said = f"worker {worker} gets no new attempts; its open attempts go on{moved}"
     return replace(before, cordoned={**cordoned, worker: command.reason}, drained=drained), said
+
+
+def _with_calendar(state: State, command: SetCalendar, by: str, now: datetime) -> tuple[ClusterSettings, str]:
+    before, name = state.settings, command.name
+    calendars = {other: one for other, one in before.calendars.items() if other != name}
+    users = sorted(record.name for record in followers(state.catalog.pipelines.values(), name))
+    named = f"{', '.join(users[:MOST_NAMED])}{' and others' if len(users) > MOST_NAMED else ''}"
+    if command.days is not None:
+        if len(calendars) >= MOST_CALENDARS:
+            raise RefusedError("too_many_calendars", f"there are {MOST_CALENDARS} calendars: remove one.")
+        one = ClusterCalendar(days=command.days, reason=command.reason, set_by=by, set_at=now)
+        said = f"; fire times from now on follow it in {named}" if users else ""
+        return replace(before, calendars={**calendars, name: one}), f"calendar {name} is set{said}"
+    if name not in before.calendars:
+        raise RefusedError("unknown_calendar", f"there is no calendar {name}: see `nimbus calendar list`.")
+    if users:
+        raise RefusedError(
+            "calendar_in_use",
+            f"pipelines follow calendar {name} ({named}): activate releases of them that do not, or set it.",
+        )
+    return replace(before, calendars=calendars), f"calendar {name} is removed"
 
 
 def _with_share(before: ClusterSettings, command: SetShare, by: str, now: datetime) -> ClusterSettings:

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.catalog import PipelineRecord, followers
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
@@ -112,6 +112,10 @@ class State:
         """Update the cluster settings."""
         for pool in self.settings.pools.keys() | settings.pools.keys():
             self.ready.open(Gate("pool", pool))
+        for calendar, one in settings.calendars.items():
+            if one != self.settings.calendars.get(calendar):
+                for record in followers(self.catalog.pipelines.values(), calendar):
+                    self.agenda.add(about_pipeline(record.name))
         self.settings = settings
         self.put_workers(self._registered, now)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,10 +14,12 @@ from click.testing import Result
 
 from nimbus.client import Client, Wanted
 from nimbus.domain import lifecycle
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.commands import (
     CordonWorker,
     RemovePool,
     RemoveVariable,
+    SetCalendar,
     SetPool,
     SetShare,
     SetVariable,
@@ -25,7 +28,8 @@ from nimbus.domain.commands import (
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, WantedSlots
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipeline import Schedule
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings
 from nimbus.domain.task_run import Outcome
 from tests.nimbus.definitions import active
 
@@ -44,6 +48,7 @@ def submitted(world: Any) -> Any:
         (("pool", "remove", "db"), RemovePool(pool="db")),
         (("share", "set", "oidc:ada", "2"), SetShare(team="oidc:ada", weight=2)),
         (("share", "remove", "ops"), SetShare(team="ops", weight=None)),
+        (("calendar", "remove", "de"), SetCalendar(name="de", days=None)),
         (("var", "set", "dwh", "jdbc:x"), SetVariable(name="dwh", value="jdbc:x")),
         (("var", "remove", "dwh"), RemoveVariable(name="dwh")),
         (
@@ -62,6 +67,45 @@ def test_command_line_submits_the_command_that_it_names(
     world.deciding, world.health.leading = False, None
     assert nimbus(*words).exit_code == 6
     assert submitted(world) == command
+
+
+def test_calendar_of_a_file_is_set_and_shown_in_the_form_of_the_file(
+    world: Any, nimbus: Invoke, api: httpx.Client, api_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "cn.yaml"
+    file.write_text("weekdays: [mon, tue]\nholidays: [2026-12-28]\nworkdays: [2026-12-26]\n")
+    days = Calendar(weekdays=(0, 1), exceptions=(date(2026, 12, 26), date(2026, 12, 28)))
+    followed = replace(world.record.profile, schedule=Schedule(cron="@daily", timezone="UTC", calendar="cn"))
+    one = ClusterCalendar(days=days, reason="2026", set_by="ann", set_at=world.clock.now())
+    world.cluster.put(ClusterSettings(calendars={"cn": one}), replace(world.record, profile=followed))
+
+    shown, listed = nimbus("calendar", "show", "cn"), nimbus("calendar", "list").stdout
+    (row,) = api.get("/calendars").json()["calendars"]
+    page = httpx.get(f"{api_url}/ui/pipelines").text
+    world.deciding, world.health.leading = False, None
+    nimbus("calendar", "set", "cn", str(file), "--reason", "2026")
+
+    assert shown.stdout == file.read_text()
+    assert (row["followed_by"], row["reason"], row["set_by"]) == (["sums"], "2026", "ann")
+    assert listed.splitlines()[-1].split()[:4] == ["cn", "2", "2026-12-28", "sums"]
+    assert "the last 2026-12-28; followed by sums" in page
+    assert submitted(world) == SetCalendar(name="cn", days=days, reason="2026")
+
+
+def test_bad_calendar_is_refused_with_the_line_of_its_file(
+    nimbus: Invoke, api: httpx.Client, tmp_path: Path
+) -> None:
+    text = "holidays:\n- 2026-12-25\n- 2026-12-25\n"
+    (tmp_path / "de.yaml").write_text(text)
+
+    done = nimbus("calendar", "set", "de", str(tmp_path / "de.yaml"))
+    answer = api.put("/calendars/de", json={"text": text})
+
+    why = "3: holidays[1]: 2026-12-25 is here twice (first on line 2); keep one"
+    assert (done.exit_code, done.stderr) == (2, f"error: {tmp_path}/de.yaml:{why}\n")
+    assert (answer.status_code, answer.json()["code"]) == (409, "bad_calendar")
+    assert answer.json()["detail"] == f"calendar de:{why}"
+    assert nimbus("calendar", "show", "de").exit_code == 3
 
 
 def test_pools_are_listed_as_the_leader_says_and_counted_from_runs_while_nobody_leads(

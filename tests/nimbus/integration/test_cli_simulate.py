@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from nimbus.cli.main import cli
+from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.pipeline import Schedule
 
@@ -43,6 +45,31 @@ def test_every_fire_is_shown_with_its_run(hourly: Any, api_url: str) -> None:
     ]  # fmt: skip
     (line,) = found["pipelines"]
     assert (line["fires"], line["runs"], line["skipped"], line["basis"]) == (5, 3, 2, "assumed")
+
+
+def test_each_schedule_fires_by_its_calendar(world: Any, api_url: str) -> None:
+    """28 February 2026 is a Saturday. The position of `closing` is ahead."""
+    days = {"calendar": "c", "days": Calendar(exceptions=(date(2026, 3, 2),)), "timezone": "Europe/Berlin"}
+    daily = Schedule(name="daily", cron="0 6 * * *", on_holidays=OnHolidays.AFTER, **days)
+    closing = Schedule(name="closing", cron="0 18 * * *", working_day=-1, **days)
+    profile = replace(world.record.profile, schedule=daily, more_schedules=(closing,))
+    ahead = datetime(2027, 3, 1, tzinfo=UTC)
+    position = {"schedule_position": world.clock.now(), "positions": {"daily": ahead}}
+    world.cluster.put(replace(world.record, profile=profile, **position))
+
+    several = simulate(api_url, "--from", "2027-02-25", "--to", "2027-04-01", "--runs", "-o", "json")
+
+    found = sorted((run["fire"][5:16], run["schedule"]) for run in json.loads(several.stdout)["runs"])
+    assert found[:3] == [("02-26T17:00", "closing"), ("03-01T05:00", "daily"), ("03-02T05:00", "daily")]
+    assert found[-2:] == [("03-31T04:00", "daily"), ("03-31T16:00", "closing")]
+    assert len(found) == 25
+    reasons = httpx.get(f"{api_url}/api/v1/pipelines/sums/explanation").json()["reasons"]
+    said = {one["about"]: one["why"] for one in reasons}
+    last = "0 18 * * * (Europe/Berlin) on the last working day of a month (calendar c): "
+    assert said["schedule closing"].startswith(last)
+    assert "calendar c names no date after 2026-03-02: is it up to date?" in said["schedule daily"]
+    page = httpx.get(f"{api_url}/ui/pipelines/sums").text
+    assert "on working days, else the next (calendar c)" in page
 
 
 def test_duration_is_the_median_of_runs_that_succeeded(hourly: Any, api_url: str) -> None:

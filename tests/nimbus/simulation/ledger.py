@@ -150,6 +150,7 @@ class Ledger:
                 c.SetPool()
                 | c.RemovePool()
                 | c.SetShare()
+                | c.SetCalendar()
                 | c.SetVariable()
                 | c.RemoveVariable()
                 | c.CordonWorker()
@@ -219,6 +220,8 @@ class Ledger:
                 return pool not in self.settings.pools
             case c.SetShare(team=team, weight=weight):
                 return self.settings.weight_of(team) == (weight or 1)
+            case c.SetCalendar(name=name, days=days):
+                return self.settings.days_of(name) == days
             case c.SetVariable(name=name, value=value):
                 return self.settings.variables[name] == value
             case c.RemoveVariable(name=name):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from nimbus.domain import writes as w
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
-from nimbus.domain.commands import ActivatePipeline
+from nimbus.domain.commands import ActivatePipeline, Command, SetCalendar
 from nimbus.domain.pipeline import CatchUp, Schedule
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.settings import MOST_CALENDARS, ClusterCalendar, ClusterSettings
 from nimbus.engine.rules.schedules import MOST_AT_ONCE, PREPARED_BEFORE
 from nimbus.engine.state import State
 from tests.nimbus.definitions import OnDisk, active
@@ -28,7 +29,9 @@ from tests.nimbus.unit.rule_stage import (
     fired_runs,
     known,
     next_decision,
+    refusal,
     scheduled,
+    submit,
 )
 
 HOUR = timedelta(hours=1)
@@ -255,3 +258,94 @@ def test_activation_keeps_the_position_of_a_schedule_by_its_name() -> None:
 
     assert state.catalog.pipelines[NAME].positions == {"every": NOW, "twice": later}
     assert fired_runs(state, later) == ["p-20260301t130000z-every"], "as the changed one starts anew"
+
+
+FRIDAY = datetime(2026, 2, 27, 12, tzinfo=UTC)
+WORKDAYS, EVERY_DAY = Calendar(), Calendar(weekdays=(0, 1, 2, 3, 4, 5, 6))
+FOLLOWING = Schedule(cron="0 13 * * *", timezone="UTC", calendar="work", catchup=CatchUp.ALL)
+
+
+def following(*commands: Command, days: Calendar | None = WORKDAYS) -> State:
+    """A pipeline follows the calendar `work` of the cluster since Friday; it has these days."""
+    record = active(replace(SPEC, schedule=FOLLOWING), schedule_position=FRIDAY, updated_at=FRIDAY)
+    state = known(*commands, record=record)
+    if days is not None:
+        one = ClusterCalendar(days=days, set_at=FRIDAY)
+        state.put_settings(ClusterSettings(calendars={"work": one}), at(NOW))
+    return state
+
+
+def test_a_calendar_that_is_set_decides_about_each_fire_time_that_is_not_done() -> None:
+    """1 March is a Sunday: with the first calendar, only Friday's fire time has passed."""
+    state = following(SetCalendar(name="work", days=EVERY_DAY))
+    assert fired_runs(following(), NOW + 2 * HOUR) == ["p-20260227t130000z"]
+
+    assert fired_runs(state, NOW + 2 * HOUR) == [
+        "p-20260227t130000z",
+        "p-20260228t130000z",
+        "p-20260301t130000z",
+    ]
+    schedule = state.catalog.pipelines[NAME].profile.schedule
+    assert schedule is not None
+    assert schedule.days == EVERY_DAY
+
+
+def test_a_calendar_that_is_changed_wakes_the_pipelines_that_follow_it() -> None:
+    state = following()
+    fired_runs(state, NOW + HOUR)
+    submit(state, SetCalendar(name="work", days=EVERY_DAY))
+
+    assert decide(state, NOW + HOUR).name == "command_accepted"
+    assert decide(state, NOW + HOUR).name == "calendar_followed"
+    assert "p-20260301t130000z" in fired_runs(state, NOW + HOUR)
+
+
+def test_a_paused_pipeline_follows_its_calendar_too() -> None:
+    state = following()
+    state.put_pipeline(replace(state.catalog.pipelines[NAME], state=PipelineState.PAUSED))
+
+    assert decide(state).name == "calendar_followed"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (SetCalendar(name="work", days=None), "calendar_in_use"),
+        (SetCalendar(name="other", days=None), "unknown_calendar"),
+    ],
+)
+def test_a_calendar_that_is_followed_or_unknown_is_not_removed(command: SetCalendar, code: str) -> None:
+    assert refusal(following(command)) == code
+
+
+def test_there_are_not_more_calendars_than_the_record_of_settings_can_hold() -> None:
+    one = ClusterCalendar(days=WORKDAYS, set_at=NOW)
+    state = known(SetCalendar(name="one-more", days=WORKDAYS))
+    calendars = {f"c{number}": one for number in range(MOST_CALENDARS)}
+    state.put_settings(ClusterSettings(calendars=calendars), at(NOW))
+
+    assert refusal(state) == "too_many_calendars"
+
+
+def test_a_release_with_an_unknown_calendar_is_refused() -> None:
+    newer = replace(SPEC, schedule=FOLLOWING)
+    digest = active(newer).published
+    state = known(ActivatePipeline(pipeline=NAME, digest=digest))
+    decide(state)
+    state.commands.release_prepared(ReleaseOf(NAME, digest), newer)
+
+    assert refusal(state) == "unknown_calendar"
+
+
+def test_an_activated_release_has_the_days_of_the_clusters_calendar() -> None:
+    newer = replace(SPEC, schedule=FOLLOWING)
+    digest = active(newer).published
+    state = following(ActivatePipeline(pipeline=NAME, digest=digest), days=EVERY_DAY)
+    decide(state)
+    state.commands.release_prepared(ReleaseOf(NAME, digest), newer)
+    while decide(state).name != "command_accepted":
+        pass
+
+    schedule = state.catalog.pipelines[NAME].profile.schedule
+    assert schedule is not None
+    assert (schedule.days, schedule.of_release) == (EVERY_DAY, False)
