@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pydantic import TypeAdapter
-
 from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.skipped import Skips
@@ -38,8 +36,8 @@ class _Position:
     skips: Skips = Skips()  # noqa: RUF009 - immutable
 
 
-_BODY: RecordCodec[_Body] = RecordCodec(TypeAdapter(_Body))
-_POSITION: RecordCodec[_Position] = RecordCodec(TypeAdapter(_Position))
+_BODY: RecordCodec[_Body] = RecordCodec(_Body)
+_POSITION: RecordCodec[_Position] = RecordCodec(_Position)
 
 
 def encode(record: PipelineRecord) -> bytes:

@@ -10,9 +10,16 @@ import logging
 import sys
 from typing import Literal, TextIO, get_args
 
-import structlog
+_rich = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment] # structlog would import it: 5 MiB in each daemon
+import structlog  # noqa: E402
 
-from nimbus.domain.errors import NimbusError
+if _rich is None:
+    del sys.modules["rich"]
+else:
+    sys.modules["rich"] = _rich
+
+from nimbus.domain.errors import NimbusError  # noqa: E402
 
 LogFormat = Literal["console", "json"]
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nimbus.telemetry.logging  # noqa: F401 - first, because it imports structlog without rich
 from nimbus.worker import connect_client, connections, forked
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id

@@ -61,8 +61,11 @@ def test_storage_has_a_connection_for_each_thread_that_fetches(settings: Setting
     assert foundation.s3_config(settings).max_connections > settings.sync.threads
 
 
-def test_a_process_with_zookeeper_does_not_load_sqlite() -> None:
-    code = "import nimbus.bootstrap.processes, sys; print([name for name in sys.modules if 'sqlite' in name])"
+def test_a_scheduler_with_zookeeper_loads_neither_sqlite_nor_rich() -> None:
+    code = (
+        "import nimbus.bootstrap, nimbus.bootstrap.scheduler, sys\n"
+        "print([name for name in sys.modules if name == 'rich' or 'sqlite' in name])"
+    )
 
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
