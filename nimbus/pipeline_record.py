@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from pydantic import TypeAdapter
+
 from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.skipped import Skips
@@ -36,8 +38,8 @@ class _Position:
     skips: Skips = Skips()  # noqa: RUF009 - immutable
 
 
-_BODY: RecordCodec[_Body] = RecordCodec(_Body)
-_POSITION: RecordCodec[_Position] = RecordCodec(_Position)
+_BODY: RecordCodec[_Body] = RecordCodec(TypeAdapter(_Body))
+_POSITION: RecordCodec[_Position] = RecordCodec(TypeAdapter(_Position))
 
 
 def encode(record: PipelineRecord) -> bytes:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -71,23 +70,17 @@ class Codec(Protocol[T]):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordCodec(Generic[T]):
     """Turns records of one type into bytes and back."""
 
-    kind: Any
-    """The type of the records."""
+    adapter: TypeAdapter[T]
     schema: int = SCHEMA
     sparse: bool = False
     """True: fields at their default are left out, so a default must keep its meaning. Saves room in the many
     records of attempts."""
     spans: str = ""
     """A field of intervals in order, which is written as numbers: there may be 256."""
-
-    @cached_property
-    def adapter(self) -> TypeAdapter[T]:
-        """Built at the first use: all together take 3 MiB, and a scheduler that stands by needs few."""
-        return TypeAdapter(self.kind)
 
     def encode(self, record: T, exclude: IncEx | None = None) -> bytes:
         """JSON, UTF-8, the schema number first. `exclude`: fields to leave out, as Pydantic spells them."""
@@ -150,7 +143,7 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
-_RUN_BODY: RecordCodec[RunBody] = RecordCodec(RunBody)
+_RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
 class RunCodec:
@@ -171,25 +164,25 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
-DATASET: RecordCodec[Dataset] = RecordCodec(Dataset, sparse=True, spans="spans")
-DUE: RecordCodec[Due] = RecordCodec(Due, sparse=True, spans="extents")
-VERSION: RecordCodec[Version] = RecordCodec(Version, sparse=True)
-BACKFILL: RecordCodec[Backfill] = RecordCodec(Backfill)
-OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(CommandOutcome)
-ABDICATION: RecordCodec[Abdication] = RecordCodec(Abdication)
-TERM: RecordCodec[Term] = RecordCodec(Term)
-KEY: RecordCodec[KeyedCommand] = RecordCodec(KeyedCommand)
-SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(ClusterSettings)
-ALERT: RecordCodec[Alert] = RecordCodec(Alert)
-HEALTH: RecordCodec[PipelineHealth] = RecordCodec(PipelineHealth)
-CLAIM: RecordCodec[Claim] = RecordCodec(Claim, sparse=True)
-END: RecordCodec[End] = RecordCodec(End, sparse=True)
-WORKER: RecordCodec[WorkerInfo] = RecordCodec(WorkerInfo)
-SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(SchedulerInfo)
-RESULTS: RecordCodec[TaskResults] = RecordCodec(TaskResults)
-PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(PurgeOrder)
-PURGED: RecordCodec[Purged] = RecordCodec(Purged)
-ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(Assignment, sparse=True)
+DATASET: RecordCodec[Dataset] = RecordCodec(TypeAdapter(Dataset), sparse=True, spans="spans")
+DUE: RecordCodec[Due] = RecordCodec(TypeAdapter(Due), sparse=True, spans="extents")
+VERSION: RecordCodec[Version] = RecordCodec(TypeAdapter(Version), sparse=True)
+BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill))
+OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
+ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+TERM: RecordCodec[Term] = RecordCodec(TypeAdapter(Term))
+KEY: RecordCodec[KeyedCommand] = RecordCodec(TypeAdapter(KeyedCommand))
+SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
+ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
+HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
+CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim), sparse=True)
+END: RecordCodec[End] = RecordCodec(TypeAdapter(End), sparse=True)
+WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
+SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
+RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
+PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(TypeAdapter(PurgeOrder))
+PURGED: RecordCodec[Purged] = RecordCodec(TypeAdapter(Purged))
+ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment), sparse=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +205,8 @@ class OutcomesBody:
     accepted: tuple[CommandOutcome, ...] = ()
 
 
-OUTCOMES: RecordCodec[OutcomesBody] = RecordCodec(OutcomesBody)
-COMMAND: RecordCodec[CommandBody] = RecordCodec(CommandBody)
+OUTCOMES: RecordCodec[OutcomesBody] = RecordCodec(TypeAdapter(OutcomesBody))
+COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,4 +216,4 @@ class TokensBody:
     tokens: tuple[Token, ...] = ()
 
 
-TOKENS: RecordCodec[TokensBody] = RecordCodec(TokensBody)
+TOKENS: RecordCodec[TokensBody] = RecordCodec(TypeAdapter(TokensBody))

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 
+from pydantic import TypeAdapter
+
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.pipeline import PipelineSpec
@@ -24,7 +26,7 @@ ANSWER_S = 180.0
 """Limit of elapsed time, on a busy host."""
 REFUSED = 2
 """Exit code of the process. What it prints is the reason; with 0 it is the definition."""
-SPEC: RecordCodec[PipelineSpec] = RecordCodec(PipelineSpec)
+SPEC: RecordCodec[PipelineSpec] = RecordCodec(TypeAdapter(PipelineSpec))
 
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 """Environment variables that Python may need to start. The process gets no credentials."""

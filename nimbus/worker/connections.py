@@ -91,10 +91,8 @@ class OpenBoard:
 def import_clients() -> None:
     """Import and read everything that the functions below use, so that forks of this process need not."""
     from blobsync.s3.client import load_models
-    from nimbus import records
 
     load_models()
-    _ = [codec.adapter for codec in (records.ASSIGNMENT, records.CLAIM, records.END)]
     for module in (
         "blobsync.s3.store",
         "blobsync.s3.upload",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
+from pydantic import TypeAdapter
 
 from nimbus.adapters.store.calls import Calls, readable
 from nimbus.adapters.store.paths import Paths
@@ -26,7 +27,7 @@ class _Head:
 
 
 _ANY = timedelta(days=366 * 10_000)
-_HEAD: RecordCodec[_Head] = RecordCodec(_Head)
+_HEAD: RecordCodec[_Head] = RecordCodec(TypeAdapter(_Head))
 
 
 def change(paths: Paths, write: PutIntervals) -> Iterator[Operation]:
