@@ -64,8 +64,7 @@ def revoke(api: Api, out: Output, who: str, on: str, reason: str) -> int:
 def show(api: Api, out: Output, who: str | None) -> None:
     """List grants: who gave them, when and why. All but admins see their own."""
     answer = api.get(f"/grants?{urlencode({'who': who})}" if who else "/grants")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     names = ("who", "role", "on", "by", "at", "reason")
     rows = [[clock(row[name]) if name == "at" else row[name] for name in names] for row in answer["grants"]]
@@ -80,8 +79,6 @@ def show(api: Api, out: Output, who: str | None) -> None:
 def can(api: Api, out: Output, who: str, role: str, on: str) -> int:
     """Tell whether WHO has a ROLE on something, and by which rule. Exit code 7: it has not."""
     answer = api.get(f"/grants/may?{urlencode({'who': who, 'role': role, 'on': on})}")
-    if out.as_json:
-        out.data(answer)
-    else:
+    if not out.told(answer):
         out.line(f"{'yes' if answer['allowed'] else 'no'}: {answer['why']}")
     return Exit.OK if answer["allowed"] else Exit.DENIED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -27,8 +26,7 @@ def alert() -> None:
 def list_(api: Api, out: Output) -> None:
     """List alerts: those that wait, sent ones of the last hour, those not delivered in the last 7 days."""
     answer = api.get("/alerts")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (
@@ -52,10 +50,8 @@ def test(api: Api, out: Output, target: str) -> int:
 
     Exit code 1 if the target does not accept it.
     """
-    answer = api.post(f"/alerts/targets/{quote(target, safe='')}/test", {})
-    if out.as_json:
-        out.data(answer)
-    else:
+    answer = api.post(("alerts", "targets", target, "test"), {})
+    if not out.told(answer):
         out.line(
             f"{target} accepted it" if answer["sent"] else f"{target} did not accept it: {answer['error']}"
         )

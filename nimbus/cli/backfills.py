@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -144,8 +143,7 @@ def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
 def list_(api: Api, out: Output, pipeline: str | None) -> None:
     """List backfills, newest first."""
     answer = api.get("/backfills", pipeline=pipeline)
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (b["id"], b["pipeline"], b["state"], b["progress"], b["failed"], clock(b["created_at"]), b["reason"])
@@ -160,9 +158,8 @@ def list_(api: Api, out: Output, pipeline: str | None) -> None:
 @remote
 def show(api: Api, out: Output, backfill_id: str) -> None:
     """Show a backfill: its progress, and what it waits for."""
-    b = api.get(_path(backfill_id))
-    if out.as_json:
-        out.data(b)
+    b = api.get(("backfills", backfill_id))
+    if out.told(b):
         return
     counts = ("started", "succeeded", "failed", "stopped", "under_way", "skipped")
     rows = [
@@ -208,12 +205,11 @@ def cancel(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
 
 def _steer(api: Api, out: Output, backfill_id: str, verb: str, reason: str | None) -> int:
     body = None if reason is None else {"reason": reason}
-    return report_command(out, api.command("POST", f"{_path(backfill_id)}/{verb}", body))
+    return report_command(out, api.command("POST", ("backfills", backfill_id, verb), body))
 
 
 def _plan(out: Output, answer: dict[str, Any]) -> int:
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return Exit.OK
     rows = [(clock(row["end"]), clock(row["start"]), row["state"], row["run"]) for row in answer["dates"]]
     out.table(("date", "data since", "state", "last run"), rows)
@@ -234,7 +230,3 @@ def _plan(out: Output, answer: dict[str, Any]) -> int:
         ]
         out.table(("backfilled, too", "waits for", "from", "to", "runs", "note"), followers)
     return Exit.OK
-
-
-def _path(backfill_id: str) -> str:
-    return f"/backfills/{quote(backfill_id, safe='')}"

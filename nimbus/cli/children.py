@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
 @remote
 def children(api: Api, out: Output, run_id: str, task: str, state: str | None) -> None:
     """List the items of a task of type `pipeline`, each with its last child run."""
-    answer = api.get(f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/children")
+    answer = api.get(("runs", run_id, "tasks", task, "children"))
     found = [row for row in answer["children"] if state in (None, row["state"])]
-    if out.as_json:
-        out.data({**answer, "children": found})
+    if out.told({**answer, "children": found}):
         return
     rows = [
         (row["index"], _words(row["item"]), row["state"], _run(row), row["attempt"] or "") for row in found

@@ -40,8 +40,7 @@ def cluster() -> None:
 def participants(api: Api, out: Output) -> None:
     """List every scheduler: which one leads, which is next, which are ready, what the others lack."""
     answer = api.get("/participants")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     now = datetime.now(UTC)
     rows = [
@@ -92,8 +91,7 @@ def leader(api: Api, out: Output) -> int:
 def status(api: Api, out: Output) -> None:
     """Show the cluster at a glance."""
     answer = api.get("/status")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     leads = answer["leader"]
     rows = [
@@ -133,8 +131,7 @@ def _clocks(answer: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 def workers(api: Api, out: Output) -> None:
     """List workers, their load, and how many attempts in a row they did not start."""
     answer = api.get("/workers")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (
@@ -198,8 +195,7 @@ def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
 def history(api: Api, out: Output, limit: int) -> None:
     """List terms, newest first: leader, end, reason of the end, and the time without a leader before."""
     answer = api.listed("/cluster/history", "terms", limit)
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     now = datetime.now(UTC)
     rows = [
@@ -239,8 +235,7 @@ def history(api: Api, out: Output, limit: int) -> None:
 def succession(api: Api, out: Output) -> None:
     """Predict what happens if the leader dies now: next leader, what it lacks, time until it leads."""
     answer = api.get("/cluster/succession")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     out.line(answer["said"])
     if (gap := answer["gap"]) is not None:

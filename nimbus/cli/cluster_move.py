@@ -143,8 +143,7 @@ def _spelled(releases: Iterable[ReleaseRef]) -> list[str]:
 
 
 def _tell(out: Output, manifest: Any) -> None:
-    if out.as_json:
-        out.data(dict(manifest))
+    if out.told(dict(manifest)):
         return
     out.table(("part", "nodes"), [(name, part["nodes"]) for name, part in manifest["parts"].items()])
     out.note(

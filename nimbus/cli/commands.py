@@ -38,8 +38,7 @@ def list_(
     only = "true" if refused else None
     about |= {"kind": kind, "submitted_by": by}
     answer = api.listed("/commands", "commands", limit, refused=only, **about)
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     columns = (
         "command",

@@ -41,8 +41,7 @@ def show(config: Path | None, output: str, origins: bool, changed: bool) -> None
 
     out = Output(output)
     found = [one for one in shown(settings_of(config)) if not (changed and one.is_default)]
-    if out.as_json:
-        out.data({"settings": [_data(one, origins=origins) for one in found]})
+    if out.told({"settings": [_data(one, origins=origins) for one in found]}):
         return
     columns = ("key", "value", "from") if origins else ("key", "value")
     rows = [(one.key, one.text, one.origin)[: len(columns)] for one in found]

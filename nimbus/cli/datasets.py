@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -36,8 +35,7 @@ def dataset() -> None:
 def list_(api: Api, out: Output) -> None:
     """List datasets: who publishes each, how often it was published, and when last."""
     answer = api.listed("/datasets", "datasets", MOST_LISTED)
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (
@@ -62,12 +60,11 @@ def list_(api: Api, out: Output) -> None:
 @remote
 def show(api: Api, out: Output, name: str, partition: str | None, limit: int) -> None:
     """Show who publishes a dataset, which times are published, and its versions, the newest first."""
-    path = f"/datasets/{quote(name, safe='')}"
+    path = ("datasets", name)
     answer = api.get(path)
-    listed = api.get(f"{path}/versions", partition=partition, limit=limit, results=True)
+    listed = api.get((*path, "versions"), partition=partition, limit=limit, results=True)
     answer |= {"versions": listed["versions"], "complete": listed["complete"]}
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     publishers = ", ".join(answer["publishers"]) or "nobody: no active release publishes it"
     by = f", by {answer['partition']}" if answer["partition"] in ("interval", "key") else ""
@@ -102,7 +99,7 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
 @remote
 def get(api: Api, out: Output, name: str, folder: Path, partition: str | None) -> None:
     """Copy the newest version of a dataset, or of a partition, into DIR, which must not exist."""
-    place = f"/datasets/{quote(name, safe='')}"
+    place = ("datasets", name)
     if partition is None and api.get(place)["partition"] not in (None, "whole"):
         raise CliError(
             f"dataset {name} has partitions: say which one, with --partition; `nimbus dataset show {name}` "
@@ -110,7 +107,7 @@ def get(api: Api, out: Output, name: str, folder: Path, partition: str | None) -
             code="no_partition",
             exit_code=Exit.USAGE,
         )
-    versions = api.get(f"{place}/versions", partition=partition or "", limit=1)["versions"]
+    versions = api.get((*place, "versions"), partition=partition or "", limit=1)["versions"]
     if not versions:
         what = f"dataset {name}" if partition is None else f"partition {partition} of dataset {name}"
         raise CliError(f"{what} is not published.", code="not_published", exit_code=Exit.NOT_FOUND)
@@ -167,7 +164,7 @@ def publish(
 @remote
 def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
     """Publish the content before the newest version again, as a new version."""
-    path = f"/datasets/{quote(name, safe='')}/withdraw"
+    path = ("datasets", name, "withdraw")
     return report_command(out, api.command("POST", path, body))
 
 
@@ -177,7 +174,7 @@ def withdraw(api: Api, out: Output, name: str, **body: Any) -> int:
 @remote
 def remove(api: Api, out: Output, name: str, reason: str) -> int:
     """Remove a dataset that no active pipeline reads or publishes. Outputs stay until they are purged."""
-    path = f"/datasets/{quote(name, safe='')}/remove"
+    path = ("datasets", name, "remove")
     return report_command(out, api.command("POST", path, {"reason": reason}))
 
 

@@ -38,9 +38,7 @@ def doctor(config: Path | None, output: str) -> int:
             advice = "correct it; configs/nimbus.example.yaml has every key"
             found.append(Finding("configuration", Verdict.FAIL, str(exc), advice))
     bad = any(finding.verdict is Verdict.FAIL for finding in found)
-    if out.as_json:
-        out.data({"ok": not bad, "checks": [dataclasses.asdict(finding) for finding in found]})
-    else:
+    if not out.told({"ok": not bad, "checks": [dataclasses.asdict(finding) for finding in found]}):
         rows = [(f.check, f.verdict.value, f.detail, f.advice) for f in found]
         out.table(("check", "", "found", "advice"), rows)
     return Exit.RUN_FAILED if bad else Exit.OK

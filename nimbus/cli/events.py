@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -13,7 +12,7 @@ from nimbus.cli.options import examples, remote
 from nimbus.cli.output import Output
 
 if TYPE_CHECKING:
-    from nimbus.client.api import Api
+    from nimbus.client import Client
 
 _UNENDED = ".inprogress"
 """Spark's history server reads this suffix as: the application did not finish its log."""
@@ -34,19 +33,16 @@ _UNENDED = ".inprogress"
     help="Folder for the file; it may be one that a history server reads.",
 )
 @remote
-def events(api: Api, out: Output, run_id: str, task: str, attempt: int | None, folder: Path) -> None:
+def events(api: Client, out: Output, run_id: str, task: str, attempt: int | None, folder: Path) -> None:
     """Store Spark's event log of a task in a file that Spark's history server reads; print its path."""
-    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/events"
-    place, offset = None, 0
-    while True:
-        answer = api.fetch(path, attempt=attempt, offset=offset)
-        attempt = int(answer.headers["X-Attempt"])  # a retry between two pieces must not mix two logs
+    offset = 0
+    for piece in api.log(run_id, task, attempt=attempt, kind="events"):
+        attempt = piece.attempt
         place = folder / f"{run_id}.{task}.{attempt}.zstd{_UNENDED}"
-        if not answer.content:
-            break
-        with place.open("ab" if offset else "wb") as file:
-            file.write(answer.content)
-        offset = int(answer.headers["X-Log-End"])
+        if piece.data:
+            with place.open("ab" if offset else "wb") as file:
+                file.write(piece.data)
+            offset = piece.end
     if not offset:
         raise CliError(
             f"attempt {attempt} of task {task} has no event log. It is stored when an attempt with "
@@ -56,9 +52,7 @@ def events(api: Api, out: Output, run_id: str, task: str, attempt: int | None, f
         )
     if _is_whole(place):
         place = place.rename(folder / place.name.removesuffix(_UNENDED))
-    if out.as_json:
-        out.data({"file": str(place), "size_bytes": offset})
-    else:
+    if not out.told({"file": str(place), "size_bytes": offset}):
         out.line(str(place))
 
 

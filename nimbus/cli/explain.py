@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -29,7 +28,7 @@ def explain_run(api: Api, out: Output, run_id: str, task: str | None) -> None:
 
     `next change` is the earliest time at which something changes by itself.
     """
-    _show(out, api.get(f"/runs/{quote(run_id, safe='')}/explanation", task=task))
+    _show(out, api.get(("runs", run_id, "explanation"), task=task))
 
 
 @click.command(epilog=examples("nimbus pipeline explain flights"))
@@ -40,12 +39,11 @@ def explain_pipeline(api: Api, out: Output, name: str) -> None:
 
     `next change` is the earliest time at which something changes by itself, such as the next fire.
     """
-    _show(out, api.get(f"/pipelines/{quote(name, safe='')}/explanation"))
+    _show(out, api.get(("pipelines", name, "explanation")))
 
 
 def _show(out: Output, answer: dict[str, Any]) -> None:
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     out.line(f"{answer['id']}: {answer['state']}")
     for reason in answer["reasons"]:

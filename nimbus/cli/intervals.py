@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -27,14 +26,13 @@ def intervals(api: Api, out: Output, name: str, first: str | None, last: str | N
 
     Without --from it shows the last 30 dates. Dates before the beginning of the index are unknown.
     """
-    path = f"/pipelines/{quote(name, safe='')}/intervals"
+    path = ("pipelines", name, "intervals")
     answer = page = api.get(path, **{"from": first, "to": last})
     while page["next_from"] is not None:
         page = api.get(path, **{"from": page["next_from"], "to": last})
         answer["intervals"] += page["intervals"]
     answer["next_from"] = None
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (clock(row["end"]), clock(row["start"]), row["state"], row["run"], clock(row["ended_at"]))

@@ -52,7 +52,6 @@ def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
     with Api(urls, token=token) as api:
         who = api.get("/whoami")
     place = keep_tokens({**kept, **dict.fromkeys(urls, token)})
-    if out.as_json:
-        out.data(who)
+    if out.told(who):
         return
     out.line(f"you are {who['name']} ({who['role']}) for {', '.join(urls)}; the token is in {place}")

@@ -66,6 +66,12 @@ class Output:
         # JSON leaves some control characters in its strings; \u escapes are the same characters.
         click.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
 
+    def told(self, document: Any) -> bool:
+        """Print a JSON document if JSON was asked for. False: nothing is printed."""
+        if self.as_json:
+            self.data(document)
+        return self.as_json
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing") -> None:
         """Print a table; without rows print `empty` on standard error."""
         if not rows:

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -38,11 +37,10 @@ _TRIES = 3
 @remote
 def outputs(api: Api, out: Output, run_id: str, task: str | None, limit: int) -> None:
     """List where the outputs of a run's tasks are, and with TASK the files of one."""
-    run = f"/runs/{quote(run_id, safe='')}"
-    answer = api.get(f"{run}/outputs", task=task, limit=limit)
-    results = api.get(f"{run}/results", task=task)["results"] if answer["outputs"] else {}
-    if out.as_json:
-        out.data(answer | {"results": results})
+    run = ("runs", run_id)
+    answer = api.get((*run, "outputs"), task=task, limit=limit)
+    results = api.get((*run, "results"), task=task)["results"] if answer["outputs"] else {}
+    if out.told(answer | {"results": results}):
         return
     out.table(
         ("task", "files", "size", "rows", "where"),
@@ -94,7 +92,7 @@ def copy_output(api: Api, out: Output, run_id: str, task: str, folder: Path) -> 
 
     made = _whole(api, out, run_id, task)
     _check_names([file["path"] for file in made["files"]])
-    place = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/output"
+    place = ("runs", run_id, "tasks", task, "output")
     part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     try:
         part.mkdir()
@@ -109,16 +107,14 @@ def copy_output(api: Api, out: Output, run_id: str, task: str, folder: Path) -> 
         remove_tree(part)
     size = sum(file["size_bytes"] for file in got)
     verified = "size and digest" if all(file["sha256"] for file in made["files"]) else "size"
-    if out.as_json:
-        out.data({"folder": str(folder), "verified": verified, "files": got, "size_bytes": size})
-    else:
+    if not out.told({"folder": str(folder), "verified": verified, "files": got, "size_bytes": size}):
         out.line(str(folder))
         out.note(f"{counted(len(got), 'file')}, {format_size(size)}, verified by {verified}")
 
 
 def _whole(api: Api, out: Output, run_id: str, task: str) -> dict[str, Any]:
     """The output with all its files."""
-    path, after, files = f"/runs/{quote(run_id, safe='')}/outputs", "", list[dict[str, Any]]()
+    path, after, files = ("runs", run_id, "outputs"), "", list[dict[str, Any]]()
     while True:
         made: dict[str, Any] = api.get(path, task=task, limit=_PAGE, after=after)["outputs"][0]
         if made["unreadable"]:
@@ -145,7 +141,9 @@ def _check_names(paths: list[str]) -> None:
         )
 
 
-def _copied(api: Api, out: Output, place: str, made: dict[str, Any], part: Path) -> Iterator[dict[str, Any]]:
+def _copied(
+    api: Api, out: Output, place: tuple[str, ...], made: dict[str, Any], part: Path
+) -> Iterator[dict[str, Any]]:
     files = made["files"]
     for number, file in enumerate(files, 1):
         target = part / file["path"]
@@ -154,7 +152,7 @@ def _copied(api: Api, out: Output, place: str, made: dict[str, Any], part: Path)
         out.note(f"{number}/{len(files)} {file['path']}, {format_size(file['size_bytes'])}")
 
 
-def _copy(api: Api, place: str, file: dict[str, Any], target: Path) -> str:
+def _copy(api: Api, place: tuple[str, ...], file: dict[str, Any], target: Path) -> str:
     """Copy and verify one file; return its digest. Tries again if the connection breaks off."""
     from nimbus.client.errors import UnreachableError
 
@@ -167,7 +165,7 @@ def _copy(api: Api, place: str, file: dict[str, Any], target: Path) -> str:
     raise AssertionError(file)
 
 
-def _fetch(api: Api, place: str, file: dict[str, Any], target: Path) -> str:
+def _fetch(api: Api, place: tuple[str, ...], file: dict[str, Any], target: Path) -> str:
     digest = hashlib.sha256()
     with target.open("wb") as copy:
 

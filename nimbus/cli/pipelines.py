@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -99,7 +98,7 @@ def activate(api: Api, out: Output, name: str, digest: str | None, reason: str, 
     """Choose the release for new runs, and enable the schedule. Also resumes a paused pipeline."""
     asked = {"digest": digest, "reason": reason, "drop_due": drop_due}
     body = {key: said for key, said in asked.items() if said}
-    return report_command(out, api.command("POST", f"{_path(name)}/activate", body))
+    return report_command(out, api.command("POST", ("pipelines", name, "activate"), body))
 
 
 @click.command()
@@ -107,7 +106,7 @@ def activate(api: Api, out: Output, name: str, digest: str | None, reason: str, 
 @remote
 def pause(api: Api, out: Output, name: str) -> int:
     """Stop the schedule. Active runs continue, and runs can be started by hand."""
-    return report_command(out, api.command("POST", f"{_path(name)}/pause"))
+    return report_command(out, api.command("POST", ("pipelines", name, "pause")))
 
 
 @click.command()
@@ -119,7 +118,7 @@ def rewind(api: Api, out: Output, name: str, reason: str) -> int:
 
     No fire time gets a second run. Correct the clock first.
     """
-    return report_command(out, api.command("POST", f"{_path(name)}/rewind", {"reason": reason}))
+    return report_command(out, api.command("POST", ("pipelines", name, "rewind"), {"reason": reason}))
 
 
 @click.command()
@@ -130,7 +129,7 @@ def remove(api: Api, out: Output, name: str, yes: bool) -> int:
     """Remove a pipeline from the catalog. Its releases and its history stay in storage."""
     if not yes:
         click.confirm(f"Remove pipeline {name} from the catalog?", abort=True, err=True)
-    return report_command(out, api.command("DELETE", _path(name)))
+    return report_command(out, api.command("DELETE", ("pipelines", name)))
 
 
 @click.command(
@@ -144,7 +143,7 @@ def own(api: Api, out: Output, name: str, owner: str | None, nobody: bool) -> in
     """Set the owner: a name or a team of tokens, whose authors may publish and remove the pipeline."""
     if nobody == (owner is not None):
         raise click.UsageError("give an OWNER, or --nobody")
-    return report_command(out, api.command("PUT", f"{_path(name)}/owner", {"owner": owner}))
+    return report_command(out, api.command("PUT", ("pipelines", name, "owner"), {"owner": owner}))
 
 
 @click.command(name="list")
@@ -155,8 +154,7 @@ def own(api: Api, out: Output, name: str, owner: str | None, nobody: bool) -> in
 def list_(api: Api, out: Output, **where: str | None) -> None:
     """List pipelines."""
     answer = api.get("/pipelines", **where)
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (
@@ -179,9 +177,8 @@ def list_(api: Api, out: Output, **where: str | None) -> None:
 @remote
 def show(api: Api, out: Output, name: str) -> None:
     """Show one pipeline: state, releases, tasks, parameters."""
-    answer = api.get(_path(name))
-    if out.as_json:
-        out.data(answer)
+    answer = api.get(("pipelines", name))
+    if out.told(answer):
         return
     spec = answer["spec"]
     rows = [
@@ -219,10 +216,6 @@ def show(api: Api, out: Output, name: str) -> None:
         for t in spec["tasks"]
     ]
     out.table(("task", "kind", "script", "needs", "retries"), tasks)
-
-
-def _path(name: str) -> str:
-    return f"/pipelines/{quote(name, safe='')}"
 
 
 def _schedules(row: dict[str, Any]) -> str:

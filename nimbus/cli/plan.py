@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -71,7 +70,7 @@ def _current(api: Api, name: str) -> dict[str, Any] | None:
     from nimbus.client.errors import ProblemError
 
     try:
-        found: dict[str, Any] = api.get(f"/pipelines/{quote(name, safe='')}")
+        found: dict[str, Any] = api.get(("pipelines", name))
     except ProblemError as exc:
         if exc.status != HTTPStatus.NOT_FOUND:
             raise

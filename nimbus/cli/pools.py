@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -26,7 +25,7 @@ def pool() -> None:
 @remote
 def set_(api: Api, out: Output, name: str, size: int) -> int:
     """Create a pool, or change its size. With 0, running tasks continue and no new task can use the pool."""
-    return report_command(out, api.command("PUT", _path(name), {"size": size}))
+    return report_command(out, api.command("PUT", ("pools", name), {"size": size}))
 
 
 @pool.command(name="list")
@@ -34,8 +33,7 @@ def set_(api: Api, out: Output, name: str, size: int) -> int:
 def list_(api: Api, out: Output) -> None:
     """List pools: size, use by open attempts, and number of waiting ready tasks."""
     answer = api.get("/pools")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [(row["name"], row["size"], row["used"], row["waiting"]) for row in answer["pools"]]
     out.table(("pool", "size", "used", "tasks waiting"), rows, empty="no pools")
@@ -46,11 +44,7 @@ def list_(api: Api, out: Output) -> None:
 @remote
 def remove(api: Api, out: Output, name: str) -> int:
     """Remove a pool. Refused while tasks of live runs need it."""
-    return report_command(out, api.command("DELETE", _path(name)))
-
-
-def _path(name: str) -> str:
-    return f"/pools/{quote(name, safe='')}"
+    return report_command(out, api.command("DELETE", ("pools", name)))
 
 
 @click.group(cls=LazyGroup)
@@ -65,7 +59,7 @@ def share() -> None:
 @remote
 def set_share(api: Api, out: Output, team: str, weight: int, reason: str) -> int:
     """Set the weight of a team: with 2 it gets twice as much as a team with 1, which is what others have."""
-    return report_command(out, api.command("PUT", _share(team), {"weight": weight, "reason": reason}))
+    return report_command(out, api.command("PUT", ("shares", team), {"weight": weight, "reason": reason}))
 
 
 @share.command(name="list")
@@ -73,8 +67,7 @@ def set_share(api: Api, out: Output, team: str, weight: int, reason: str) -> int
 def list_shares(api: Api, out: Output) -> None:
     """List teams with a weight, and teams that have or want something."""
     answer = api.get("/shares")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (
@@ -96,8 +89,4 @@ def list_shares(api: Api, out: Output) -> None:
 @remote
 def remove_share(api: Api, out: Output, team: str) -> int:
     """Remove the weight of a team: it is 1 again."""
-    return report_command(out, api.command("DELETE", _share(team)))
-
-
-def _share(team: str) -> str:
-    return f"/shares/{quote(team, safe='')}"
+    return report_command(out, api.command("DELETE", ("shares", team)))

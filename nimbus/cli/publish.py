@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -182,7 +181,7 @@ class _Telling:
 
     def _command(self, *, activate: bool) -> dict[str, Any]:
         body = {"digest": self.release.digest, "activate": activate}
-        return self.api.command("POST", f"/pipelines/{quote(self.name, safe='')}/releases", body)
+        return self.api.command("POST", ("pipelines", self.name, "releases"), body)
 
     def _judged(self, report: ReplicaReport) -> Exit:
         if report.warning is None:

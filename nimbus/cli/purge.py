@@ -73,8 +73,7 @@ def purge(
 
 
 def _plan(out: Output, answer: dict[str, Any]) -> int:
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return Exit.OK
     rows = [
         (row["run_id"], row["state"], clock(row["finished_at"]), ", ".join(row["parts"]), row["kept"] or "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -25,9 +24,8 @@ _DIGEST = 64
 @remote
 def releases(api: Api, out: Output, name: str, limit: int) -> None:
     """List releases of a pipeline, last published first."""
-    answer = api.listed(_path(name), "releases", limit)
-    if out.as_json:
-        out.data(answer)
+    answer = api.listed(("pipelines", name, "releases"), "releases", limit)
+    if out.told(answer):
         return
     rows = [(one["digest"], _is(one), clock(one["published_at"])) for one in answer["releases"]]
     out.table(("release", "it is", "published"), rows)
@@ -52,12 +50,11 @@ def diff(api: Api, out: Output, name: str, release: str | None, against: str | N
     Files are compared by their digests. Keys of the definition and texts are compared if the scheduler that
     answers has both releases on its disk. A digest or a prefix of it names a release.
     """
-    record = api.get(f"/pipelines/{quote(name, safe='')}")
+    record = api.get(("pipelines", name))
     after = _digest(api, name, release or record["published"])
     before = _digest(api, name, against or record["release"] or record["published"])
-    answer = api.get(f"{_path(name)}/{after}/diff", against=before, file=file)
-    if out.as_json:
-        out.data(answer)
+    answer = api.get(("pipelines", name, "releases", after, "diff"), against=before, file=file)
+    if out.told(answer):
         return Exit.OK
     out.note(f"from {short(before)} to {short(after)}")
     if file is not None:
@@ -99,7 +96,9 @@ def _digest(api: Api, name: str, text: str) -> str:
     """Find the full digest of a release by a prefix."""
     if len(text) == _DIGEST:
         return text
-    known: list[str] = [one["digest"] for one in api.listed(_path(name), "releases", 10_000)["releases"]]
+    known: list[str] = [
+        one["digest"] for one in api.listed(("pipelines", name, "releases"), "releases", 10_000)["releases"]
+    ]
     found = [digest for digest in known if digest.startswith(text)]
     if len(found) != 1:
         what = f"{len(found)} releases" if found else "no release"
@@ -107,10 +106,6 @@ def _digest(api: Api, name: str, text: str) -> str:
             f"{what} of {name} begin with {text}", code="unknown_release", exit_code=Exit.NOT_FOUND
         )
     return found[0]
-
-
-def _path(name: str) -> str:
-    return f"/pipelines/{quote(name, safe='')}/releases"
 
 
 def _is(one: dict[str, Any]) -> str:

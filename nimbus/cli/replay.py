@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -24,9 +23,8 @@ def replay(api: Api, out: Output, run_id: str, at: str) -> None:
 
     Attempts that the record only counts, pauses that are over, and child runs are not shown.
     """
-    answer = api.get(f"/runs/{quote(run_id, safe='')}/replay", at=at)
-    if out.as_json:
-        out.data(answer)
+    answer = api.get(("runs", run_id, "replay"), at=at)
+    if out.told(answer):
         return
     out.line(f"run    {answer['run_id']} at {clock(answer['at'])}")
     out.line(f"state  {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))

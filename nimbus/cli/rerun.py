@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -70,7 +69,7 @@ def rerun(
     chosen = selected({**flags, "from": from_, "only": only, "upto": upto})
     if chosen is None:
         raise click.UsageError("choose what to run: --failed, --all, --from, --only or --upto")
-    path = f"/runs/{quote(run_id, safe='')}"
+    path = ("runs", run_id)
     earlier = api.get(path)
     now = datetime.now(UTC)
     new = new_run_id or f"{earlier['pipeline']}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}"
@@ -83,7 +82,7 @@ def rerun(
         "reason": reason,
     }
     waits = earlier.get("finished_at") is None
-    answer = api.command("POST", f"{path}/rerun", body, decided=not waits)
+    answer = api.command("POST", (*path, "rerun"), body, decided=not waits)
     if not out.as_json:
         out.line(new)
     if waits and answer["status"] == "pending":

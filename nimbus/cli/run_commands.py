@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -24,7 +23,7 @@ def pause(api: Api, out: Output, run_id: str) -> int:
     Running tasks continue, and so does the run's deadline. A queued run keeps its place, and does not start.
     A paused run that has started counts for `concurrency.limit`.
     """
-    return report_command(out, api.command("POST", f"/runs/{quote(run_id, safe='')}/pause"))
+    return report_command(out, api.command("POST", ("runs", run_id, "pause")))
 
 
 @click.command()
@@ -32,7 +31,7 @@ def pause(api: Api, out: Output, run_id: str) -> int:
 @remote
 def resume(api: Api, out: Output, run_id: str) -> int:
     """Resume a paused run. Safe to repeat."""
-    return report_command(out, api.command("POST", f"/runs/{quote(run_id, safe='')}/resume"))
+    return report_command(out, api.command("POST", ("runs", run_id, "resume")))
 
 
 @click.command(
@@ -49,7 +48,7 @@ def resume(api: Api, out: Output, run_id: str) -> int:
 def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason: str) -> int:
     """Approve a waiting task of type approval. Records your local user name. Safe to repeat."""
     body = {"approved": not reject, "reason": reason}
-    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/approval"
+    path = ("runs", run_id, "tasks", task, "approval")
     return report_command(out, api.command("POST", path, body))
 
 
@@ -73,5 +72,5 @@ def mark(api: Api, out: Output, run_id: str, name: str, state: str, reason: str)
 
     The run continues at once. To mark a failed task, use a rerun: `nimbus run rerun --mark`.
     """
-    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(name, safe='')}/mark"
+    path = ("runs", run_id, "tasks", name, "mark")
     return report_command(out, api.command("POST", path, {"state": state, "reason": reason}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -151,8 +150,7 @@ def list_(
 ) -> None:
     """List runs, newest first: live ones and those in history."""
     answer = api.listed("/runs", "runs", limit, **where, **{"state": state, "from": first, "to": last})
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     now = datetime.now(UTC)
     rows = [
@@ -201,7 +199,7 @@ def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
 @remote
 def show(api: Api, out: Output, run_id: str) -> None:
     """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
-    place = f"/runs/{quote(run_id, safe='')}"
+    place = ("runs", run_id)
     answer = api.get(place)
     results = _results(api, place, answer)
     if out.as_json:
@@ -249,13 +247,13 @@ def _show_given(out: Output, run: dict[str, Any]) -> None:
         out.line(f"{'reads':<9} {read['name']}{of}: {pinned}")
 
 
-def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
+def _results(api: Api, place: tuple[str, ...], run: dict[str, Any]) -> dict[str, Any]:
     """The results of a run's tasks, if there are any."""
     gave = any(
         task.get("reused_from") or any(attempt.get("has_result") for attempt in task["attempts"])
         for task in run["tasks"]
     )
-    return dict(api.get(f"{place}/results")["results"]) if gave else {}
+    return dict(api.get((*place, "results"))["results"]) if gave else {}
 
 
 @click.command()

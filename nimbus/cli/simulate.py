@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 import click
 
@@ -185,7 +184,7 @@ def _ahead(position: str | None) -> datetime | None:
 
 def _priority(api: Api, name: str) -> str | None:
     """The priority of a pipeline's runs, which orders them when the cluster is full. None: unknown."""
-    spec = api.get(f"/pipelines/{quote(name, safe='')}")["spec"]
+    spec = api.get(("pipelines", name))["spec"]
     return None if spec is None else str(spec["priority"])
 
 

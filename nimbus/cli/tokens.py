@@ -73,9 +73,7 @@ def create(
     }
     with connect(server_urls) as api:
         answer = api.command("PUT", f"/tokens/{made.id}", body)
-    if out.as_json:
-        out.data({**answer, "token": made.text, "token_id": made.id})
-    else:
+    if not out.told({**answer, "token": made.text, "token_id": made.id}):
         out.line(made.text)
     return report_command(out, answer, quiet=True)
 
@@ -85,8 +83,7 @@ def create(
 def list_(api: Api, out: Output) -> None:
     """List the tokens of the cluster, and those in the file of the scheduler that answers."""
     answer = api.get("/tokens")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     rows = [
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -26,7 +25,7 @@ def var() -> None:
 @remote
 def set_(api: Api, out: Output, name: str, value: str) -> int:
     """Set a variable. Existing runs keep their value."""
-    return report_command(out, api.command("PUT", _path(name), {"value": value}))
+    return report_command(out, api.command("PUT", ("variables", name), {"value": value}))
 
 
 @var.command(name="list")
@@ -34,8 +33,7 @@ def set_(api: Api, out: Output, name: str, value: str) -> int:
 def list_(api: Api, out: Output) -> None:
     """List variables with their values."""
     answer = api.get("/variables")
-    if out.as_json:
-        out.data(answer)
+    if out.told(answer):
         return
     out.table(("variable", "value"), list(answer["variables"].items()), empty="no variables")
 
@@ -45,8 +43,4 @@ def list_(api: Api, out: Output) -> None:
 @remote
 def remove(api: Api, out: Output, name: str) -> int:
     """Remove a variable. Existing runs keep its value."""
-    return report_command(out, api.command("DELETE", _path(name)))
-
-
-def _path(name: str) -> str:
-    return f"/variables/{quote(name, safe='')}"
+    return report_command(out, api.command("DELETE", ("variables", name)))

@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from nimbus.client.credentials import credentials
-from nimbus.client.errors import ClientError, ConflictError, ProblemError, UnreachableError, problem
+from nimbus.client.errors import KINDS, ClientError, ConflictError, ProblemError, UnreachableError
 
 PREFIX = "/api/v1"
+Path = str | tuple[str, ...]
+"""Below `/api/v1`: a text such as `/runs`, or parts that are quoted, such as `("runs", run_id)`."""
 PATIENCE_S = 15.0
 """How long a request is tried again without an answer: longer than a takeover takes."""
 DECISION_PATIENCE_S = 60.0
@@ -70,11 +73,11 @@ class Api:
         """Close the connections."""
         self._http.close()
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: Path, **query: Any) -> Any:
         """Read a JSON document below `/api/v1`. ProblemError, UnreachableError."""
         return self.fetch(path, **query).json()
 
-    def listed(self, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
+    def listed(self, path: Path, name: str, limit: int, **query: Any) -> dict[str, Any]:
         """Read the first `limit` rows of a list, page by page; `name` is their key. Errors as `get`."""
         answer: dict[str, Any] = self.get(path, limit=min(limit, _PAGE), **query)
         rows = answer[name]
@@ -84,12 +87,12 @@ class Api:
             answer = {**page, name: rows}
         return answer
 
-    def fetch(self, path: str, **query: Any) -> httpx.Response:
+    def fetch(self, path: Path, **query: Any) -> httpx.Response:
         """Read any content; returns the response with its headers. ProblemError, UnreachableError."""
         wanted = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, params=wanted)
 
-    def download(self, path: str, query: Mapping[str, str], into: Callable[[bytes], object]) -> None:
+    def download(self, path: Path, query: Mapping[str, str], into: Callable[[bytes], object]) -> None:
         """Read any content, piece by piece, from the server that answered last.
 
         Raises:
@@ -99,7 +102,7 @@ class Api:
         server = self._servers[0]
         try:
             with self._http.stream(
-                "GET", f"{server}{PREFIX}{path}", params=query, headers=self._credentials(server)
+                "GET", f"{server}{PREFIX}{_text(path)}", params=query, headers=self._credentials(server)
             ) as response:
                 if not response.is_success:
                     response.read()
@@ -109,14 +112,14 @@ class Api:
         except httpx.TransportError as exc:
             raise UnreachableError({server: str(exc) or type(exc).__name__}) from exc
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: Path, body: Mapping[str, Any]) -> Any:
         """Send a query that needs a body and changes nothing. ProblemError, UnreachableError."""
         return self._ask("POST", path, json=dict(body)).json()
 
     def command(
         self,
         method: str,
-        path: str,
+        path: Path,
         body: Mapping[str, Any] | None = None,
         *,
         decided: bool = True,
@@ -159,7 +162,7 @@ class Api:
         return found
 
     def _ask(
-        self, method: str, path: str, *, patience_s: float | None = None, **request: Any
+        self, method: str, path: Path, *, patience_s: float | None = None, **request: Any
     ) -> httpx.Response:
         retrying = Retrying(
             retry=retry_if_exception(lambda exc: isinstance(exc, ClientError) and exc.retryable),
@@ -173,7 +176,7 @@ class Api:
             self._learn()
         return answer
 
-    def _round(self, method: str, path: str, request: Mapping[str, Any]) -> httpx.Response:
+    def _round(self, method: str, path: Path, request: Mapping[str, Any]) -> httpx.Response:
         """Try each scheduler once, until one answers."""
         tried: dict[str, str] = {}
         retry_after_s = 0.0
@@ -181,7 +184,7 @@ class Api:
             headers = {**request.get("headers", {}), **self._credentials(server)}
             try:
                 response = self._http.request(
-                    method, f"{server}{PREFIX}{path}", **{**request, "headers": headers}
+                    method, f"{server}{PREFIX}{_text(path)}", **{**request, "headers": headers}
                 )
             except httpx.TransportError as exc:
                 tried[server] = str(exc) or type(exc).__name__
@@ -227,6 +230,10 @@ def _pause_s(state: RetryCallState) -> float:
     return max(least, wait_random_exponential(multiplier=0.2, max=2.0)(state))
 
 
+def _text(path: Path) -> str:
+    return path if isinstance(path, str) else "".join(f"/{quote(part, safe='')}" for part in path)
+
+
 def _headers() -> dict[str, str]:
     reason = _printable(os.environ.get(REASON_VARIABLE, ""))[:500]
     return {"X-Nimbus-User": local_user()} | ({"X-Nimbus-Reason": reason} if reason else {})
@@ -258,4 +265,5 @@ def _refusal(response: httpx.Response, server: str) -> ProblemError | Unreachabl
         detail = f"{where} was answered with status {response.status_code}, and no reason"
     if response.status_code in (502, 503, 504):
         return UnreachableError({server: detail}, retry_after_s)
-    return problem(response.status_code, code, detail, errors, retry_after_s)
+    kind = KINDS.get(response.status_code, ProblemError)
+    return kind(response.status_code, code, detail, errors, retry_after_s)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from nimbus.client.api import PATIENCE_S, Api
 from nimbus.client.errors import ConflictError, ProblemError, WaitTimeoutError
@@ -145,7 +144,7 @@ class Client(Api):
 
     def run(self, run_id: str) -> Run:
         """Read a run, also one that is pending or long over. NotFoundError: there is none."""
-        return _run(self.get(_place(run_id)))
+        return _run(self.get(("runs", run_id)))
 
     def runs(self, *, limit: int = 100, **filters: str | None) -> list[Run]:
         """List runs, newest first. `filters`: those of `GET /runs`, such as `pipeline` and `state`."""
@@ -161,7 +160,7 @@ class Client(Api):
         until = None if timeout_s is None else time.monotonic() + timeout_s
         patience_s = _OUTAGE_PATIENCE_S if timeout_s is None else max(min(_OUTAGE_PATIENCE_S, timeout_s), 1.0)
         while True:
-            run = _run(self._ask("GET", _place(run_id), patience_s=patience_s).json())
+            run = _run(self._ask("GET", ("runs", run_id), patience_s=patience_s).json())
             if run.state == "refused":
                 raise ConflictError(409, run.document["command"]["outcome"]["code"], run.reason)
             yield run
@@ -179,14 +178,20 @@ class Client(Api):
 
     def results(self, run_id: str) -> dict[str, Any]:
         """The results of a run's tasks (`ctx.result`), by task. NotFoundError: there is no such run."""
-        return dict(self.get(f"{_place(run_id)}/results")["results"])
+        return dict(self.get(("runs", run_id, "results"))["results"])
 
     def stop(self, run_id: str, *, reason: str) -> dict[str, Any]:
         """End a run: no new task starts, running tasks are stopped. Returns and raises as `command`."""
-        return self.command("POST", f"{_place(run_id)}/stop", {"reason": reason})
+        return self.command("POST", ("runs", run_id, "stop"), {"reason": reason})
 
     def log(
-        self, run_id: str, task: str, *, attempt: int | None = None, follow: bool = False
+        self,
+        run_id: str,
+        task: str,
+        *,
+        attempt: int | None = None,
+        follow: bool = False,
+        kind: str = "log",
     ) -> Iterator[LogPiece]:
         """Yield the log of a task's attempt.
 
@@ -195,11 +200,12 @@ class Client(Api):
             task: The task.
             attempt: Its number; None: the last one, or with `follow` that and all that come after it.
             follow: Go on while it grows, through retries, to the task's end.
+            kind: `log`, or `events` for Spark's event log.
 
         Raises:
             NotFoundError: there is no such task, or no attempt of it.
         """
-        path = f"{_place(run_id)}/tasks/{quote(task, safe='')}/log"
+        path = ("runs", run_id, "tasks", task, kind)
         if not follow:
             yield from self._log_to_end(path, attempt, 0)
             return
@@ -211,7 +217,7 @@ class Client(Api):
                 return
             number = found + 1
 
-    def _log_to_end(self, path: str, attempt: int | None, offset: int) -> Iterator[LogPiece]:
+    def _log_to_end(self, path: tuple[str, ...], attempt: int | None, offset: int) -> Iterator[LogPiece]:
         while True:
             answer = self.fetch(path, attempt=attempt, offset=offset)
             found = answer.headers
@@ -227,7 +233,7 @@ class Client(Api):
             if not answer.content:
                 return
 
-    def _log_of(self, path: str, number: int) -> Iterator[LogPiece]:
+    def _log_of(self, path: tuple[str, ...], number: int) -> Iterator[LogPiece]:
         """The log of an attempt while it grows, and for a moment after the attempt's end."""
         offset, late_since = 0, None
         while True:
@@ -242,7 +248,7 @@ class Client(Api):
                     return
             time.sleep(0.5)
 
-    def _await_attempt(self, path: str, run_id: str, task: str, number: int | None) -> int | None:
+    def _await_attempt(self, path: tuple[str, ...], run_id: str, task: str, number: int | None) -> int | None:
         """Wait until the attempt exists; None if it never will, because the task has ended."""
         while True:
             try:
@@ -282,7 +288,7 @@ class Client(Api):
         """
         body = {"uri": uri, "interval": _interval(interval), "key": partition, "digest": digest}
         given = {name: said for name, said in {**body, "value": value}.items() if said is not None}
-        return self.command("POST", f"/datasets/{quote(dataset, safe='')}/versions", given, key=key)
+        return self.command("POST", ("datasets", dataset, "versions"), given, key=key)
 
     def wanted(self) -> list[Wanted] | None:
         """What workers must be added for, as of some seconds ago; None: there is no leader who knows."""
@@ -304,7 +310,7 @@ class Client(Api):
 
         Returns and raises as `command`.
         """
-        return self.command("POST", _worker(worker, "cordon"), {"reason": reason, "drain": drain})
+        return self.command("POST", ("workers", worker, "cordon"), {"reason": reason, "drain": drain})
 
     def drain(self, worker: str, *, reason: str, timeout_s: float = 3600.0) -> None:
         """Cordon a worker, and wait until it has no open attempt. It stays cordoned until `uncordon`.
@@ -330,19 +336,11 @@ class Client(Api):
 
     def uncordon(self, worker: str) -> dict[str, Any]:
         """Allow new tasks on a worker again. Returns and raises as `command`."""
-        return self.command("POST", _worker(worker, "uncordon"))
+        return self.command("POST", ("workers", worker, "uncordon"))
 
     def workers(self) -> Sequence[dict[str, Any]]:
         """Registered workers, as of `GET /workers`: `id`, `slots`, `busy`, `draining`, `labels`, ..."""
         return list(self.get("/workers")["workers"])
-
-
-def _place(run_id: str) -> str:
-    return f"/runs/{quote(run_id, safe='')}"
-
-
-def _worker(worker: str, verb: str) -> str:
-    return f"/workers/{quote(worker, safe='')}/{verb}"
 
 
 def _run(row: Mapping[str, Any]) -> Run:

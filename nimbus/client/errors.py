@@ -103,7 +103,7 @@ class BusyError(ProblemError):
     retryable, exit_code = True, 6
 
 
-_BY_STATUS: Mapping[int, type[ProblemError]] = {
+KINDS: Mapping[int, type[ProblemError]] = {
     401: DeniedError,
     403: DeniedError,
     404: NotFoundError,
@@ -111,14 +111,4 @@ _BY_STATUS: Mapping[int, type[ProblemError]] = {
     412: ConflictError,
     429: BusyError,
 }
-
-
-def problem(
-    status: int,
-    code: str,
-    detail: str,
-    errors: Sequence[Mapping[str, Any]] = (),
-    retry_after_s: float = 0.0,
-) -> ProblemError:
-    """The error of a refusal, by its status."""
-    return _BY_STATUS.get(status, ProblemError)(status, code, detail, errors, retry_after_s)
+"""By status; any other is a `ProblemError`."""

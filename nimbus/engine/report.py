@@ -22,8 +22,8 @@ from nimbus.domain.leader_report import (
     WaitingTask,
     WantedSlots,
 )
-from nimbus.domain.run import RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.engine.ready import Waiting
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State
@@ -69,15 +69,21 @@ def standing(state: State, now: datetime) -> Standing:
 def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]:
     """Numbers of ready tasks by reason of the wait, and how long the oldest of each has been ready."""
     capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
-    for line in islice(state.ready.lines(), MOST_LINES):
-        run_id, name = line.first
-        run = state.runs.live[run_id]
-        answer = admit(run, run.tasks[name], capacity, now)
+    for line, run, task in _firsts(state):
+        answer = admit(run, task, capacity, now)
         reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
         counts[reason] += line.size
         waits_s[reason] = max(waits_s.get(reason, 0.0), _since_s(_ready_since(state, line), now))
     counts[NOT_ASKED] = len(state.ready) - counts.total()
     return counts, waits_s
+
+
+def _firsts(state: State) -> Iterator[tuple[Waiting, Run, TaskRun]]:
+    """The first task of each of the first MOST_LINES lines, with its run."""
+    for line in islice(state.ready.lines(), MOST_LINES):
+        run_id, name = line.first
+        run = state.runs.live[run_id]
+        yield line, run, run.tasks[name]
 
 
 def _ready_since(state: State, line: Waiting) -> datetime:
@@ -90,10 +96,7 @@ def _ready_since(state: State, line: Waiting) -> datetime:
 def wanted_slots(state: State, now: datetime) -> tuple[WantedSlots, ...]:
     """What tasks in the first MOST_LINES lines need of workers that there are not, by labels and target."""
     capacity, found = state.capacity(), dict[tuple[tuple[str, ...], str], WantedSlots]()
-    for line in islice(state.ready.lines(), MOST_LINES):
-        run_id, name = line.first
-        run = state.runs.live[run_id]
-        task = run.tasks[name]
+    for line, run, task in _firsts(state):
         answer = admit(run, task, capacity, now)
         if not isinstance(answer, Wait) or answer.reason not in ENDED_BY_A_WORKER:
             continue

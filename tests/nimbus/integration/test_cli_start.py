@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nimbus.cli.exits import CliError, Exit, of_error
 from nimbus.cli.main import cli
-from nimbus.client.errors import UnreachableError, problem
+from nimbus.client.errors import KINDS, ProblemError, UnreachableError
 from nimbus.domain.errors import NimbusError
 from nimbus.localstack.ports import free_port
 
@@ -171,7 +171,7 @@ def test_each_error_of_the_house_has_an_exit_code(error: Exception, code: int | 
     [(400, 2), (401, 7), (403, 7), (404, 3), (409, 4), (412, 4), (413, 2), (422, 2), (429, 6), (500, 70)],
 )
 def test_each_http_refusal_has_an_exit_code(status: int, code: int) -> None:
-    assert of_error(problem(status, "x", "y")) == code
+    assert of_error(KINDS.get(status, ProblemError)(status, "x", "y")) == code
 
 
 def test_no_answer_has_an_exit_code() -> None:
