@@ -238,6 +238,7 @@ def test_show_lists_the_fire_times_that_a_pipeline_skipped(world: Any, nimbus: I
             "count": 2,
             "reason": "missed, and catchup is none",
             "at": "2026-01-31T06:00:00Z",
+            "schedule": "",
         }
     ]
 
