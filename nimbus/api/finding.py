@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache, partial
 from heapq import nlargest, nsmallest
 from operator import attrgetter
@@ -18,7 +17,6 @@ from nimbus.api.explain import Surroundings
 from nimbus.api.explain_queue import QueueView
 from nimbus.api.explain_reads import DatasetView
 from nimbus.api.models_runs import RequestedRunModel
-from nimbus.api.paging import Created
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
@@ -164,59 +162,46 @@ class RunPage(NamedTuple):
     """True: history answered."""
 
 
-def list_runs(
-    services: ApiServices,
-    only: Filter,
-    *,
-    state: RunState | None,
-    limit: int,
-    after: RunPlace | None = None,
-    created: Created = Created(),  # noqa: B008 - immutable
-) -> RunPage:
+def list_runs(services: ApiServices, only: Filter, *, limit: int, after: RunPlace | None = None) -> RunPage:
     """A page of runs, newest first, in the order of `nimbus.domain.run_order`.
 
-    Live runs are listed even when history's storage is down: an outage hides only finished runs. Of runs that
-    the filter may refuse, MOST_PARTS times `limit` are read at most, so a page may be short.
+    Live runs are listed even when history's storage is down: an outage hides only finished runs. Of a filter
+    without index, MOST_PARTS times `limit` runs are read at most, so a page may be short.
     """
     tagged = None if only.tag is None and only.owner is None else services.reader.pipelines()
     pipelines = only.pipelines(tagged or ())
     rows: list[tuple[Run, bool]] = []
-    is_plain = only == Filter(pipeline=only.pipeline)
-    for _ in range(1 if is_plain else MOST_PARTS):
-        part = _part(services, pipelines, state, limit, after, created)
+    for _ in range(1 if only.is_indexed else MOST_PARTS):
+        part = _part(services, only, pipelines, limit, after)
         rows += [row for row in part.rows if only.takes_run(row[0])]
         if part.next_after is None or len(rows) >= limit:
             break
         after = part.next_after
     if len(rows) > limit:
         rows, part = rows[:limit], part._replace(next_after=place(rows[limit - 1][0]))
-    return part if is_plain else part._replace(rows=rows, at_least=len(rows))
+    return part if only.is_indexed else part._replace(rows=rows, at_least=len(rows))
 
 
 def _part(
     services: ApiServices,
+    only: Filter,
     pipelines: Collection[PipelineName] | None,
-    state: RunState | None,
     limit: int,
     after: RunPlace | None,
-    created: Created,
 ) -> RunPage:
     """A page of the runs of some pipelines."""
-    since, until = created
-    if until is not None:
-        newest = place_at(until, "")
+    if only.created.until is not None:
+        newest = place_at(only.created.until, "")
         after = newest if after is None else max(after, newest)
     found = services.reader.run_list()
-    past, edge, complete = _past_runs(services, pipelines, state, limit, after, since)
+    past, edge, complete = _past_runs(services, only, pipelines, limit, after)
     known: dict[str, ListedRun | Run] = {**past, **found}
     ahead = [
         run
         for run in known.values()
         if (pipelines is None or run.pipeline in pipelines)
-        and state in (None, run.state)
+        and only.takes_listed(run)
         and (after is None or place(run) > after)
-        and (since is None or run.created_at >= since)
-        and (until is None or run.created_at <= until)
     ]
     # Beyond the part of history that was read, the runs between live runs are not known yet.
     first = [one for one in _first_places(ahead, limit + 1) if edge is None or one <= edge]
@@ -257,13 +242,13 @@ def last_success(services: ApiServices, run: Run) -> Run | None:
 
 def _past_runs(
     services: ApiServices,
+    only: Filter,
     pipelines: Collection[PipelineName] | None,
-    state: RunState | None,
     limit: int,
     after: RunPlace | None,
-    since: datetime | None,
 ) -> tuple[dict[str, Run], RunPlace | None, bool]:
     """Runs in history that a list may need, the place up to which all are known, and if history answered."""
+    state, since = only.state, only.created.since
     if state is not None and not state.is_final:
         return {}, None, True
     by_index = pipelines is not None and len(pipelines) <= MOST_INDEXES

@@ -39,7 +39,7 @@ _BODIES: dict[str, Any] = {
     "ReleaseBody": {"digest": _RELEASE, "activate": True},
     "RerunBody": {"scope": "from", "tasks": ["enrich"], "release": "latest", "reason": "enrich is mended"},
     "SelectedBody": {"action": "stop", "filter": {"tag": "nightly", "state": "running"}},
-    "SelectedFilterBody": {"owner": "finance", "state": "failed", "parameters": ["region=eu"]},
+    "SelectedWhere": {"owner": "finance", "state": "failed", "parameter": ["region=eu"]},
     "ActOnSelectionBody": {
         "action": "rerun",
         "names": ["flights-2026-03-01", "flights-2026-03-02"],

@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Query
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import BOUND_FORMS, BoundText
+from nimbus.api.requests import BOUND_FORMS, BoundText, PipelineNameText
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
-from nimbus.domain.filters import Filter, Parameter
+from nimbus.domain.filters import Filter, Parameter, Span
+from nimbus.domain.run import RunState
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -90,18 +91,9 @@ def decoded(cursor: str | None) -> Key | None:
     return tuple(found)
 
 
-class Created(NamedTuple):
-    """A filter of lists of runs: when they were created, both times included; None: at any time."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-_DAY_OF_RUNS = "A day in UTC, or a time with an offset: only runs that were created"
-_LOGICAL = "A day in UTC, or a time with an offset: only runs whose logical date is"
-TagText = Annotated[str, Field(pattern=f"^({ids.NAME_PATTERN.pattern})?$")]
-OwnerText = Annotated[str, Field(max_length=200)]
-ParameterText = Annotated[str, Field(max_length=1000, pattern=r"^([a-zA-Z][a-zA-Z0-9_]{0,62}=.*)?$")]
+TagText = Annotated[str, Field(pattern=f"^{ids.NAME_PATTERN.pattern}$")]
+OwnerText = Annotated[str, Field(max_length=200, description="A name or a team; `-`: nobody.")]
+_Parameter = Annotated[str, Field(max_length=1000, pattern=r"^[a-zA-Z][a-zA-Z0-9_]{0,62}=.*$")]
 _Bound = Annotated[
     BoundText | None,
     BeforeValidator(lambda value: value or None),
@@ -109,51 +101,37 @@ _Bound = Annotated[
 ]
 
 
-def created(
-    first: Annotated[_Bound, Query(alias="from", description=f"{_DAY_OF_RUNS} then or later.")] = None,
-    last: Annotated[_Bound, Query(alias="to", description=f"{_DAY_OF_RUNS} until its end.")] = None,
-) -> Created:
-    """The filter of a request."""
-    return Created(
+class Where(BaseModel):
+    """The filter of a list or a selection of runs. Days are in UTC, and included; times have an offset."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    pipeline: PipelineNameText | None = None
+    tag: TagText | None = Field(None, description="Only of pipelines with this tag.")
+    owner: OwnerText | None = None
+    state: RunState | None = None
+    first: _Bound = Field(None, alias="from", description="Only runs that were created then or later.")
+    last: _Bound = Field(None, alias="to", description="Only runs that were created until then.")
+    logical_from: _Bound = Field(None, description="Only runs whose logical date is then or later.")
+    logical_to: _Bound = Field(None, description="Only runs whose logical date is not later.")
+    parameter: list[_Parameter] = Field([], max_length=10, description="`NAME=VALUE`: only runs with it.")
+
+    @property
+    def filter(self) -> Filter:
+        """What is asked."""
+        return Filter(
+            pipeline=self.pipeline,
+            tag=self.tag,
+            owner=self.owner,
+            state=self.state,
+            created=_span(self.first, self.last),
+            logical=_span(self.logical_from, self.logical_to),
+            parameters=tuple(Parameter(*pair.split("=", 1)) for pair in self.parameter),
+        )
+
+
+def _span(first: str | None, last: str | None) -> Span:
+    return Span(
         None if first is None else bound_of(first, UTC),
         None if last is None else bound_of(last, UTC, is_last=True),
     )
-
-
-def chosen(
-    tag: Annotated[TagText | None, Query(description="Only of pipelines with this tag.")] = None,
-    owner: Annotated[
-        OwnerText | None, Query(description="Only of pipelines of it; `-`: of no owner.")
-    ] = None,
-    first: Annotated[_Bound, Query(alias="logical_from", description=f"{_LOGICAL} then or later.")] = None,
-    last: Annotated[_Bound, Query(alias="logical_to", description=f"{_LOGICAL} until its end.")] = None,
-    parameter: Annotated[
-        list[ParameterText] | None, Query(max_length=10, description="`NAME=VALUE`: only runs with it.")
-    ] = None,
-) -> Filter:
-    """The filter of a request."""
-    return filter_of(tag=tag, owner=owner, logical_from=first, logical_to=last, parameters=parameter or ())
-
-
-def filter_of(
-    *,
-    tag: str | None,
-    owner: str | None,
-    logical_from: str | None,
-    logical_to: str | None,
-    parameters: Iterable[str],
-    pipeline: str | None = None,
-) -> Filter:
-    """A filter from checked texts."""
-    return Filter(
-        pipeline=pipeline,
-        tag=tag or None,
-        owner=owner or None,
-        first=None if logical_from is None else bound_of(logical_from, UTC),
-        last=None if logical_to is None else bound_of(logical_to, UTC, is_last=True),
-        parameters=tuple(Parameter(*pair.split("=", 1)) for pair in parameters if pair),
-    )
-
-
-WhereFilter = Annotated[Filter, Depends(chosen)]
-CreatedFilter = Annotated[Created, Depends(created)]

@@ -70,7 +70,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> PipelinesModel:
         """The catalog, by name."""
         bad = views.quarantined(services.reader.schedulers())
-        only = Filter(tag=tag or None, owner=owner or None)
+        only = Filter(tag=tag, owner=owner)
         found = (one for one in services.reader.pipelines() if only.takes_pipeline(one))
         page = paging.page((one for one in found if state in (None, one.state)), lambda one: (one.name,))
         return PipelinesModel(

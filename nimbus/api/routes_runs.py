@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
@@ -31,11 +30,10 @@ from nimbus.api.models_runs import (
     TimelineModel,
 )
 from nimbus.api.paging import (
-    CreatedFilter,
     CursorText,
     Key,
     Paging,
-    WhereFilter,
+    Where,
     decoded,
     encoded,
     unknown_cursor,
@@ -53,7 +51,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.purge import Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import has_result, kept_results
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Run
 from nimbus.domain.run_order import RunPlace
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import TaskRun
@@ -78,17 +76,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("")
     def runs(
-        created: CreatedFilter,
-        where: WhereFilter,
-        pipeline: PipelineNameText | None = None,
-        state: RunState | None = None,
+        where: Annotated[Where, Query()],
         limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 50,
         cursor: CursorText = None,
     ) -> RunsModel:
         """Live runs and runs in history, newest first. A page may be short without being the last."""
-        after = run_place(decoded(cursor))
-        only = replace(where, pipeline=pipeline)
-        found = list_runs(services, only, state=state, limit=limit, after=after, created=created)
+        found = list_runs(services, where.filter, limit=limit, after=run_place(decoded(cursor)))
         return RunsModel(
             runs=[views.run_summary(run, archived=archived) for run, archived in found.rows],
             history_complete=found.complete,

@@ -3,55 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC
 from hashlib import sha256
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from nimbus.api.finding import MAX_RUNS, list_runs, read_in_parts
 from nimbus.api.models import CommandModel, Model
-from nimbus.api.paging import Created, OwnerText, ParameterText, TagText, filter_of
-from nimbus.api.requests import BoundText, PipelineNameText, ReasonBody, RequestBody, RunIdText
+from nimbus.api.paging import Where
+from nimbus.api.requests import ReasonBody, RequestBody, RunIdText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
-from nimbus.definition.intervals import bound_of
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import MOST_SELECTED, ActOnSelection
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.filters import Filter
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.run import ListedRun, Run
 
 MOST_LISTED = 20
 """How many pages of MAX_RUNS runs a selection looks through."""
 _NAMED = 5
 
 
-class SelectedFilterBody(RequestBody):
-    """A filter, as the lists of runs and pipelines have it."""
+class SelectedWhere(Where):
+    """A filter, as the list of runs has it. Of pipelines: `pipeline`, `tag` and `owner`."""
 
-    pipeline: PipelineNameText | None = None
-    tag: TagText | None = None
-    owner: OwnerText | None = Field(None, description="`-`: of nobody.")
-    state: Literal["queued", "running", "stopping", "succeeded", "failed", "stopped"] | None = None
-    created_from: BoundText | None = None
-    created_to: BoundText | None = None
-    logical_from: BoundText | None = None
-    logical_to: BoundText | None = None
-    parameters: list[ParameterText] = Field(default_factory=list, max_length=10)
-
-    def filter(self) -> Filter:
-        """All but the state and the time of creation."""
-        return filter_of(
-            tag=self.tag,
-            owner=self.owner,
-            logical_from=self.logical_from,
-            logical_to=self.logical_to,
-            parameters=self.parameters,
-            pipeline=self.pipeline,
-        )
+    model_config = ConfigDict(extra="forbid")
 
 
 class SelectedBody(RequestBody):
@@ -62,7 +41,7 @@ class SelectedBody(RequestBody):
     names: list[RunIdText] = Field(
         default_factory=list, max_length=MOST_SELECTED, description="Runs or pipelines; or a filter."
     )
-    filter: SelectedFilterBody | None = None
+    filter: SelectedWhere | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_SELECTED)] = 100
     """More are refused."""
     scope: Literal["all", "failed"] = Field("failed", description="Of a rerun: which tasks.")
@@ -191,7 +170,7 @@ def _pipelines(services: ApiServices, body: SelectedBody) -> Iterator[SelectedMo
 
     if body.filter is None:
         _check_fit(body.names, {record.name: why_not(record) for record in records})
-    only = None if body.filter is None else body.filter.filter()
+    only = None if body.filter is None else body.filter.filter
     for one in records:
         takes = one.name in body.names if only is None else only.takes_pipeline(one)
         if takes and why_not(one) is None:
@@ -205,10 +184,8 @@ def _runs(services: ApiServices, body: SelectedBody) -> Iterator[SelectedModel]:
         why = {name: _why_not(body, run) for name, run in known.items() if run is not None}
         _check_fit(body.names, why)
         found: Iterable[Run | ListedRun] = (run for run in known.values() if run is not None)
-    elif body.action == "rerun":
-        found = _ended(services, body.filter)
     else:
-        found = _live(services, body.filter)
+        found = (_ended if body.action == "rerun" else _live)(services, body.filter.filter)
     for run in found:
         if _why_not(body, run) is None:
             yield SelectedModel(name=run.id, pipeline=run.pipeline, state=run.state.value)
@@ -224,30 +201,24 @@ def _why_not(body: SelectedBody, run: Run | ListedRun) -> str | None:
     return None
 
 
-def _live(services: ApiServices, asked: SelectedFilterBody) -> Iterator[Run]:
-    only, created = asked.filter(), _created(asked)
+def _live(services: ApiServices, only: Filter) -> Iterator[Run]:
     pipelines = only.pipelines(services.reader.pipelines())
     listed = [
         run
         for run in services.reader.run_list().values()
         if not run.state.is_final
         and (pipelines is None or run.pipeline in pipelines)
-        and asked.state in (None, run.state.value)
-        and (created.since is None or run.created_at >= created.since)
-        and (created.until is None or run.created_at <= created.until)
+        and only.takes_listed(run)
     ]
     listed.sort(key=lambda run: (run.created_at, run.id))
     return (run for run in read_in_parts(services.reader, [one.id for one in listed]) if only.takes_run(run))
 
 
-def _ended(services: ApiServices, asked: SelectedFilterBody) -> Iterator[Run]:
+def _ended(services: ApiServices, only: Filter) -> Iterator[Run]:
     """Ended runs, newest first. Raises RefusedError if too many must be read, or history is away."""
-    state = None if asked.state is None else RunState(asked.state)
     after = None
     for _ in range(MOST_LISTED):
-        page = list_runs(
-            services, asked.filter(), state=state, limit=MAX_RUNS, after=after, created=_created(asked)
-        )
+        page = list_runs(services, only, limit=MAX_RUNS, after=after)
         if not page.complete:
             raise RefusedError("history_unavailable", "history does not answer: old runs are not known.")
         yield from (run for run, _ in page.rows if run.state.is_final)
@@ -255,11 +226,3 @@ def _ended(services: ApiServices, asked: SelectedFilterBody) -> Iterator[Run]:
             return
         after = page.next_after
     raise RefusedError("selection_too_large", "too many runs must be searched: give a pipeline, or dates.")
-
-
-def _created(asked: SelectedFilterBody) -> Created:
-    first, last = asked.created_from, asked.created_to
-    return Created(
-        None if first is None else bound_of(first, UTC),
-        None if last is None else bound_of(last, UTC, is_last=True),
-    )

@@ -32,8 +32,8 @@ _PAUSE_S = 0.5
 @click.option("--pipelines", is_flag=True, help="Select pipelines, not runs: pause, resume.")
 @filters
 @click.option("--state", metavar="STATE", help="Only runs in this state.")
-@click.option("--from", "created_from", metavar="DATE", help="Only runs created then or later.")
-@click.option("--to", "created_to", metavar="DATE", help="Only runs created until then.")
+@click.option("--from", "first", metavar="DATE", help="Only runs created then or later.")
+@click.option("--to", "last", metavar="DATE", help="Only runs created until then.")
 @click.option("--scope", type=click.Choice(["failed", "all"]), help="Of a rerun: which tasks. [failed]")
 @click.option("--release", type=click.Choice(["same", "latest"]), help="Of a rerun. [same]")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="No more.")
@@ -60,8 +60,8 @@ def select(
     """
     if not (reason or dry_run):
         raise click.UsageError("give --reason, which is kept with each command; or --dry-run")
-    where = {{"parameter": "parameters"}.get(name, name): value for name, value in where.items()}
-    where |= {name: value for name in ("state", "created_from", "created_to") if (value := more.pop(name))}
+    others = {"state": more.pop("state"), "from": more.pop("first"), "to": more.pop("last")}
+    where |= {name: value for name, value in others.items() if value}
     if names and where:
         raise click.UsageError("give names, or a filter")
     body: dict[str, Any] = {

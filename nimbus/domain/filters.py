@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun, Run, RunState
 
 NOBODY = "-"
 """The owner of pipelines without one."""
@@ -24,18 +24,39 @@ class Parameter(NamedTuple):
     """A text as it is; any other value as JSON."""
 
 
+class Span(NamedTuple):
+    """A span of time, both ends included; None: open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def has(self, moment: datetime) -> bool:
+        """True for a moment in it."""
+        since, until = self
+        return (since is None or moment >= since) and (until is None or moment <= until)
+
+
+ANY_TIME = Span()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What is asked of a pipeline, and of a run besides its state and the time of its creation. None: any."""
+    """What is asked of pipelines and runs. None and empty: nothing."""
 
     pipeline: str | None = None
     tag: str | None = None
     owner: str | None = None
     """A principal or a team, or NOBODY."""
-    first: datetime | None = None
-    last: datetime | None = None
-    """The first and last logical date, both included."""
+    state: RunState | None = None
+    created: Span = ANY_TIME
+    logical: Span = ANY_TIME
+    """Of logical dates."""
     parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def is_indexed(self) -> bool:
+        """True when history's indexes find all that passes."""
+        return (self.tag, self.owner, self.logical, self.parameters) == (None, None, ANY_TIME, ())
 
     def pipelines(self, records: Iterable[PipelineRecord]) -> frozenset[PipelineName] | None:
         """The pipelines whose runs it takes; None: all, also those that left the catalog."""
@@ -51,12 +72,14 @@ class Filter:
             and self.owner in (None, record.owner or NOBODY)
         )
 
+    def takes_listed(self, run: Run | ListedRun) -> bool:
+        """True when a run of such a pipeline passes by its state and its creation."""
+        return self.state in (None, run.state) and self.created.has(run.created_at)
+
     def takes_run(self, run: Run) -> bool:
-        """True when a run of such a pipeline passes."""
-        return (
-            (self.first is None or run.logical_date >= self.first)
-            and (self.last is None or run.logical_date <= self.last)
-            and all(_text(run.parameters.get(one.name)) == one.value for one in self.parameters)
+        """True when such a run passes by what only its whole record has."""
+        return self.logical.has(run.logical_date) and all(
+            _text(run.parameters.get(one.name)) == one.value for one in self.parameters
         )
 
 

@@ -18,7 +18,7 @@ from nimbus.api import views
 from nimbus.api.asking import principal
 from nimbus.api.finding import find_run, list_runs
 from nimbus.api.models_backfills import BackfillModel
-from nimbus.api.paging import CursorText, PageQuery, WhereFilter
+from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
 from nimbus.api.routes_backfills import backfill_model
@@ -74,14 +74,16 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     @routes.get("/pipelines")
     def pipelines(
         request: Request,
-        where: WhereFilter,
         state: StateFilter = None,
+        tag: Annotated[TagText | None, BeforeValidator(none_if_empty)] = None,
+        owner: Annotated[OwnerText | None, BeforeValidator(none_if_empty)] = None,
         mine: bool = False,
         cursor: CursorText = None,
     ) -> Response:
         reader, now = services.reader, services.clock.now()
         runs = _by_pipeline(reader.run_list().values())
         bad = views.quarantined(reader.schedulers())
+        where = Filter(tag=tag, owner=owner)
         asks, fits = principal(), _filter(state, bad, runs)
         owners = {asks.name, *asks.teams} if mine else None
         records = [
@@ -102,8 +104,8 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             ],
             "given": {
                 "state": state,
-                "tag": where.tag,
-                "owner": where.owner,
+                "tag": tag,
+                "owner": owner,
                 "mine": "true" if mine else None,
             },
             "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
@@ -124,7 +126,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         record, now = known_pipeline(services, name), services.clock.now()
         bad = views.quarantined(services.reader.schedulers())
         spec = pipeline_definition(services, record)
-        found = list_runs(services, Filter(pipeline=name), state=None, limit=_RUNS)
+        found = list_runs(services, Filter(pipeline=name), limit=_RUNS)
         runs = [run for run, _ in reversed(found.rows)]
         given = None if asked.start_like is None else _run_of(services, name, asked.start_like)
         values = {} if given is None else given.parameters

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from shlex import quote
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,7 +19,7 @@ from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
 from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import RunModel
-from nimbus.api.paging import CreatedFilter, CursorText, WhereFilter, decoded, encoded
+from nimbus.api.paging import CursorText, Where, decoded, encoded
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.services import ApiServices
@@ -33,21 +32,27 @@ from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskState
 from nimbus.web import gantt, graph
 from nimbus.web.durations import compare
-from nimbus.web.pages import Pages, PipelineFilter, none_if_empty, segment
+from nimbus.web.pages import Pages, none_if_empty, segment
 
 MOST_EVENTS = 300
 """Limit of events on a page, unless all are requested."""
 MOST_VERSIONS = 200
 """Limit of versions of datasets on a page."""
 _RUNS, _NAMES = 100, 1000
-_GIVEN = ("from", "to", "tag", "owner", "logical_from", "logical_to", "parameter")
-"""Other filters of the list."""
 _SHOWN_FAILURES, _TASKS = 5, 500
 
 View = Literal["graph", "gantt", "events", "compare", "parameters", "data"]
 
-StateFilter = Annotated[RunState | None, BeforeValidator(none_if_empty)]
 TaskFilter = Annotated[TaskState | None, BeforeValidator(none_if_empty)]
+
+
+class AskedRuns(Where):
+    """The query of the list. A form sends empty fields as empty texts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value not in ("", [""])}
 
 
 class Asked(BaseModel):
@@ -67,23 +72,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     drawings = graph.Drawings()
 
     @routes.get("/runs")
-    def runs(
-        request: Request,
-        created: CreatedFilter,
-        where: WhereFilter,
-        pipeline: PipelineFilter = None,
-        state: StateFilter = None,
-        cursor: CursorText = None,
-    ) -> Response:
-        after, given = run_place(decoded(cursor)), {name: request.query_params.get(name) for name in _GIVEN}
-        only = replace(where, pipeline=pipeline)
-        found = list_runs(services, only, state=state, limit=_RUNS, after=after, created=created)
+    def runs(request: Request, where: Annotated[AskedRuns, Query()], cursor: CursorText = None) -> Response:
+        found = list_runs(services, where.filter, limit=_RUNS, after=run_place(decoded(cursor)))
         shown = {
             "runs": [views.run_summary(run, archived=archived) for run, archived in found.rows],
             "history_complete": found.complete,
             "is_later_page": cursor is not None,
             "older": None if found.next_after is None else encoded(found.next_after),
-            "given": {"pipeline": pipeline, "state": state, **given},
+            "given": where.model_dump(by_alias=True),
             "states": [one.value for one in RunState],
             "names": sorted(record.name for record in services.reader.pipelines())[:_NAMES],
         }
