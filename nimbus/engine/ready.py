@@ -184,7 +184,7 @@ class ReadyTasks:
         parts = {want: self._part(want) for _, want in heads}
         _, _, team = min((parts[want], head, want.team) for head, want in heads)
         others = [want for _, want in heads if want.team != team]
-        own = (one for one in sorted(heads) if one[1].team == team)
+        own = sorted(one for one in heads if one[1].team == team)
         return next(
             _key(head)
             for head, want in own

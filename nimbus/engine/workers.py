@@ -80,6 +80,7 @@ class Workers:
         """Where each open attempt is, its need and its team."""
         self._groups: dict[Group, _Slots] = {}
         """Slots that tasks with the same target or labels share. Computed when needed, then kept."""
+        self._slots_for: dict[Need, tuple[_Slots, ...]] = {}
         self._in_cluster: defaultdict[WorkerId, int] = defaultdict(int)
         """Number of open attempts of each worker whose driver runs in a cluster."""
 
@@ -111,6 +112,7 @@ class Workers:
         before, self.registered = self.registered, {worker.id: worker for worker in workers}
         if _shared(before) != _shared(self.registered):
             self._groups.clear()
+            self._slots_for.clear()
         self._target_slots = target_slots(self.registered.values())
         self._jvm_releases = {name for worker in self.registered.values() for name in worker.jvm_releases}
         for name in before.keys() | self.registered.keys():
@@ -144,17 +146,20 @@ class Workers:
 
     def part(self, team: str, need: Need) -> float:
         """The part of the slots for tasks with a need that a team has: of the target or of workers."""
-        at_target, on_workers = Group(need.target), Group(None, need.labels)
-        groups = () if need.target not in self._target_slots else (at_target,)
-        found = (self.held(one) for one in (groups if need.in_cluster else (*groups, on_workers)))
-        return max((slots.held[team] / max(slots.total, 1) for slots in found), default=0.0)
+        found = self._slots_for.get(need)
+        if found is None:
+            groups = () if need.target not in self._target_slots else (Group(need.target),)
+            groups = groups if need.in_cluster else (*groups, Group(None, need.labels))
+            found = self._slots_for[need] = tuple(self.held(group) for group in groups)
+        return max([slots.held[team] / slots.total for slots in found], default=0.0)
 
     def held(self, group: Group) -> _Slots:
         """The slots of a group, and how many of them each team has."""
         if group not in self._groups:
             on = (one for one in self.registered.values() if set(group.labels) <= set(one.labels))
             total = sum(one.slots for one in on)
-            slots = _Slots(total if group.target is None else self._target_slots[group.target], Counter())
+            total = total if group.target is None else self._target_slots[group.target]
+            slots = _Slots(max(total, 1), Counter())
             for worker, need, team in self._open.values():
                 slots.held[team] += self._takes_of(group, worker, need)
             self._groups[group] = slots

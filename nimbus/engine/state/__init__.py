@@ -171,10 +171,10 @@ class State:
 
     def _part(self, want: Want) -> float:
         """The largest part of slots and pools that a team has of what it wants, by its weight."""
-        pools, use = self.settings.pools, self.attempts.pools
-        parts = [use.used_by(want.team, pool) / max(pools.get(pool, 0), 1) for pool in want.pools]
-        parts.append(self.attempts.workers.part(want.team, want.need))
-        return max(parts) / self.settings.weight_of(want.team)
+        part, pools = self.attempts.workers.part(want.team, want.need), self.settings.pools
+        for pool in want.pools:
+            part = max(part, self.attempts.pools.used_by(want.team, pool) / max(pools.get(pool, 0), 1))
+        return part / self.settings.weight_of(want.team)
 
     def upstream(self, name: PipelineName) -> Upstream:
         """Facts about the runs of a pipeline, for tasks that wait for them."""

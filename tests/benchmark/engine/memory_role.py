@@ -24,8 +24,9 @@ from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeCommandQueue
 from nimbus.domain import writes as w
-from nimbus.domain.commands import Command, PublishRelease, StartRun
+from nimbus.domain.commands import Command, PublishRelease, SetOwner, StartRun
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
@@ -94,8 +95,8 @@ class MemoryRole:
         """Whether it leads. The engine asks this when it begins to process news."""
         self._open: deque[AttemptId] = deque()
         self._asked = 0
-        what = described(_PIPELINE, "chain", TASKS)
-        self._digest, self._spec = ReleaseDigest(digest_of(what)), spec_of(what)
+        self._pipelines = [_PIPELINE]
+        self._specs: dict[ReleaseDigest, PipelineSpec] = {}
         self._engine = Engine(
             store_for=lambda _leadership: Uncounted(WithoutNews(self._cluster, 1), self._spent),
             still_leads=self._begin,
@@ -106,18 +107,30 @@ class MemoryRole:
             on_status=lambda: None,
         )
 
-    def prepare(self, live: int, workers: int) -> None:
-        """Create `live` runs of a chain of ten tasks, and workers with ten slots each."""
+    def prepare(self, live: int, workers: int, teams: int = 1) -> None:
+        """Create `live` runs of a chain of ten tasks, and workers with ten slots each.
+
+        With several teams, each has a pipeline, and the runs are theirs in turn.
+        """
+        if teams > 1:
+            self._pipelines = [PipelineName(f"{_PIPELINE}-{team}") for team in range(teams)]
         self._cluster.change(workers={WorkerId(f"w{n}"): _worker(f"w{n}") for n in range(workers)})
         self._engine.start()
         thread = next(thread for thread in threading.enumerate() if thread.name == "nimbus-engine")
         self._cpu = time.pthread_getcpuclockid(thread.ident or 0)
         self._stat = Path(f"/proc/self/task/{thread.native_id}/stat")
         self._engine.elected(_LEADERSHIP)
-        self._command(PublishRelease(pipeline=_PIPELINE, digest=self._digest, activate=True))
-        self._settle(lambda: _PIPELINE in self._cluster.world.pipelines)
-        while self._asked <= live:
-            for _ in range(min(_CATCH_UP, live + 1 - self._asked)):
+        for name in self._pipelines:
+            what = described(name, "chain", TASKS)
+            digest = ReleaseDigest(digest_of(what))
+            self._specs[digest] = spec_of(what)
+            self._command(PublishRelease(pipeline=name, digest=digest, activate=True))
+            self._settle(partial(self._is_known, name))
+            if teams > 1:
+                self._command(SetOwner(pipeline=name, owner=f"team-{name}"))
+        first = self._asked
+        while self._asked < first + live:
+            for _ in range(min(_CATCH_UP, first + live - self._asked)):
                 self._start_run()
             self._settle(lambda: not self._cluster.world.commands)
         wanted = min(live, workers * _SLOTS)
@@ -151,11 +164,11 @@ class MemoryRole:
     def _effect(self, effect: Any) -> None:
         match effect:
             case PrepareRelease(release):
-                self._engine.tell(ReleasePrepared(release, self._spec))
+                self._engine.tell(ReleasePrepared(release, self._specs[release.digest]))
             case ArchiveRun(run):
                 self._engine.tell(RunArchived(run))
             case BuildRun():
-                self._engine.tell(run_built(effect, {self._digest: self._spec}))
+                self._engine.tell(run_built(effect, self._specs))
             case _:
                 pass  # not measured
 
@@ -193,6 +206,9 @@ class MemoryRole:
                 raise TimeoutError("the engine does not reach the expected state")
             self._turn(self._wake)
 
+    def _is_known(self, name: PipelineName) -> bool:
+        return name in self._cluster.world.pipelines
+
     def _wake(self) -> None:
         self._engine.tell(RunArchived(RunId("nothing")))
 
@@ -202,7 +218,8 @@ class MemoryRole:
         self._engine.tell(CommandsChanged())
 
     def _start_run(self) -> None:
-        self._command(StartRun(pipeline=_PIPELINE, run_id=RunId(f"r{self._asked}")))
+        name = self._pipelines[self._asked % len(self._pipelines)]
+        self._command(StartRun(pipeline=name, run_id=RunId(f"r{self._asked}")))
 
     def _finish(self, attempt: AttemptId) -> None:
         now, text = datetime.now(UTC), str(attempt)

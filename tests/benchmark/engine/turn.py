@@ -12,7 +12,7 @@ from tests.benchmark.engine.scale import Scale
 from tests.benchmark.leader.figures import summary
 
 MEASURE = "turn"
-WORKERS = 100
+WORKERS, TEAMS = 100, 20
 _WORDS = {
     "end": "an END that opens the next task",
     "command": "a new run of ten tasks",
@@ -25,16 +25,18 @@ _RATIO = 1.5
 def turn(revision: Revision, place: Path, scale: Scale) -> Iterator[Row]:
     """Measure the CPU time of a turn, for each number of live runs."""
     ends: list[float] = []
-    for live in scale.turn_live:
+    crowds = [(live, 1) for live in scale.turn_live] + [(scale.turn_live[-1], TEAMS)]
+    for live, teams in crowds:
         child = Child(revision, place, "memory")
         try:
-            child.ask("prepare", live=live, workers=WORKERS)
+            child.ask("prepare", live=live, workers=WORKERS, teams=teams)
             took = child.ask("turns", events=scale.events)
         finally:
             child.close()
         for kind, values in took.items():
             found = summary(values)
-            words, note = f"{_WORDS[kind]}, {live:,} live runs", f"p99 {found['p99']:.3g}"
+            of_teams = f" of {teams} teams" if teams > 1 else ""
+            words, note = f"{_WORDS[kind]}, {live:,} live runs{of_teams}", f"p99 {found['p99']:.3g}"
             yield Row(
                 measure=MEASURE,
                 words=words,
@@ -43,7 +45,8 @@ def turn(revision: Revision, place: Path, scale: Scale) -> Iterator[Row]:
                 goal=_GOAL_MS.get(kind),
                 note=note,
             )
-        ends.append(summary(took["end"])["p50"])
+        if teams == 1:
+            ends.append(summary(took["end"])["p50"])
     yield Row(
         measure=MEASURE,
         words=f"an END, largest / smallest p50, {scale.turn_live[0]:,} to {scale.turn_live[-1]:,} live runs",
