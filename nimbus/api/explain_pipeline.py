@@ -109,6 +109,8 @@ def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:
             f"it is quarantined: {view.quarantined}; publish and activate its release again, "
             "or restore the files in storage"
         )
+    if view.queue.held is not None:
+        yield f"{view.queue.held}; what comes due is dealt with after that, and runs that are asked for wait"
     if view.leader is None:
         yield "no scheduler leads at the moment: nothing starts until one does"
     for scheduler, files in sorted(view.lacking.items()):
@@ -155,6 +157,8 @@ def _who_fires(record: PipelineRecord, view: PipelineView) -> str:
         return "the leader deals with them once it tries again"
     if view.quarantined is not None:
         return "they are dealt with once it is not quarantined"
+    if view.queue.held is not None:
+        return "they are dealt with after the hold"
     return "the leader deals with them next" if view.leader else "the next leader deals with them"
 
 
@@ -225,6 +229,8 @@ class BackfillView:
     runs: Collection[ListedRun]
     """Its runs that are not final."""
     leader: str | None
+    held: str | None = None
+    """The hold that covers the pipeline, as text; None: there is none."""
     set_aside: Collection[SetAside] = ()
     """Subjects that the leader has set aside."""
 
@@ -252,6 +258,8 @@ def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
         return f"pipeline {name} is paused: `nimbus pipeline activate {name}` lets it go on"
     if view.quarantined is not None:
         return f"pipeline {name} is quarantined: {view.quarantined}"
+    if view.held is not None:
+        return f"{view.held}; its next date starts after that"
     if len(view.runs) < backfill.request.max_parallel:
         return _last_dates(backfill)
     queued = sum(run.state is RunState.QUEUED for run in view.runs)

@@ -46,6 +46,8 @@ class QueueView:
     """`concurrency.limit` of the active release."""
     max_running: int | None
     """`runs.max_running`."""
+    held: str | None = None
+    """The hold that covers the pipeline, as text; None: there is none."""
     share: Callable[[], str] = lambda: ""
     """How many of them the team of the pipeline has, as the end of a sentence."""
 
@@ -57,6 +59,8 @@ def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") 
     """
     if leader is None:
         return "no scheduler leads at the moment; it starts when one does and there is room"
+    if view.held is not None and run.parent is None and run.started_at is None:
+        return f"{view.held}; it starts after that"
     own = [other for other in view.live if other.pipeline == run.pipeline]
     if holders := holders_of(run, view):
         of = f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}{circle}"

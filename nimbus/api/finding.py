@@ -25,6 +25,7 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.filters import Filter
+from nimbus.domain.holds import why_held
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
@@ -364,6 +365,7 @@ def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
         ],
         limit=None if concurrency is None else concurrency.limit,
         max_running=services.max_running,
+        held=why_held(record, services.reader.settings().holds),
         share=partial(share_words, services, pipeline, "runs"),
     )
 

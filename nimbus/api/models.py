@@ -15,6 +15,7 @@ from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
+from nimbus.domain.holds import HoldOf
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -313,6 +314,30 @@ class SharesModel(Model):
     slots: int
     """Slots of all workers."""
     shares: list[ShareModel]
+
+
+class HoldModel(Model):
+    """A hold: starts of some pipelines wait."""
+
+    hold: str
+    of: HoldOf
+    name: str
+    """The team, the tag or the prefix; empty for `all`."""
+    pipelines: int
+    """Number of pipelines that it covers now."""
+    reason: str
+    until: datetime | None
+    """When it ends by itself; null: when somebody ends it."""
+    held_by: str
+    held_at: datetime
+    words: str
+    """All this, in a sentence."""
+
+
+class HoldsModel(Model):
+    """All holds."""
+
+    holds: list[HoldModel]
 
 
 class CalendarDaysModel(Model):

@@ -22,6 +22,9 @@ _API: Mapping[str, AccessRole] = {
     "GET /commands": _NONE,
     "GET /commands/{command_id}": _NONE,
     "GET /events": _NONE,
+    "GET /holds": _STATUS,
+    "PUT /holds/{hold}": _OPERATOR,
+    "DELETE /holds/{hold}": _OPERATOR,
     "GET /leader": _NONE,
     "GET /participants": _NONE,
     "GET /pipelines": _NONE,
@@ -118,6 +121,7 @@ CLUSTER_WIDE = frozenset(
         "GET /metrics",
         "POST /api/v1/alerts/targets/{name}/test",
         "POST /api/v1/purge-plan",
+        "GET /api/v1/holds",
         "GET /api/v1/shares",
     }
 )

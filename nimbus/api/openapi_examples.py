@@ -34,6 +34,7 @@ _BODIES: dict[str, Any] = {
     "NewVersionBody": {"uri": "s3://in/rates.csv", "key": "eu", "digest": f"sha256:{_RELEASE}"},
     "PoolBody": {"size": 8},
     "PurgeBody": _PURGE,
+    "HoldBody": {"of": "team", "name": "finance", "reason": "freeze", "until": "2026-03-02T06:00:00Z"},
     "ShareBody": {"weight": 2, "reason": "month end"},
     "ReasonBody": {"reason": "the source is being repaired"},
     "ReleaseBody": {"digest": _RELEASE, "activate": True},

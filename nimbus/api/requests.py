@@ -27,6 +27,7 @@ from nimbus.definition.calendar_file import MOST_BYTES as MOST_CALENDAR_BYTES
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.holds import ALERT_AFTER, HoldOf
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
@@ -288,6 +289,20 @@ class PoolBody(RequestBody):
 
     size: Annotated[StrictInt, BeforeValidator(whole)] = Field(
         ge=0, le=1_000_000, description="0: no new attempt gets room in it."
+    )
+
+
+class HoldBody(RequestBody):
+    """Hold starts of pipelines."""
+
+    of: HoldOf = Field(description="What it covers: all pipelines, those of a team, with a tag, or a prefix.")
+    name: str = Field("", max_length=200, description="The team, the tag or the prefix; empty for `all`.")
+    reason: _Reason
+    until: Moment | None = Field(
+        None, description="When it ends by itself. Without it: when somebody ends it."
+    )
+    alert_after_s: Annotated[StrictInt, BeforeValidator(whole)] = Field(
+        int(ALERT_AFTER.total_seconds()), ge=60, description="When a hold without `until` raises an alert."
     )
 
 

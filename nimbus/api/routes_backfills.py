@@ -28,6 +28,7 @@ from nimbus.domain.backfill import (
     BackfillState,
 )
 from nimbus.domain.commands import CreateBackfill, SteerBackfill
+from nimbus.domain.holds import why_held
 from nimbus.domain.ids import BackfillId, ReleaseDigest
 from nimbus.domain.revisions import of_backfill
 from nimbus.domain.run import ListedRun
@@ -122,8 +123,10 @@ def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
     """A backfill, with its runs and what it waits for."""
     runs = _live(services, backfill)
     leader, schedulers = services.health.leader(), services.reader.schedulers()
+    record = services.reader.pipeline(backfill.pipeline)
     view = BackfillView(
-        record=services.reader.pipeline(backfill.pipeline),
+        record=record,
+        held=why_held(record, services.reader.settings().holds),
         quarantined=views.quarantined(schedulers).get(backfill.pipeline),
         set_aside=leader_report(schedulers).set_aside,
         runs=runs,

@@ -1,16 +1,18 @@
-"""Routes about what teams share: the weights of their shares."""
+"""Routes about several teams on one cluster: shares of teams, and holds of starts."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from fastapi import APIRouter, Response
 
 from nimbus.api.finding import team_uses
-from nimbus.api.models import CommandModel, ShareModel, SharesModel
-from nimbus.api.requests import ShareBody
+from nimbus.api.models import CommandModel, HoldModel, HoldsModel, ShareModel, SharesModel
+from nimbus.api.requests import HoldBody, PipelineNameText, ShareBody
 from nimbus.api.routes_access import OwnerText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
-from nimbus.domain.commands import SetShare
+from nimbus.domain.commands import EndHold, SetHold, SetShare
 from nimbus.domain.leader_report import TeamUse
 from nimbus.domain.settings import checked_weight
 
@@ -36,6 +38,46 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Remove the weight of a team: it is 1 again."""
         command = SetShare(team=team, weight=None)
         return await submit(services, lambda: command, response, wait_s=wait)
+
+    @routes.get("/holds")
+    def holds() -> HoldsModel:
+        """Holds: starts that wait, with who, when, why and until when."""
+        found, pipelines = services.reader.settings().holds, services.reader.pipelines()
+        rows = [
+            HoldModel(
+                hold=name,
+                of=hold.of,
+                name=hold.name,
+                pipelines=sum(hold.covers(record) for record in pipelines),
+                reason=hold.reason,
+                until=hold.until,
+                held_by=hold.held_by,
+                held_at=hold.held_at,
+                words=hold.words(name),
+            )
+            for name, hold in sorted(found.items())
+        ]
+        return HoldsModel(holds=rows)
+
+    @routes.put("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def set_hold(
+        hold: PipelineNameText, body: HoldBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Hold starts, or change a hold. What runs goes on; runs that are asked for are queued."""
+        command = SetHold(
+            hold=hold,
+            of=body.of,
+            name=body.name,
+            reason=body.reason,
+            until=body.until,
+            alert_after=timedelta(seconds=body.alert_after_s),
+        )
+        return await submit(services, lambda: command, response, wait_s=wait)
+
+    @routes.delete("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def end_hold(hold: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+        """End a hold. What came due is dealt with as the catch-up of each pipeline says."""
+        return await submit(services, lambda: EndHold(hold=hold), response, wait_s=wait)
 
     return routes
 

@@ -32,7 +32,7 @@ def list_(api: Api, out: Output) -> None:
         (
             clock(row["raised_at"]),
             row["event"],
-            row["run"] or row["pipeline"],
+            row["run"] or row["pipeline"] or "hold",
             row["target"],
             _state(row),
             row["error"],

@@ -25,6 +25,7 @@ _COMMANDS = {
     "command": Lazy("nimbus.cli.commands:command", "List commands to the leader, and refusals."),
     "var": Lazy("nimbus.cli.variables:var", "Set variables of the cluster for templates."),
     "calendar": Lazy("nimbus.cli.calendars:calendar", "Set which days are worked, for schedules."),
+    "hold": Lazy("nimbus.cli.holds:hold", "Hold starts for maintenance or an incident."),
     "share": Lazy("nimbus.cli.pools:share", "Set what teams get of slots, running runs and pools."),
     "pool": Lazy("nimbus.cli.pools:pool", "Set limits that tasks of all pipelines share."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Predict fire times, waits and ends of runs."),

@@ -43,13 +43,14 @@ def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
     link = "" if alert.run is None else f"{public_url}/ui/runs/{alert.run}"
     marks = ["may repeat"] if alert.may_repeat else []
     marks += [f"and {alert.more} more alerts like it, which are not sent"] if alert.more else []
-    subject = f"[{cluster}] {alert.pipeline}: {alert.event.value.replace('_', ' ')}"
+    subject = f"[{cluster}] {alert.pipeline or 'hold'}: {alert.event.value.replace('_', ' ')}"
     has_no_run = alert.event is AlertEvent.LATE and alert.run is None
     advice = _LATE_WITHOUT_RUN if has_no_run else _ADVICE[alert.event]
+    advice = advice if alert.pipeline else "see holds, and end it when its reason is gone: nimbus hold list"
     what_to_do = advice.format(run=alert.run or "", pipeline=alert.pipeline)
     lines = [
         alert.about,
-        f"pipeline: {alert.pipeline}",
+        *([f"pipeline: {alert.pipeline}"] if alert.pipeline else []),
         f"at: {alert.raised_at:%Y-%m-%d %H:%M:%S}Z",
         f"what to do: {what_to_do}",
         *([f"runbook: {alert.runbook}"] if alert.runbook else []),

@@ -57,6 +57,7 @@ class Alert:
     event: AlertEvent
     target: str
     pipeline: PipelineName
+    """Empty: it is about a hold."""
     run: RunId | None = None
     about: str = ""
     """What happened, as text."""

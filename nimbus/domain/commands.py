@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.calendars import Calendar
+from nimbus.domain.holds import ALERT_AFTER, HoldOf
 from nimbus.domain.ids import (
     BackfillId,
     CommandId,
@@ -247,6 +248,27 @@ class SetCalendar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetHold:
+    """Hold starts, or change the end or the reason of a hold. What runs goes on."""
+
+    hold: str
+    of: HoldOf
+    name: str = ""
+    reason: str
+    until: datetime | None = None
+    alert_after: timedelta = ALERT_AFTER
+    type: Literal["set_hold"] = "set_hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndHold:
+    """End a hold. What came due is dealt with as the pipelines' catch-up says."""
+
+    hold: str
+    type: Literal["end_hold"] = "end_hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetVariable:
     """Set a variable of the cluster. Existing runs keep the old value."""
 
@@ -390,6 +412,8 @@ SettingsCommand = (
     | RemovePool
     | SetShare
     | SetCalendar
+    | SetHold
+    | EndHold
     | SetVariable
     | RemoveVariable
     | CordonWorker
@@ -465,6 +489,7 @@ _NAMES = {
     "backfill": "backfill",
     "pool": "pool",
     "team": "team",
+    "hold": "hold",
     "worker": "worker",
     "id": "token",
     "name": "name",

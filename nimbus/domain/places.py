@@ -43,6 +43,8 @@ class Ranked(Protocol):
     @property
     def created_at(self) -> datetime: ...  # noqa: D102
     @property
+    def started_at(self) -> datetime | None: ...  # noqa: D102
+    @property
     def parent(self) -> Parent | None: ...  # noqa: D102
     @property
     def backfill(self) -> object | None: ...  # noqa: D102

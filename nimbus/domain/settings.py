@@ -9,6 +9,7 @@ from datetime import datetime
 from nimbus.domain.access import AccessGrant, Token
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.holds import Hold
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
 
@@ -64,6 +65,7 @@ class ClusterSettings:
     shares: Mapping[str, Share] = field(default_factory=dict)
     """By team, which is the owner of a pipeline. A team that is not in it has the weight 1."""
     calendars: Mapping[str, ClusterCalendar] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values that templates read as `vars.NAME`. No secrets: everybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)

@@ -46,6 +46,7 @@ Kind = Literal[
     "late",
     "deadline",
     "fresh",
+    "hold",
 ]
 """`queue`: a queued run that may start. `task`: a task that waits for a worker. `wait`: a task that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: a worker that backs off.
@@ -64,7 +65,7 @@ class Subject(NamedTuple):
 
     kind: Kind
     name: str
-    """Name of the run, command, pipeline, dataset, backfill or worker."""
+    """Name of the run, command, pipeline, dataset, backfill, hold or worker."""
     task: TaskName = TaskName("")
     number: int = 0
     """Number of the attempt, or index of the item."""
@@ -188,6 +189,11 @@ ABOUT_SCHEMA = Subject("schema", "")
 def about_command(command: CommandId) -> Subject:
     """A command that waits."""
     return Subject("command", command)
+
+
+def about_hold(name: str) -> Subject:
+    """A hold, for its end."""
+    return Subject("hold", name)
 
 
 def about_backfill(backfill: BackfillId) -> Subject:

@@ -685,7 +685,7 @@ class Reign:
                     self._read_backfill(subject.backfill)
                 case "command":
                     self.state.commands.line_up(subject.command)
-                case "term" | "abdication" | "schema" | "alert" | "fresh":
+                case "term" | "abdication" | "schema" | "alert" | "fresh" | "hold":
                     self.state.agenda.add(subject)
                 case (
                     "run"

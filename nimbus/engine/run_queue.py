@@ -19,7 +19,8 @@ class _Line(NamedTuple):
 
     pipeline: PipelineName
     top: RunId | None = None
-    """The top of the runs' tree; None: no other run of the tree can have a place in the cluster's limit."""
+    """The top of the runs' tree; None: no other run of the tree can have a place in the cluster's limit,
+    and none has begun."""
     needs: Places = Places.ALL
     holds: Places = Places.NONE
 
@@ -39,7 +40,9 @@ class RunQueue:
         max_running: int | None,
         team_of: Callable[[PipelineName], str] = lambda _: "",
         weight_of: Callable[[str], int] = lambda _: 1,
+        is_held: Callable[[PipelineName], bool] = lambda _: False,
     ) -> None:
+        self._is_held = is_held
         self._team_of = team_of
         self._weight_of = weight_of
         self._limit_of = limit_of
@@ -81,7 +84,7 @@ class RunQueue:
             return
         if not may_start:
             return
-        is_alone = run.parent is None and run.holds is Places.NONE
+        is_alone = run.parent is None and run.holds is Places.NONE and run.started_at is None
         line = _Line(run.pipeline, None if is_alone else top_of(run), needs, run.holds)
         rank = run_rank(run)
         self._ranks[run.id] = line, rank
@@ -169,6 +172,8 @@ class RunQueue:
         return self._of_team.keys()
 
     def _is_open(self, line: _Line) -> bool:
+        if line.top is None and self._is_held(line.pipeline):
+            return False
         return self.has_room(line.pipeline, top=line.top, needs=line.needs, holds=line.holds)
 
     def _head(self, line: _Line) -> RunId:

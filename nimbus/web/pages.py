@@ -47,6 +47,8 @@ class Frame:
     """Since when ZooKeeper does not answer; None: it answers."""
     others: Sequence[tuple[str, str]]
     """Ids and base URLs of the other schedulers."""
+    holds: Sequence[str] = ()
+    """Holds of starts, as text."""
 
 
 class Frames:
@@ -69,7 +71,12 @@ class Frames:
         with self._lock:
             self._others, self._unavailable_since = others, None
         return Frame(
-            answered_by=me.id, version=me.version, leader=leader, unavailable_since=None, others=others
+            answered_by=me.id,
+            version=me.version,
+            leader=leader,
+            unavailable_since=None,
+            others=others,
+            holds=[hold.words(name) for name, hold in self._services.reader.settings().holds.items()],
         )
 
     def unavailable(self) -> Frame:

@@ -29,6 +29,7 @@ from nimbus.engine.rules import (
     raised,
     reads,
     schedules,
+    settings,
     stops,
     terms,
     waits,
@@ -38,6 +39,7 @@ from nimbus.engine.state import State
 _BEFORE_TASKS: tuple[Kind, ...] = (
     "wait",
     "command",
+    "hold",
     "pipeline",
     "children",
     "backfill",
@@ -109,7 +111,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
-        case "alert" | "deadline" | "fresh" | "late":
+        case "alert" | "deadline" | "fresh" | "hold" | "late":
             return _told(state, subject, now)
         case "worker":
             return Nothing()  # the end of its back-off has reopened admission; nothing else to do
@@ -135,6 +137,8 @@ def _told(state: State, subject: Subject, now: Instant) -> Answer:
         return lateness.watch_deadline(state, subject.pipeline, now.wall)
     if subject.kind == "fresh":
         return lateness.watch_dataset(state, subject.dataset, now.wall)
+    if subject.kind == "hold":
+        return settings.end_hold(state, subject.name, now.wall)
     if subject.kind == "late":
         return lateness.note_late(state, subject.run, subject.task, now.wall)
     return alerts.send_alert(state, subject.name, now.wall)

@@ -34,8 +34,8 @@ def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answe
     if backfill is None or backfill.state is not BackfillState.ACTIVE:
         return Nothing()
     record = state.catalog.pipelines.get(backfill.pipeline)
-    if record is None or record.state is PipelineState.PAUSED or record.name in state.catalog.quarantined:
-        return Nothing()  # a change of the pipeline puts it on the agenda
+    if record is None or record.state is PipelineState.PAUSED or not state.catalog.may_start(record.name):
+        return Nothing()  # a change of the pipeline or its holds puts it on the agenda
     live = state.runs.of_backfill(backfill_id)
     if len(live) >= backfill.request.max_parallel or about_backfill(backfill_id) in state.builds.under_way:
         return Nothing()  # the end of a run puts it on the agenda

@@ -27,6 +27,7 @@ from nimbus.domain.commands import (
     CreateToken,
     DatasetCommand,
     DecideApproval,
+    EndHold,
     GrantAccess,
     MarkTask,
     PausePipeline,
@@ -44,6 +45,7 @@ from nimbus.domain.commands import (
     RevokeToken,
     RewindSchedule,
     SetCalendar,
+    SetHold,
     SetOwner,
     SetPool,
     SetShare,
@@ -132,6 +134,8 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | CordonWorker()
             | SetShare()
             | SetCalendar()
+            | SetHold()
+            | EndHold()
             | UncordonWorker()
             | PublishDataset()
             | WithdrawDataset()

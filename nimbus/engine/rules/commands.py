@@ -20,6 +20,7 @@ from nimbus.domain.commands import (
     CreateToken,
     DatasetCommand,
     DecideApproval,
+    EndHold,
     GrantAccess,
     MarkTask,
     PausePipeline,
@@ -38,6 +39,7 @@ from nimbus.domain.commands import (
     RevokeToken,
     RewindSchedule,
     SetCalendar,
+    SetHold,
     SetOwner,
     SetPool,
     SetShare,
@@ -54,6 +56,7 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.holds import why_held
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
@@ -159,6 +162,8 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             | RemovePool()
             | SetShare()
             | SetCalendar()
+            | SetHold()
+            | EndHold()
             | SetVariable()
             | RemoveVariable()
             | CordonWorker()
@@ -473,6 +478,8 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     check_second(state, run)
     run = queued_if_full(state, run)
     what = "is queued" if run.state is RunState.QUEUED else "started"
+    if run.state is RunState.QUEUED and (held := why_held(record, state.settings.holds)) is not None:
+        what += f": {held}"
     return _consumed(
         state,
         queued,

@@ -19,8 +19,8 @@ from nimbus.engine.state import State
 def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
     """Start the most urgent queued run that there is room for."""
     run = state.runs.live[run_id]
-    if not _has_room(state, run, run.holds):
-        return Nothing()  # an ended run or a changed limit reopens the queue
+    if (run.started_at is None and _is_held(state, run)) or not _has_room(state, run, run.holds):
+        return Nothing()  # an ended run, a changed limit or hold reopens the queue
     return Decision(
         name="queued_run_started",
         writes=(PutRun(lifecycle.started(run, now), run),),
@@ -35,7 +35,7 @@ def queued_if_full(state: State, run: Run) -> Run:
     """
     if run.state.is_final:
         return run
-    if _has_room(state, run, Places.NONE):
+    if not _is_held(state, run) and _has_room(state, run, Places.NONE):
         return replace(run, holds=needed(run))
     return lifecycle.queued(run)
 
@@ -59,6 +59,11 @@ def _placed(state: State, write: PutRun) -> PutRun:
     if before.state is RunState.RUNNING and not _has_room(state, run, before.holds):
         return replace(write, run=replace(run, state=RunState.QUEUED))
     return replace(write, run=replace(run, holds=needs))
+
+
+def _is_held(state: State, run: Run) -> bool:
+    """True when a hold covers a run that has not begun. A child run belongs to its parent, which has."""
+    return run.parent is None and state.catalog.is_held(run.pipeline)
 
 
 def _has_room(state: State, run: Run, holds: Places) -> bool:

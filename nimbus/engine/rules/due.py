@@ -106,7 +106,7 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     due = state.catalog.due.get(record.name)
     if due is None or not due.is_due or record.release is None:
         return Nothing()
-    if record.state is not PipelineState.ACTIVE or record.name in state.catalog.quarantined:
+    if record.state is not PipelineState.ACTIVE or not state.catalog.may_start(record.name):
         return Nothing()
     live = [state.runs.live[run] for run in state.runs.of(record.name)]
     if about_pipeline(record.name) in state.builds.under_way or not has_room(live, record.profile):

@@ -5,7 +5,7 @@ Every decision passes here, whatever rule made it: the alert depends on how a ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from nimbus.config.values import format_duration
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import KEEP_SENT, Alert
+from nimbus.domain.holds import Hold
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.lateness import newly_asked, newly_late, passed
 from nimbus.domain.notify import AlertEvent, Lateness, NotifyRule
@@ -76,6 +77,13 @@ class _Raised:
             if at is not None and at != known:
                 about = deadline_words(health.name, at.astimezone(zone), is_over=not part)
                 self._raise(rules, AlertEvent.LATE, health.name, about, f"{at:%Y%m%dt%H%M%S}{part}")
+
+    def holds(self, holds: Mapping[str, Hold]) -> None:
+        for name, hold in holds.items():
+            known = self.state.settings.holds.get(name)
+            if hold.alerted and not (known is not None and known.alerted):
+                about, part = f"hold {name} lasts long: {hold.words(name)}", f"hold-{name}"
+                self._raise(self._rules(None), AlertEvent.LATE, PipelineName(""), about, part)
 
     def stale(self, health: PipelineHealth) -> None:
         record = self.state.catalog.pipelines.get(health.name)
@@ -180,6 +188,8 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
             case w.PutHealth(health, _):
                 raised.deadline(health)
                 raised.stale(health)
+            case w.PutSettings(settings):
+                raised.holds(settings.holds)
             case w.PutPipeline():
                 started = any(isinstance(other, w.CreateRun) for other in decision.writes)
                 raised.fires(write, started=started)
@@ -198,7 +208,6 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 | w.ConsumeCommand()
                 | w.PutCommand()
                 | w.PutAbdication()
-                | w.PutSettings()
                 | w.CreateTerm()
                 | w.PutTerm()
                 | w.RaiseSchema()

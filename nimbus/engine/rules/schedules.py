@@ -43,7 +43,7 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     if record.profile.starts_by_data:
         return start_by_data(state, record, now)
     schedules = record.profile.schedules
-    if record.state is not PipelineState.ACTIVE or not schedules or name in state.catalog.quarantined:
+    if record.state is not PipelineState.ACTIVE or not schedules or not state.catalog.may_start(name):
         return Nothing()
     subject = about_pipeline(name)
     if subject in state.builds.under_way:

@@ -15,12 +15,14 @@ from nimbus.domain.commands import (
     AccessCommand,
     CordonWorker,
     CreateToken,
+    EndHold,
     GrantAccess,
     RemovePool,
     RemoveVariable,
     RevokeAccess,
     RevokeToken,
     SetCalendar,
+    SetHold,
     SetPool,
     SetShare,
     SettingsCommand,
@@ -29,6 +31,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.holds import MOST_HOLDS, Hold
 from nimbus.domain.ids import RunId
 from nimbus.domain.settings import (
     MOST_CALENDARS,
@@ -41,6 +44,9 @@ from nimbus.domain.settings import (
     Share,
     checked_weight,
 )
+from nimbus.domain.wording import counted
+from nimbus.domain.writes import PutSettings
+from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
@@ -66,10 +72,8 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
     before = state.settings
     match command:
         case SetPool(pool=pool, size=size):
-            if pool not in before.pools and len(before.pools) >= MOST_POOLS:
-                raise RefusedError("too_many_pools", f"there are {MOST_POOLS} pools: remove one first.")
             said = f"pool {pool} has {size}" + ("" if size else ": no new attempt gets room in it")
-            return replace(before, pools={**before.pools, pool: size}), said
+            return _with_pool(before, pool, size), said
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
         case SetShare(team=team):
@@ -77,6 +81,8 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
             return _with_share(before, command, by, now), said
         case SetCalendar():
             return _with_calendar(state, command, by, now)
+        case SetHold() | EndHold():
+            return _with_hold(state, command, by, now)
         case SetVariable(name=name, value=value):
             return _with_variable(before, name, value), f"vars.{name} is set; runs from now on take it"
         case RemoveVariable(name=name):
@@ -88,6 +94,12 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
             return _with_cordon(before, command)
         case _:
             assert_never(command)
+
+
+def _with_pool(before: ClusterSettings, pool: str, size: int) -> ClusterSettings:
+    if pool not in before.pools and len(before.pools) >= MOST_POOLS:
+        raise RefusedError("too_many_pools", f"there are {MOST_POOLS} pools: remove one first.")
+    return replace(before, pools={**before.pools, pool: size})
 
 
 def _with_cordon(
@@ -139,6 +151,53 @@ def _with_share(before: ClusterSettings, command: SetShare, by: str, now: dateti
             "unknown_share", f"no weight of team {command.team} is set: see `nimbus share list`."
         )
     return replace(before, shares=shares)
+
+
+def _with_hold(
+    state: State, command: SetHold | EndHold, by: str, now: datetime
+) -> tuple[ClusterSettings, str]:
+    before = state.settings
+    holds = {name: hold for name, hold in before.holds.items() if name != command.hold}
+    known = before.holds.get(command.hold)
+    if isinstance(command, EndHold):
+        if known is None:
+            raise RefusedError("unknown_hold", f"there is no hold {command.hold}: see `nimbus hold list`.")
+        return replace(before, holds=holds), f"hold {command.hold} has ended: what came due is caught up"
+    if len(holds) >= MOST_HOLDS:
+        raise RefusedError("too_many_holds", f"there are {MOST_HOLDS} holds: end one first.")
+    hold = Hold(
+        of=command.of,
+        name=command.name,
+        reason=command.reason,
+        until=command.until,
+        alert_after=command.alert_after,
+        held_by=by,
+        held_at=now if known is None else known.held_at,
+    )
+    hold.check(now)
+    covered = sum(hold.covers(record) for record in state.catalog.pipelines.values())
+    if not covered:
+        raise RefusedError(
+            "nothing_held", f"no pipeline has the {hold.of} {hold.name}: see `nimbus pipeline list`."
+        )
+    said = f"hold {command.hold}: starts of {counted(covered, 'pipeline')} wait; what runs goes on"
+    return replace(before, holds={**holds, command.hold: hold}), said
+
+
+def end_hold(state: State, name: str, now: datetime) -> Answer:
+    """End a hold at its time; if it has none, note once that it lasts long, which raises an alert."""
+    hold = state.settings.holds.get(name)
+    due = None if hold is None else hold.next_change
+    if hold is None or due is None or due > now:
+        return Nothing(at=due)
+    holds = {other: one for other, one in state.settings.holds.items() if other != name}
+    if hold.until is None:
+        holds[name] = replace(hold, alerted=True)
+    return Decision(
+        name="hold_ended" if hold.until is not None else "hold_lasts_long",
+        writes=(PutSettings(replace(state.settings, holds=holds)),),
+        about={"hold": name, "reason": hold.reason},
+    )
 
 
 def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSettings:

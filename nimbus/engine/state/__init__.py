@@ -86,7 +86,11 @@ class State:
         self.ready = ReadyTasks(self.catalog.team_of, self._part)
         self.commands = Commands(agenda, self.builds, live)
         self.queue = RunQueue(
-            self.catalog.limit_of, self.policy.max_running, self.catalog.team_of, self._weight_of
+            self.catalog.limit_of,
+            self.policy.max_running,
+            self.catalog.team_of,
+            self._weight_of,
+            self.catalog.is_held,
         )
         self.attempts = OpenAttempts(agenda, live, self.ready, self.catalog.team_of)
         self.tasks = WaitingTasks(agenda, live, self.ready)
@@ -116,6 +120,9 @@ class State:
             if one != self.settings.calendars.get(calendar):
                 for record in followers(self.catalog.pipelines.values(), calendar):
                     self.agenda.add(about_pipeline(record.name))
+        if self.settings.holds != settings.holds:
+            self.catalog.put_holds(settings.holds)
+            self.queue.reopen()
         self.settings = settings
         self.put_workers(self._registered, now)
 

@@ -10,6 +10,7 @@ from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
+from nimbus.domain.holds import Hold, hold_of
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.engine.agenda import (
@@ -18,6 +19,7 @@ from nimbus.engine.agenda import (
     about_backfill,
     about_deadline,
     about_freshness,
+    about_hold,
     about_pipeline,
 )
 from nimbus.engine.state.jobs import Built, Jobs
@@ -31,6 +33,7 @@ class Catalog:
         self._builds = builds
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
+        self.holds: Mapping[str, Hold] = {}
         self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
         self.datasets: MutableMapping[DatasetName, Dataset] = {}
@@ -44,6 +47,26 @@ class Catalog:
         """Consumers by the datasets that they read."""
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
         """Backfills that have not ended."""
+
+    def is_held(self, pipeline: PipelineName) -> bool:
+        """True when starts of a pipeline wait for the end of a hold."""
+        record = self.pipelines.get(pipeline)
+        return bool(self.holds) and record is not None and hold_of(record, self.holds) is not None
+
+    def may_start(self, pipeline: PipelineName) -> bool:
+        """True when a pipeline is neither quarantined nor held."""
+        return pipeline not in self.quarantined and not self.is_held(pipeline)
+
+    def put_holds(self, holds: Mapping[str, Hold]) -> None:
+        """Replace the holds. A run of a pipeline that is or was held must be built again."""
+        before, self.holds = self.holds, holds
+        for name in before.keys() | holds.keys():
+            self._agenda.add(about_hold(name))
+        names = [name for name, one in self.pipelines.items() if hold_of(one, before) != hold_of(one, holds)]
+        for name in names:
+            self._builds.results.pop(about_pipeline(name), None)
+            self._agenda.add(about_pipeline(name))
+        self._look_at_backfills(names)
 
     def team_of(self, pipeline: PipelineName) -> str:
         """The owner of a pipeline; empty: it has none."""

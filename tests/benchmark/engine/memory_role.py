@@ -96,7 +96,7 @@ class MemoryRole:
         self._open: deque[AttemptId] = deque()
         self._asked = 0
         self._pipelines = [_PIPELINE]
-        self._specs: dict[ReleaseDigest, PipelineSpec] = {}
+        self._specs: dict[str, PipelineSpec] = {}
         self._engine = Engine(
             store_for=lambda _leadership: Uncounted(WithoutNews(self._cluster, 1), self._spent),
             still_leads=self._begin,

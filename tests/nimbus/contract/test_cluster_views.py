@@ -38,6 +38,7 @@ from nimbus.domain.commands import (
     CommandKey,
     CommandOutcome,
     CordonWorker,
+    EndHold,
     MarkTask,
     PausePipeline,
     PauseRun,
@@ -48,6 +49,7 @@ from nimbus.domain.commands import (
     RemoveVariable,
     ResumeRun,
     RewindSchedule,
+    SetHold,
     SetPool,
     SetShare,
     SetVariable,
@@ -56,6 +58,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.holds import HoldOf
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import (
     AttemptId,
@@ -186,6 +189,8 @@ COMMANDS: tuple[Command, ...] = (
     ResumeRun(run_id=RUN.id),
     SetPool(pool="db", size=3),
     RemovePool(pool="db"),
+    SetHold(hold="freeze", of=HoldOf.TAG, name="daily", reason="incident", until=NOW),
+    EndHold(hold="freeze"),
     SetShare(team="finance", weight=2, reason="month end"),
     SetVariable(name="dwh", value="jdbc:x"),
     RemoveVariable(name="dwh"),

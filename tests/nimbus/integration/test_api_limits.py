@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,18 @@ from nimbus.domain import lifecycle
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.commands import (
     CordonWorker,
+    EndHold,
     RemovePool,
     RemoveVariable,
     SetCalendar,
+    SetHold,
     SetPool,
     SetShare,
     SetVariable,
     UncordonWorker,
 )
 from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.holds import HoldOf
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, WantedSlots
 from nimbus.domain.pipeline import Schedule
@@ -47,6 +50,31 @@ def submitted(world: Any) -> Any:
         (("pool", "set", "db", "10"), SetPool(pool="db", size=10)),
         (("pool", "remove", "db"), RemovePool(pool="db")),
         (("share", "set", "oidc:ada", "2"), SetShare(team="oidc:ada", weight=2)),
+        (
+            (
+                "hold",
+                "add",
+                "freeze",
+                "--team",
+                "ops",
+                "--reason",
+                "month end",
+                "--until",
+                "2030-01-01T00:00Z",
+            ),
+            SetHold(
+                hold="freeze",
+                of=HoldOf.TEAM,
+                name="ops",
+                reason="month end",
+                until=datetime(2030, 1, 1, tzinfo=UTC),
+            ),
+        ),
+        (
+            ("hold", "add", "stop", "--all", "--reason", "fire", "--alert-after", "2h"),
+            SetHold(hold="stop", of=HoldOf.ALL, reason="fire", alert_after=timedelta(hours=2)),
+        ),
+        (("hold", "end", "freeze"), EndHold(hold="freeze")),
         (("share", "remove", "ops"), SetShare(team="ops", weight=None)),
         (("calendar", "remove", "de"), SetCalendar(name="de", days=None)),
         (("var", "set", "dwh", "jdbc:x"), SetVariable(name="dwh", value="jdbc:x")),

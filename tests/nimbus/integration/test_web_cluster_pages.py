@@ -13,7 +13,9 @@ from nimbus.api.services import Check
 from nimbus.config.shown import Shown
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.catalog import PipelineState
+from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import DatasetName, PipelineName, WorkerId
+from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.schedulers import Role
 from nimbus.domain.settings import ClusterSettings
@@ -311,3 +313,29 @@ def test_cluster_page_counts_runs_that_failed_since_yesterday_by_their_end(
 
     assert "Run slow of sums failed." in said
     assert "Run over of sums failed." not in said
+
+
+def test_holds_are_at_the_top_of_every_page(world: Any, web: httpx.Client) -> None:
+    held = Hold(of=HoldOf.TEAM, name="finance", reason=HOSTILE, held_by="ada", held_at=world.clock.now())
+    world.cluster.put(ClusterSettings(holds={"freeze": held}))
+
+    for page in ("", "pipelines", "runs", "workers", "help"):
+        text = web.get(f"/ui/{page}").text
+        assert "team finance is held by ada since" in text.partition("<main")[0]
+        assert HOSTILE not in text
+
+
+def test_workers_page_says_what_each_team_has_and_its_share(world: Any, web: httpx.Client) -> None:
+    teams = {"finance": TeamUse(slots=1, waiting=2), "": TeamUse(slots=1)}
+    report = LeaderReport(limits=LimitUse(teams=teams))
+    world.cluster.put(replace(world.health.me, epoch=7, recovered_at=world.clock.now(), report=report))
+
+    text = web.get("/ui/workers").text
+
+    slots = world.worker.slots
+    share = f"{slots / 2:.1f}".removesuffix(".0")
+    assert (
+        f"Team <bdi>finance</bdi> has 1 of {slots} slots, the share is {share} (weight 1); 2 tasks wait"
+        in text
+    )
+    assert f"Pipelines without an owner have 1 of {slots} slots" in text

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import ActOnSelection, PausePipeline, ResumeRun, SetPool, StopRun, UncordonWorker
+from nimbus.domain.commands import (
+    ActOnSelection,
+    EndHold,
+    PausePipeline,
+    ResumeRun,
+    SetPool,
+    StopRun,
+    UncordonWorker,
+)
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read
 from nimbus.domain.reads import ReadError, missing, to_pin
@@ -43,12 +51,7 @@ def calm_down(world: World, gust: Callable[[], None]) -> None:
     for spec in SPECS:  # else schedules would never let it end
         if spec.schedule is not None:
             world.operators.submit(PausePipeline(pipeline=spec.name))
-    for pool, size in POOLS.items():
-        world.operators.submit(SetPool(pool=pool, size=size))
-    for worker in sorted({one.id for one in world.workers}):
-        world.operators.submit(UncordonWorker(worker=worker))
-    for run in world.ledger.runs.live:
-        world.operators.submit(ResumeRun(run_id=run))
+    _lift_limits(world)
     for _ in range(world.rng.randint(*GUST_ROUNDS)):
         world.story.step += 1
         _round(world)
@@ -80,6 +83,18 @@ def _end_selections(world: World) -> None:
             return
         _round(world)
         world.pass_time(1.0)
+
+
+def _lift_limits(world: World) -> None:
+    """End what keeps work from going on: small pools, cordons, holds and pauses."""
+    for pool, size in POOLS.items():
+        world.operators.submit(SetPool(pool=pool, size=size))
+    for worker in sorted({one.id for one in world.workers}):
+        world.operators.submit(UncordonWorker(worker=worker))
+    for hold_name in ("freeze", "night"):
+        world.operators.submit(EndHold(hold=hold_name))
+    for run in world.ledger.runs.live:
+        world.operators.submit(ResumeRun(run_id=run))
 
 
 def _stop_kept_runs(world: World, calm_rounds: int) -> None:

@@ -101,6 +101,7 @@ DIAMOND = PipelineSpec(
 )
 CHAIN = PipelineSpec(
     name=PipelineName("chain"),
+    tags=("nightly",),
     schedule=_every(3, CatchUp.ALL, timedelta(minutes=4)),
     failure_strategy=FailureStrategy.END,
     timeout=timedelta(minutes=15),
@@ -273,6 +274,7 @@ STREAM = PipelineSpec(
 )
 TICKING = PipelineSpec(
     name=PipelineName("ticking"),
+    tags=("nightly",),
     schedule=_every(2, CatchUp.ALL, timedelta(minutes=20)),
     accepts=(LANDING,),
     tasks=(
@@ -291,6 +293,7 @@ WINDOWED = PipelineSpec(
 )
 FOLLOWING = PipelineSpec(
     name=PipelineName("following"),
+    tags=("nightly",),
     start=DataStart(settle=timedelta(seconds=20)),
     tasks=(replace(_task("a", retries=0), uses=("given", "ticks")),),
     reads=(

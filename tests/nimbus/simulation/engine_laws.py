@@ -27,6 +27,7 @@ from nimbus.engine.agenda import (
     about_command,
     about_deadline,
     about_finished,
+    about_hold,
     about_late,
     about_pins,
     about_pipeline,
@@ -72,7 +73,11 @@ def check(scheduler: Scheduler) -> None:
         for name in state.catalog.pipelines
         if (subject := about_pipeline(name)) in state.builds.under_way or subject in state.agenda.set_aside
     }
-    ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
+    held = {name for name in state.catalog.pipelines if ledger.is_held(name)}
+    ledger.schedules.check_none_missed(scheduler.clock.now(), begun | held)
+    now = scheduler.clock.now()
+    over = [name for name, one in ledger.settings.holds.items() if one.until is not None and one.until <= now]
+    hold(Law.HELD, not over, "lasts longer than it may:", over)
     check_indexes(state)
     _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
     if scheduler.engine._inbox.empty():
@@ -193,7 +198,7 @@ def check_indexes(state: State) -> None:
         held = run.holds is not Places.NONE, run.holds is Places.ALL
         hold(Law.INDEXES, held == (places.in_pipeline(run), places.works(run)), run.id, run.holds)
         hold(Law.INDEXES, held[0] == (run.id in state.queue._holds), run.id, "in its pipeline")
-        late = places.is_overdue(run, live, state.catalog.pipelines)
+        late = places.is_overdue(run, live, state.catalog.pipelines, state.settings.holds)
         hold(Law.RUNS_WHEN_IT_CAN, not late, run.id, "is queued")
 
 
@@ -298,6 +303,7 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_backfill, state.catalog.backfills)
     yield from map(about_finished, state.runs.finished)
     yield from map(about_deadline, state.catalog.pipelines)
+    yield from map(about_hold, state.settings.holds)
     for run in state.runs.live.values():
         if run.expect is None:  # computed from the data that are known when the run is examined
             yield about_late(run.id)

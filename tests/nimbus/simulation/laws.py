@@ -40,6 +40,7 @@ class Law(Enum):
     ONE_ORDER = "each open attempt has one order, and nothing else has any"
     FENCED = "a deposed leader writes nothing"
     SHARES = "a place goes to the team that has the smallest part of its share, if it wants one"
+    HELD = "nothing of a held pipeline begins, and a hold ends at its time"
     FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"
     FIRE_MISSED = "no fire time is missed"
     FIRE_LISTED = "a fire time starts a run, or is counted and listed as skipped"

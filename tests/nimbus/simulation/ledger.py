@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import AttemptId, CommandId, RunId
-from nimbus.domain.run import Run
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import TaskState
 from tests.nimbus.dict_cluster import World as Records
+from tests.nimbus.simulation import places
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.simulation.ledger_alerts import AlertLaws
 from tests.nimbus.simulation.ledger_attempts import AttemptLaws
@@ -98,6 +99,7 @@ class Ledger:
         }
         for at, write in enumerate(writes):
             self.backfills.written(write, writes[at + 1 :])
+            self._holds_hold(write)
             match write:
                 case w.PutSettings(settings):
                     self.settings = settings
@@ -132,6 +134,28 @@ class Ledger:
         self.children.committed()
         self.kept.committed(writes)
 
+    def is_held(self, pipeline: PipelineName) -> bool:
+        """True if a hold is about a pipeline."""
+        record = self.schedules.pipelines[pipeline]
+        return any(one.covers(record) for one in self.settings.holds.values())
+
+    def _holds_hold(self, write: w.Write) -> None:
+        """No run of a held pipeline begins, and none is created but by a command, which queues it."""
+        pipelines, holds = self.schedules.pipelines, self.settings.holds
+        match write:
+            case w.CreateRun(run) if run.parent is None and run.pipeline in pipelines:
+                held = holds and places.is_held(replace(run, started_at=None), pipelines, holds)
+                late = run.state is RunState.QUEUED and run.cause in (RunCause.MANUAL, RunCause.ACTIVATION)
+                hold(Law.HELD, not held or late, run.id, run.cause, run.state, "begins, and is held")
+            case w.PutRun(run, before) if before.state is RunState.QUEUED and run.state is RunState.RUNNING:
+                held = holds and places.is_held(before, pipelines, holds)
+                hold(Law.HELD, not held, run.id, "starts, and is held")
+            case w.PutPipeline(record, was) if record.positions_of_all != was.positions_of_all:
+                asked = record.updated_at != was.updated_at
+                hold(Law.HELD, asked or not self.is_held(record.name), record.name, "moves, and is held")
+            case _:
+                pass
+
     def _decided(self, outcome: c.CommandOutcome) -> None:
         command = self.submitted.get(outcome.command)
         hold(Law.COMMAND_ONCE, command is not None, "decided, but never submitted:", outcome)
@@ -151,6 +175,8 @@ class Ledger:
                 | c.RemovePool()
                 | c.SetShare()
                 | c.SetCalendar()
+                | c.SetHold()
+                | c.EndHold()
                 | c.SetVariable()
                 | c.RemoveVariable()
                 | c.CordonWorker()
@@ -222,14 +248,15 @@ class Ledger:
                 return self.settings.weight_of(team) == (weight or 1)
             case c.SetCalendar(name=name, days=days):
                 return self.settings.days_of(name) == days
+            case c.SetHold() | c.EndHold():
+                set_now = self.settings.holds.get(command.hold)
+                return (set_now is None) == isinstance(command, c.EndHold)
             case c.SetVariable(name=name, value=value):
                 return self.settings.variables[name] == value
             case c.RemoveVariable(name=name):
                 return name not in self.settings.variables
-            case c.CordonWorker(worker=worker):
-                return worker in self.settings.cordoned
-            case c.UncordonWorker(worker=worker):
-                return worker not in self.settings.cordoned
+            case c.CordonWorker() | c.UncordonWorker():
+                return (command.worker in self.settings.cordoned) == isinstance(command, c.CordonWorker)
 
     def withdrawn(self, command: CommandId) -> None:
         """A command was deleted by hand, so it needs no outcome."""

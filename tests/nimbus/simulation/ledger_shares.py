@@ -69,7 +69,9 @@ class ShareLaws:
         waiting = {
             self._team(other.pipeline)
             for other in live
-            if places.could_start(other, live, self._world.ledger.schedules.pipelines)
+            if places.could_start(
+                other, live, self._world.ledger.schedules.pipelines, self._world.ledger.settings.holds
+            )
             and about_run(other.id) not in state.agenda.set_aside
         }
         self._smallest(self._team(run.pipeline), waiting, held, run, "starts")

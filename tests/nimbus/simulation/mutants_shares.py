@@ -1,12 +1,18 @@
-"""Bugs of the shares of teams."""
+"""Bugs of the shares of teams, and of holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from nimbus.definition.cron import fires_between
+from nimbus.domain import lifecycle
+from nimbus.domain.writes import PutRun
+from nimbus.engine.decision import Decision, Nothing
+from nimbus.engine.rules import concurrency, schedules, settings
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State
+from nimbus.engine.state.catalog import Catalog
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.workers import Workers
 from tests.nimbus.simulation.mutant import mutant, replaced
@@ -33,7 +39,7 @@ def weights_of_teams_do_not_count() -> Iterator[None]:
 
 @mutant
 def ended_attempts_count_for_their_team() -> Iterator[None]:
-    """AF 58752: a counter of what runs is not taken back at each end."""
+    """DS 9910: a counter of what runs is not taken back at each end."""
     original = Workers.closed
 
     def closed(self: Any, attempt: Any) -> None:
@@ -57,4 +63,70 @@ def oldest_queued_run_of_all_teams_is_first() -> Iterator[None]:
 def runs_stay_with_the_team_that_had_them() -> Iterator[None]:
     """A new owner does not take the attempts of its pipeline with it; a new leader counts them for nobody."""
     with replaced(Runs, count_again=lambda _self, _pipeline: None):
+        yield
+
+
+@mutant
+def hold_stops_only_schedules() -> Iterator[None]:
+    """A run that people ask for begins all the same."""
+    with replaced(concurrency, _is_held=lambda _state, _run: False):
+        yield
+
+
+@mutant
+def queue_goes_on_behind_a_hold() -> Iterator[None]:
+    """A hold does not concern runs that are queued already."""
+    original = RunQueue.__init__
+
+    def init(self: Any, *args: Any) -> None:
+        original(self, *args)
+        self._is_held = lambda _pipeline: False
+
+    with replaced(RunQueue, __init__=init), replaced(concurrency, start_queued=_start_queued):
+        yield
+
+
+def _start_queued(state: Any, run_id: Any, now: Any) -> Any:
+    run = state.runs.live[run_id]
+    if not concurrency._has_room(state, run, run.holds):
+        return Nothing()
+    write = PutRun(lifecycle.started(run, now), run)
+    return Decision(name="queued_run_started", writes=(write,), about={"run": run_id})
+
+
+@mutant
+def schedule_passes_over_what_is_held() -> Iterator[None]:
+    """What came due during a hold is lost."""
+    original = schedules.fire_schedule
+
+    def fire(state: Any, name: Any, now: Any) -> Any:
+        record = state.catalog.pipelines.get(name)
+        if record is None or not state.catalog.is_held(name) or not record.is_scheduled:
+            return original(state, name, now)
+        for schedule in record.profile.schedules:
+            passed = fires_between(schedule, record.position_of(schedule) or now, now, 1000)
+            if passed:
+                moved = schedules._moved(record, schedule, passed, "held", now)
+                return schedules._skipped(record, moved)
+        return original(state, name, now)
+
+    with replaced(schedules, fire_schedule=fire):
+        yield
+
+
+@mutant
+def end_of_a_hold_wakes_nobody() -> Iterator[None]:
+    """What waits is looked at only when something else happens."""
+
+    def put(self: Any, holds: Any) -> None:
+        self.holds = holds
+
+    with replaced(Catalog, put_holds=put):
+        yield
+
+
+@mutant
+def hold_lasts_until_somebody_ends_it() -> Iterator[None]:
+    """DS 14149: a pause that never ends."""
+    with replaced(settings, end_hold=lambda _state, _name, _now: Nothing()):
         yield

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
+from nimbus.domain.holds import HoldOf
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import is_ready
@@ -49,6 +50,7 @@ _WEIGHTS = {
     "remove": 1,
     "pool": 1,
     "share": 1,
+    "hold": 2,
     "cordon": 1,
     "decide": 6,
     "backfill": 5,
@@ -187,6 +189,7 @@ class Operators:
                     "backfill": self._backfill,
                     "select": self._selection,
                     "share": self._share,
+                    "hold": self._hold,
                 }
                 return others.get(verb, self._about_data)()
 
@@ -212,6 +215,23 @@ class Operators:
             reason="asked",
             scope=rng.choice(("all", "failed")),
             same_release=rng.random() < 0.5,
+        )
+
+    def _hold(self) -> c.Command:
+        """Hold some pipelines, often with an end, or end a hold."""
+        rng, name = self._world.rng, self._world.rng.choice(("freeze", "night"))
+        if rng.random() < 0.3:
+            return c.EndHold(hold=name)
+        of = rng.choice(list(HoldOf))
+        about = {HoldOf.ALL: "", HoldOf.TEAM: rng.choice(TEAMS[1:]), HoldOf.TAG: "nightly"}
+        until = self._world.worker_now() + timedelta(seconds=rng.randint(-20, 300))
+        return c.SetHold(
+            hold=name,
+            of=of,
+            name=about.get(of, rng.choice(NAMES)[: rng.randint(1, 4)]),
+            reason="asked",
+            until=None if rng.random() < 0.3 else until,
+            alert_after=timedelta(seconds=30),
         )
 
     def _share(self) -> c.Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
@@ -64,23 +65,51 @@ def in_pipeline(run: Run) -> bool:
     return begun or works(run)
 
 
-def is_overdue(run: Run, live: Collection[Run], pipelines: Mapping[PipelineName, PipelineRecord]) -> bool:
-    """True if a queued run could be under way: nobody paused it, and each limit leaves it room."""
+def is_held(run: Run, pipelines: Mapping[PipelineName, PipelineRecord], holds: Mapping[str, Hold]) -> bool:
+    """True if a run may not begin: it is no child run, has not begun, and a hold is about its pipeline."""
+    record = pipelines.get(run.pipeline)
+    if record is None or run.parent is not None or run.started_at is not None:
+        return False
+    return any(
+        hold.of is HoldOf.ALL
+        or (hold.of is HoldOf.TEAM and record.owner == hold.name)
+        or (hold.of is HoldOf.TAG and hold.name in record.profile.tags)
+        or (hold.of is HoldOf.PREFIX and record.name[: len(hold.name)] == hold.name)
+        for hold in holds.values()
+    )
+
+
+def is_overdue(
+    run: Run,
+    live: Collection[Run],
+    pipelines: Mapping[PipelineName, PipelineRecord],
+    holds: Mapping[str, Hold],
+) -> bool:
+    """True if a queued run could be under way: nobody paused or holds it, and each limit leaves it room."""
     record = pipelines.get(run.pipeline)
     if run.state is not RunState.QUEUED or run.paused is not None or record is None:
+        return False
+    if is_held(run, pipelines, holds):
         return False
     if not can_work(run):
         return True
     counted = in_cluster(live)
     if len(counted) >= MAX_RUNNING and top_of(run, live) not in counted:
         return False
-    return could_start(run, live, pipelines)
+    return could_start(run, live, pipelines, holds)
 
 
-def could_start(run: Run, live: Collection[Run], pipelines: Mapping[PipelineName, PipelineRecord]) -> bool:
+def could_start(
+    run: Run,
+    live: Collection[Run],
+    pipelines: Mapping[PipelineName, PipelineRecord],
+    holds: Mapping[str, Hold],
+) -> bool:
     """True if a queued run wants only a place in the limit of the cluster."""
     record = pipelines.get(run.pipeline)
     if run.state is not RunState.QUEUED or run.paused is not None or record is None or not can_work(run):
+        return False
+    if is_held(run, pipelines, holds):
         return False
     concurrency = record.profile.concurrency
     own = sum(in_pipeline(other) for other in live if other.pipeline == run.pipeline)
