@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @remote
 def logs(api: Client, out: Output, run_id: str, task: str, attempt: int | None, follow: bool) -> int:
     """Print the log of a task, unchanged."""
-    code, shown = int(Exit.OK), 0
+    code, shown = Exit.OK, 0
     for piece in api.log(run_id, task, attempt=attempt, follow=follow):
         if follow and piece.attempt != shown:
             out.note(f"--- {task}, attempt {piece.attempt}")
@@ -34,13 +34,7 @@ def logs(api: Client, out: Output, run_id: str, task: str, attempt: int | None, 
         sys.stdout.buffer.flush()
         if follow and not piece.data and piece.state != "open":
             out.note(f"--- {task}, attempt {piece.attempt}: {piece.state}")
-        code = _note_unstored(out, piece.unstored)
+        code = Exit.UNREACHABLE if piece.unstored else Exit.OK  # of the last attempt
+        if piece.unstored:
+            out.note(f"the end of this log may be missing: {piece.unstored}")
     return code
-
-
-def _note_unstored(out: Output, unstored: str) -> int:
-    """Say why the end of a log may be missing; return the exit code."""
-    if not unstored:
-        return Exit.OK
-    out.note(f"the end of this log may be missing: {unstored}")
-    return Exit.UNREACHABLE

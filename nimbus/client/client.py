@@ -81,7 +81,7 @@ class Client(Api):
             or the cluster of `nimbus up` in this folder.
         token: None: NIMBUS_TOKEN, NIMBUS_TOKEN_FILE, or what `nimbus login` has stored.
         patience_s: How long a request is tried again.
-        learn_after_s: Age at which it begins to ask for other schedulers.
+        learn_after_s: Age at which it begins to ask for other schedulers; `math.inf`: never.
 
     Raises:
         SetupError: no URL is known, or one is not valid.
