@@ -40,7 +40,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Table, Version
 from nimbus.domain.purge import Kept as KeptRun
-from nimbus.domain.purge import Purged, PurgeOrder
+from nimbus.domain.purge import Purged, PurgeOrder, RunNote
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.domain.run_order import RunPlace
@@ -776,6 +776,14 @@ class History(Protocol):
 
     def purged(self, run: RunId) -> Purged | None:
         """What is purged of a run, or is being purged; None: nothing."""
+        ...
+
+    def note(self, run: RunId) -> RunNote | None:
+        """The note about an ended run."""
+        ...
+
+    def put_note(self, note: RunNote) -> None:
+        """Replace the note about a run; without a text, remove it. Safe to repeat."""
         ...
 
     def order_purge(self, command: CommandId, order: PurgeOrder) -> None:

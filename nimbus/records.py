@@ -28,7 +28,7 @@ from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Version
-from nimbus.domain.purge import Purged, PurgeOrder
+from nimbus.domain.purge import Purged, PurgeOrder, RunNote
 from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.schedulers import SchedulerInfo
@@ -182,6 +182,7 @@ SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
 RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
 PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(TypeAdapter(PurgeOrder))
 PURGED: RecordCodec[Purged] = RecordCodec(TypeAdapter(Purged))
+NOTE: RecordCodec[RunNote] = RecordCodec(TypeAdapter(RunNote))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment), sparse=True)
 
 

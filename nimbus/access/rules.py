@@ -33,6 +33,7 @@ from nimbus.domain.commands import (
     DatasetCommand,
     GrantAccess,
     LiveRunCommand,
+    NoteRun,
     PipelineCommand,
     PublishRelease,
     PurgeRuns,
@@ -131,7 +132,7 @@ class Lookups(NamedTuple):
         """What a command is about; None: the cluster, or something that does not exist."""
         if isinstance(command, PublishRelease) and self.pipeline(command.pipeline) is None:
             return Thing("pipeline", command.pipeline, asks.owner)  # it will belong to the caller
-        if isinstance(command, PipelineCommand | StartRun | CreateBackfill):
+        if isinstance(command, PipelineCommand | StartRun | CreateBackfill | NoteRun):
             return self.of_pipeline(command.pipeline)
         if isinstance(command, LiveRunCommand):
             return self.of_run(command.run_id)

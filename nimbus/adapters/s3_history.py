@@ -38,6 +38,7 @@ from nimbus.adapters.s3_index import (
     Ascending,
     after,
     index_of,
+    note_key,
     read_record,
     readable_places,
     results_key,
@@ -51,7 +52,7 @@ from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import Table, Version, interval_in, moment_text
-from nimbus.domain.purge import Kept, Purged, PurgeOrder, reused_runs
+from nimbus.domain.purge import Kept, Purged, PurgeOrder, RunNote, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_order import LATEST_S, RunPlace, place, place_at
@@ -360,6 +361,19 @@ class S3History:
     def purged(self, run: RunId) -> Purged | None:
         """See `nimbus.ports.History.purged`."""
         return self._purges.purged(run)
+
+    def note(self, run: RunId) -> RunNote | None:
+        """See `nimbus.ports.History.note`."""
+        with or_unavailable(f"the note about run {run} cannot be read"):
+            return read_record(self._store, note_key(run), records.NOTE)
+
+    def put_note(self, note: RunNote) -> None:
+        """See `nimbus.ports.History.put_note`."""
+        before, key = self.note(note.what.run_id), note_key(note.what.run_id)
+        if before is not None and before.at > note.at:
+            return  # of a leader that was held up: its successor has stored a later one
+        with or_unavailable(f"the note about run {note.what.run_id} could not be stored"):
+            self._store.write(key, records.NOTE.encode(note)) if note.what.text else self._store.delete(key)
 
     def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
         """See `nimbus.ports.History.order_purge`."""

@@ -66,6 +66,11 @@ def results_key(run: RunId) -> str:
     return f"history/results/{run}.json"
 
 
+def note_key(run: RunId) -> str:
+    """Key of the note about it."""
+    return f"history/notes/{run}.json"
+
+
 def reused_key(run: RunId, by: RunId) -> str:
     """Key of the mark that a later run reuses outputs of `run`."""
     return f"history/reused/{run}/{by}"

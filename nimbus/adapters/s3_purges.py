@@ -25,6 +25,7 @@ from nimbus.adapters.s3_index import (
     INDEXED_STATES,
     Ascending,
     index_of,
+    note_key,
     read_record,
     readable_places,
     results_key,
@@ -150,6 +151,7 @@ class S3Purges:
             self._store.delete_many(
                 (
                     results_key(purged.run),
+                    note_key(purged.run),
                     *(_done_key(purged, part) for part in (Part.LOGS, Part.OUTPUTS)),
                     *(
                         f"{index_of(pipeline, state)}{place}"

@@ -231,6 +231,16 @@ class RunReadsModel(Model):
     reads: dict[str, list[VersionModel]]
 
 
+class RunNoteModel(Model):
+    """A note about an ended run."""
+
+    text: str
+    task: str | None
+    """The task that it is about; null: the run."""
+    by: str
+    at: datetime
+
+
 class RunModel(RunSummaryModel):
     """One run in full; tasks in the order of their needs."""
 
@@ -249,6 +259,8 @@ class RunModel(RunSummaryModel):
     failure_strategy: FailureStrategy
     purged: list[PurgedPartModel] = Field(default_factory=list)
     """Parts that are purged, or are being purged."""
+    noted: RunNoteModel | None = None
+    """What was noted about it after its end; null also while storage does not answer."""
     tasks: list[TaskModel]
 
 

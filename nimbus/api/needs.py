@@ -58,6 +58,7 @@ _API: Mapping[str, AccessRole] = {
     "GET /runs/{run_id}": _STATUS,
     "GET /runs/{run_id}/explanation": _STATUS,
     "GET /runs/{run_id}/outputs": _VIEWER,
+    "PUT /runs/{run_id}/note": _OPERATOR,
     "POST /runs/{run_id}/pause": _OPERATOR,
     "GET /runs/{run_id}/replay": _VIEWER,
     "POST /runs/{run_id}/rerun": _OPERATOR,

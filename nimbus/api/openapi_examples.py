@@ -36,6 +36,7 @@ _BODIES: dict[str, Any] = {
     "PurgeBody": _PURGE,
     "HoldBody": {"of": "team", "name": "finance", "reason": "freeze", "until": "2026-03-02T06:00:00Z"},
     "ShareBody": {"weight": 2, "reason": "month end"},
+    "NoteBody": {"text": "known, ticket 12", "task": "enrich"},
     "ReasonBody": {"reason": "the source is being repaired"},
     "ReleaseBody": {"digest": _RELEASE, "activate": True},
     "RerunBody": {"scope": "from", "tasks": ["enrich"], "release": "latest", "reason": "enrich is mended"},

@@ -217,6 +217,13 @@ class RerunBody(RequestBody):
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
 
+class NoteBody(RequestBody):
+    """A note about an ended run."""
+
+    text: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
+    task: TaskNameText | None = Field(None, description="The task that it is about.")
+
+
 class MarkBody(RequestBody):
     """Set the final state of a waiting task."""
 

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Response
 from nimbus.api.finding import find_run, look_for_run, refuse_used_id
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RequestedRunModel
-from nimbus.api.requests import MarkBody, ReasonBody, RerunBody, RunIdText, TaskNameText
+from nimbus.api.requests import MarkBody, NoteBody, ReasonBody, RerunBody, RunIdText, TaskNameText
 from nimbus.api.routes_pipelines import known_pipeline
-from nimbus.api.routes_runs import make_run_id
+from nimbus.api.routes_runs import make_run_id, unknown_task
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
-from nimbus.domain.commands import MarkTask, PauseRun, ResumeRun, StartRun, StopRun
+from nimbus.domain.commands import MarkTask, NoteRun, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.selection import Scope, Selection
@@ -70,7 +70,23 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(services, made, response, wait_s=wait)
 
+    _add_note(routes, services)
     return routes
+
+
+def _add_note(routes: APIRouter, services: ApiServices) -> None:
+    @routes.put("/{run_id}/note", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def note(run_id: RunIdText, body: NoteBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Note something about an ended run, such as the cause of its failure. Replaces the note before."""
+
+        def made() -> NoteRun:
+            run = find_run(services, run_id)
+            if body.task is not None and body.task not in run.tasks:
+                raise unknown_task(run, body.task)
+            task = None if body.task is None else TaskName(body.task)
+            return NoteRun(run_id=run.id, pipeline=run.pipeline, text=body.text, task=task)
+
+        return await submit(services, made, response, wait_s=wait)
 
 
 def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:

@@ -25,6 +25,7 @@ from nimbus.api.models_runs import (
     RequestedRunModel,
     ResultsModel,
     RunModel,
+    RunNoteModel,
     RunReadsModel,
     RunsModel,
     TimelineModel,
@@ -45,7 +46,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import key_of, timeline
 from nimbus.domain.commands import DecideApproval, StartRun
-from nimbus.domain.errors import RefusedError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.purge import Said
@@ -236,7 +237,20 @@ def shown_run(services: ApiServices, found: FoundRun, only: Sequence[TaskRun] | 
     around, servers = surroundings(services), services.spark_history
     shown = views.run_model(run, slots, around, servers, archived=found.archived, only=only)
     gone = purged_parts(services, run) if found.archived else {}
-    return shown.model_copy(update={"purged": [purged_part(part, said) for part, said in gone.items()]})
+    parts = [purged_part(part, said) for part, said in gone.items()]
+    return shown.model_copy(update={"purged": parts, "noted": _noted(services, run)})
+
+
+def _noted(services: ApiServices, run: Run) -> RunNoteModel | None:
+    try:
+        note = services.history.note(run.id) if run.state.is_final else None
+    except NimbusError as exc:
+        if not exc.retryable:
+            raise
+        return None
+    if note is None:
+        return None
+    return RunNoteModel(text=note.what.text, task=note.what.task, by=note.by, at=note.at)
 
 
 def purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:

@@ -285,7 +285,7 @@ class SeenHistory:
         self._all, self._reader = history, reader
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("terms", "purged", "created_before", "kept_version", "reusers"):
+        if name in ("terms", "purged", "note", "created_before", "kept_version", "reusers"):
             return getattr(self._all, name)
         raise AttributeError(name)
 

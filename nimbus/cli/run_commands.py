@@ -52,6 +52,16 @@ def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason:
     return report_command(out, api.command("POST", path, body))
 
 
+@click.command(epilog=examples('nimbus run note sums-20260301 "known, ticket 12" --task load'))
+@click.argument("run_id")
+@click.argument("text")
+@click.option("--task", metavar="TASK", help="The task that it is about.")
+@remote
+def note(api: Api, out: Output, run_id: str, text: str, task: str | None) -> int:
+    """Note something about an ended run, with your name and the time. Replaces its note; '' removes it."""
+    return report_command(out, api.command("PUT", ("runs", run_id, "note"), {"text": text, "task": task}))
+
+
 @click.group(cls=LazyGroup)
 def task() -> None:
     """Mark tasks of live runs."""

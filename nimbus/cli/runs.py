@@ -44,6 +44,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "replay": Lazy("nimbus.cli.replay:replay", "Show a run as it was at a time in its past."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Start no new tasks of a run."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Resume a paused run."),
+        "note": Lazy("nimbus.cli.run_commands:note", "Note something about an ended run."),
         "purge": Lazy("nimbus.cli.purge:purge", "Delete logs, outputs or history of ended runs."),
         "approve": Lazy("nimbus.cli.run_commands:approve", "Approve or reject a waiting task."),
     },
@@ -190,6 +191,9 @@ def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
     yield from ((name, said) for name, field in names.items() if (said := run.get(field)))
+    if noted := run.get("noted"):
+        about = f"{noted['task']}: " if noted["task"] else ""
+        yield "noted", f"{about}{noted['text']} ({noted['by']}, {clock(noted['at'])})"
     for gone in run.get("purged", ()):
         yield "purged", f"{gone['part']} on {gone['at'][:10]} by {gone['by']} ({gone['why']})"
 

@@ -371,6 +371,19 @@ class PurgeRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRun:
+    """Note something about an ended run, or about a task of it. Replaces the note before."""
+
+    run_id: RunId
+    pipeline: PipelineName
+    """That of the run."""
+    text: str
+    """Empty: remove the note."""
+    task: TaskName | None = None
+    type: Literal["note_run"] = "note_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishDataset:
     """Publish a version of a dataset whose data no task made."""
 
@@ -470,6 +483,7 @@ Command = (
     | SteerBackfill
     | ActOnSelection
     | PurgeRuns
+    | NoteRun
     | Abdicate
     | SettingsCommand
     | TokenCommand

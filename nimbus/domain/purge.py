@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from nimbus.domain.commands import PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
+from nimbus.domain.commands import NoteRun, PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
 from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.purge_parts import Part
@@ -45,6 +45,15 @@ class PurgeOrder:
     def said(self) -> Said:
         """What the record of each purged run states."""
         return Said(at=self.at, by=self.by, why=self.what.reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNote:
+    """A note about an ended run: kept beside its record in history, and purged with it."""
+
+    what: NoteRun
+    at: datetime
+    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from nimbus.domain.datasets import Dataset
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge import PurgeOrder, RunNote
 from nimbus.domain.reads import Wanted
 from nimbus.domain.run import Run
 from nimbus.domain.terms import Term
@@ -89,10 +89,10 @@ class LookAt:
 
 @dataclass(frozen=True, slots=True)
 class StorePurge:
-    """Store the order of a purge command."""
+    """Store the order of a purge command, or a note about a run."""
 
     command: CommandId
-    order: PurgeOrder
+    order: PurgeOrder | RunNote
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId
-from nimbus.domain.purge import Kept, PurgeOrder, fate_of
+from nimbus.domain.purge import Kept, PurgeOrder, RunNote, fate_of
 from nimbus.domain.purge_parts import Part
 from nimbus.ports import History
 
 
-def store_order(history: History, command: CommandId, order: PurgeOrder) -> None:
-    """Store an order in object storage.
+def store_order(history: History, command: CommandId, order: PurgeOrder | RunNote) -> None:
+    """Store an order, or a note, in object storage.
 
     Raises:
         RefusedError: its run is not in history, or the run's outputs or history must be kept.
         NimbusError: storage is not available now.
     """
+    if isinstance(order, RunNote):
+        history.put_note(order)
+        return
     if (run_id := order.what.run_id) is not None:
         run = history.read(run_id)
         if run is None:

@@ -120,6 +120,10 @@ CASES = {
         c.RemovePipeline(pipeline=P), lambda write: isinstance(write, w.RemovePipelineRecord)
     ),
     "start": Case(START, created(RUN)),
+    "note": Case(
+        c.NoteRun(run_id=RUN, pipeline=P, text="known, ticket 12"),
+        lambda write: isinstance(write, w.ConsumeCommand),  # the note is written to storage
+    ),
     "select": Case(
         c.ActOnSelection(action="stop", of="runs", targets={RUN: P}, reason="many"),
         lambda write: isinstance(write, w.PutCommand) and write.is_new,

@@ -30,6 +30,7 @@ from nimbus.domain.commands import (
     EndHold,
     GrantAccess,
     MarkTask,
+    NoteRun,
     PausePipeline,
     PauseRun,
     PublishDataset,
@@ -130,6 +131,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | CreateBackfill()
             | ActOnSelection()
             | PurgeRuns()
+            | NoteRun()
             | Abdicate()
             | CordonWorker()
             | SetShare()

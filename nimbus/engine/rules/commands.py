@@ -23,6 +23,7 @@ from nimbus.domain.commands import (
     EndHold,
     GrantAccess,
     MarkTask,
+    NoteRun,
     PausePipeline,
     PauseRun,
     PipelineCommand,
@@ -89,7 +90,7 @@ from nimbus.engine.rules.kept import check_second, handed_over
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
-from nimbus.engine.rules.purges import purge_ordered
+from nimbus.engine.rules.purges import noted, purge_ordered
 from nimbus.engine.rules.release_checks import check_release
 from nimbus.engine.rules.selections import next_parts
 from nimbus.engine.rules.settings import changed
@@ -176,7 +177,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _set(state, queued, command, now)
         case ActOnSelection() as command:
             return _select(state, queued, command, now)
-        case PurgeRuns() | PublishDataset() | WithdrawDataset() | RemoveDataset() as command:
+        case PurgeRuns() | NoteRun() | PublishDataset() | WithdrawDataset() | RemoveDataset() as command:
             return _with_storage(state, queued, command, now)
         case Abdicate() as command:
             return _abdicate(state, queued, command, now)
@@ -197,11 +198,15 @@ def _set(
 
 
 def _with_storage(
-    state: State, queued: QueuedCommand, command: PurgeRuns | DatasetCommand, now: datetime
+    state: State, queued: QueuedCommand, command: PurgeRuns | NoteRun | DatasetCommand, now: datetime
 ) -> Answer:
     """Answer a command that may first have to store something."""
-    if isinstance(command, PurgeRuns):
-        said = purge_ordered(state, queued, command, now)
+    if isinstance(command, PurgeRuns | NoteRun):
+        said = (
+            noted(state, queued, command, now)
+            if isinstance(command, NoteRun)
+            else purge_ordered(state, queued, command, now)
+        )
         return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
     done = dataset_changed(state, queued, command, now)
     return _consumed(state, queued, now, message=done[0], writes=done[1]) if isinstance(done, tuple) else done

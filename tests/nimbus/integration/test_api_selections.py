@@ -1,4 +1,4 @@
-"""Selections of runs and pipelines: preview, limit, token, report; by the API, the command line and pages."""
+"""Selections of runs and pipelines: preview, limit, token, report; notes about runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.commands import ActOnSelection
+from nimbus.domain.commands import ActOnSelection, NoteRun
 from nimbus.domain.ids import PipelineName
+from nimbus.domain.purge import RunNote
 from nimbus.domain.run import Paused, RunState
 
 RUNS = "/selections/preview"
@@ -138,3 +139,31 @@ def test_command_line_shows_asks_and_reports(world: Any, nimbus: Any) -> None:
     assert "run_finished" in yes.output
     assert nimbus("select", "stop", "--tag", "daily", "--dry-run").exit_code == 4
     assert nimbus("select", "stop", "r0", "--tag", "daily", "--dry-run").exit_code == 2
+
+
+@pytest.mark.usefixtures("runs")
+def test_note_about_an_ended_run_is_sent_and_shown(world: Any, api: httpx.Client, nimbus: Any) -> None:
+    sent = nimbus("run", "note", "r5", "known, ticket 12", "--task", "extract")
+    world.history.put_note(RunNote(what=world.accepted[0], at=world.clock.time, by="ann"))
+
+    assert sent.exit_code == 0
+    asked = NoteRun(run_id="r5", pipeline="nightly", text="known, ticket 12", task="extract")
+    assert world.accepted == [asked]
+    assert api.get("/runs/r5").json()["noted"]["text"] == "known, ticket 12"
+    assert "extract: known, ticket 12 (ann" in nimbus("run", "show", "r5").output
+    page = api.get(str(api.base_url).rstrip("/").replace("/api/v1", "/ui/runs/r5")).text
+    assert "known, ticket 12" in page
+    assert api.get("/runs/r8").json()["noted"] is None
+    assert api.put("/runs/r5/note", json={"text": "x", "task": "unknown"}).status_code == 404
+
+
+def test_late_note_of_a_deposed_leader_replaces_no_later_one(world: Any) -> None:
+    note = RunNote(what=NoteRun(run_id="r5", pipeline="p", text="new"), at=world.clock.time, by="ann")
+    older = replace(note, what=replace(note.what, text="old"), at=note.at - timedelta(seconds=1))
+
+    world.history.put_note(note)
+    world.history.put_note(older)
+    assert world.history.note("r5") == note
+
+    world.history.put_note(replace(note, what=replace(note.what, text="")))
+    assert world.history.note("r5") is None

@@ -203,6 +203,7 @@ class Ledger:
                 | c.PurgeRuns()
                 | c.RewindSchedule()
                 | c.ActOnSelection()
+                | c.NoteRun()
                 | c.CreateToken()
                 | c.RevokeToken()
                 | c.GrantAccess()

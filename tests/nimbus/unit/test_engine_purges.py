@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nimbus.domain.commands import PurgeRuns, StartRun
+from nimbus.domain.commands import NoteRun, PurgeRuns, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge import PurgeOrder, RunNote
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Refusal, StorePurge
@@ -99,3 +99,29 @@ def test_purge_of_a_run_that_is_in_zookeeper_is_refused() -> None:
 
     assert code(bench, asked(bench, purge)) == "run_live"
     assert not any(isinstance(effect, StorePurge) for effect in bench.effects)
+
+
+def test_note_about_an_ended_run_is_answered_once_storage_has_it() -> None:
+    bench = a_bench()
+    note = NoteRun(run_id=RunId("old"), pipeline=P, text="known, ticket 12", task=TaskName("a"))
+    key = bench.submit(note, by="ann")
+    bench.decide()
+
+    assert bench.effects == [StorePurge(key, RunNote(what=note, at=NOW, by="ann"))]
+    assert code(bench, key) is None
+    bench.reign.hear([StoredForCommand(key, None)])
+    bench.decide()
+    outcome = bench.cluster.world.outcomes[key]
+    assert (outcome.code, outcome.message) == ("ok", "task a of run old: known, ticket 12")
+    assert outcome.names == {"run": "old", "task": "a"}
+
+
+def test_note_about_a_live_run_is_refused() -> None:
+    bench = a_bench()
+    bench.submit(StartRun(pipeline=P, run_id=RUN))
+    bench.decide()
+    key = bench.submit(NoteRun(run_id=RUN, pipeline=P, text="known"))
+    bench.decide()
+
+    assert code(bench, key) == "run_live"
+    assert not bench.effects
