@@ -42,6 +42,7 @@ from nimbus.api.paging import (
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.seen import sees_data_of
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import key_of, timeline
@@ -279,6 +280,9 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
     record = known_pipeline(services, body.pipeline)
     if body.run_id:
         refuse_used_id(services, body.run_id)
+    reuse = None if body.selection is None else body.selection.reuse
+    if reuse is not None and not sees_data_of(services, reuse):
+        raise NotFoundError("unknown_run", f"there is no run {reuse}: see `nimbus run list`.")
     return StartRun(
         pipeline=record.name,
         run_id=RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now()),

@@ -74,6 +74,11 @@ def lookups(services: ApiServices) -> Lookups:
     return cast("SeenReader", services.reader).lookups()
 
 
+def sees_data_of(services: ApiServices, run_id: str) -> bool:
+    """True when the principal may see the data of a run, or of all runs."""
+    return sees(_VIEWER) or role_of(lookups(services).of_run(RunId(run_id))).includes(_VIEWER)
+
+
 def sees(needed: AccessRole) -> bool:
     """True when the principal has a role on everything."""
     return principal().role.includes(needed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 import click
 
@@ -63,7 +62,7 @@ def revoke(api: Api, out: Output, who: str, on: str, reason: str) -> int:
 @remote
 def show(api: Api, out: Output, who: str | None) -> None:
     """List grants: who gave them, when and why. All but admins see their own."""
-    answer = api.get(f"/grants?{urlencode({'who': who})}" if who else "/grants")
+    answer = api.get("/grants", **({"who": who} if who else {}))
     if out.told(answer):
         return
     names = ("who", "role", "on", "by", "at", "reason")
@@ -78,7 +77,7 @@ def show(api: Api, out: Output, who: str | None) -> None:
 @remote
 def can(api: Api, out: Output, who: str, role: str, on: str) -> int:
     """Tell whether WHO has a ROLE on something, and by which rule. Exit code 7: it has not."""
-    answer = api.get(f"/grants/may?{urlencode({'who': who, 'role': role, 'on': on})}")
+    answer = api.get("/grants/may", who=who, role=role, on=on)
     if not out.told(answer):
         out.line(f"{'yes' if answer['allowed'] else 'no'}: {answer['why']}")
     return Exit.OK if answer["allowed"] else Exit.DENIED

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
+from nimbus.access.rules import check_new
 from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
@@ -330,6 +331,10 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     spec = _prepared(state, release, owner)
     if not isinstance(spec, PipelineSpec):
         return spec
+    if queued.asked_by is not None:
+        known = {*state.catalog.datasets, *(() if before is None else before.profile.datasets)}
+        for dataset in sorted({*spec.datasets} - known):
+            check_new(queued.asked_by, "dataset", dataset, state.settings.grants)
     record = replace(published(before, release, spec, now), owner=owner)
     runs: tuple[Write, ...] | Answer = ()
     consumer: tuple[Write, ...] = ()

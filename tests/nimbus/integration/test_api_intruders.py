@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from nimbus.api.app import create_app
 from nimbus.api.event_hub import MOST_OF_ONE
 from nimbus.api.needs import NEEDS
 from nimbus.api.server import ApiServer
-from nimbus.domain.access import AccessRole, PrincipalSource, Token
+from nimbus.domain.access import AccessGrant, AccessRole, PrincipalSource, Token
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, TaskName
@@ -41,6 +42,7 @@ FILLED = {
     "{alert}": "a",
     "{backfill}": "b",
     "{command_id}": "cmd-0000000001",
+    "{hold}": "h1",
     "{name}": "sums",
     "{pipeline}": "sums",
     "{run_id}": "r1",
@@ -96,6 +98,26 @@ def secured(world: World, request: pytest.FixtureRequest) -> Iterator[Secured]:
     server.stop()
 
 
+PAGES = (
+    "/",
+    "/about",
+    "/backfills",
+    "/commands",
+    "/datasets",
+    "/election",
+    "/lineage",
+    "/pipelines",
+    "/pipelines/sums",
+    "/pipelines/sums/releases",
+    "/runs",
+    "/runs/r1",
+    "/runs/r1/tasks/extract",
+    "/runs/r1/tasks/extract/log",
+    "/search?q=su",
+    "/workers",
+)
+
+
 def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
@@ -148,6 +170,61 @@ def test_pages_ask_who_sends_and_viewers_change_nothing(secured: Secured) -> Non
     assert all("role_too_low" in answer.text for answer in viewers)
     assert secured.ask("GET", "/ui/runs", "viewer").status_code == 200
     assert secured.queued() == ()
+
+
+def test_member_of_another_team_learns_of_no_pipeline_and_changes_none(secured: Secured) -> None:
+    stranger = replace(secured.tokens[AccessRole.NONE], teams=("other",))
+    roles = [(on, AccessRole.AUTHOR) for on in ("team:other", "other_*")]
+    grants = tuple(AccessGrant(who="other", role=role, on=on, at=T0) for on, role in roles)
+    known = {token.id: token for token in (*secured.tokens.values(), stranger)}
+    secured.world.cluster.put(replace(secured.world.record, owner="data"))
+    secured.world.cluster.put(ClusterSettings(tokens=known, grants=grants, variables={"sums": "1"}))
+    secured.world.gate.know_store(known, b"k" * 32, grants)
+    secured.world.opened(secured.world.new_run("r1"), "extract")
+    routes = [route for route in NEEDS if route != "GET /api/v1/events"]
+    routes += [f"GET /ui{path}" for path in PAGES]
+    named = re.compile(r"\b(?:sums|r1)\b")
+
+    def learns(who: str) -> set[str]:
+        asked = {route: secured.ask(*filled(route), who) for route in routes if route.startswith("GET")}
+        found = {route for route, answer in asked.items() if answer.is_success and named.search(answer.text)}
+        assert all(answer.status_code < 500 for answer in asked.values())
+        return found
+
+    assert learns("none") == set()
+    assert len(learns("viewer")) >= 20, "so the test can fail"
+    writes = [route for route in NEEDS if not route.startswith("GET")]
+    bodies = {"POST /api/v1/runs": {"pipeline": "sums"}}
+    answers = [secured.ask(*filled(route), "none", json=bodies.get(route, {})) for route in writes]
+    assert {answer.status_code for answer in answers} <= {403, 404, 422}
+    assert secured.queued() == ()
+
+
+def test_role_on_a_pipeline_shows_as_much_as_it_says(secured: Secured) -> None:
+    token = replace(secured.tokens[AccessRole.NONE], name="ada")
+    known = {**secured.world.gate._known(), token.id: token}
+    world = secured.world
+    run = world.ended(
+        world.opened(world.new_run("r3", parameters={"code": "hidden"}), "extract"), "extract", Outcome.FAILED
+    )
+    world.cluster.put(replace(run, reason="because"))
+
+    def seen(role: AccessRole) -> tuple[int, int, int, str, object]:
+        grant = AccessGrant(who="ada", role=role, on="pipeline:sums", at=T0)
+        world.gate.know_store(known, b"k" * 32, (grant,))
+        shown = secured.ask("GET", "/api/v1/runs/r3", "none").json()
+        log, results, stop = (
+            secured.ask(
+                method, f"/api/v1/runs/r3/{path}", "none", json={"reason": "x"} if method == "POST" else None
+            ).status_code
+            for method, path in (("GET", "tasks/extract/log"), ("GET", "results"), ("POST", "stop"))
+        )
+        return log, results, stop, shown["reason"], shown["parameters"]
+
+    assert seen(AccessRole.STATUS) == (403, 403, 403, "", {})
+    assert seen(AccessRole.LOGS) == (200, 403, 403, "because", {})
+    assert seen(AccessRole.VIEWER) == (200, 200, 403, "because", {"code": "hidden"})
+    assert seen(AccessRole.OPERATOR) == (200, 200, 202, "because", {"code": "hidden"})
 
 
 def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured: Secured) -> None:
