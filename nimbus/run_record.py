@@ -81,6 +81,8 @@ _encoded: dict[int, tuple[TaskRun, bytes]] = {}
 """Encoded tasks by id, each with the task, so that the id is no other one's. A change of a task writes its
 whole page, of which the other tasks are the same objects as before."""
 _MOST_ENCODED = 4096
+_ahead: WeakKeyDictionary[object, tuple[tuple[Page, ...], dict[str, bytes]]] = WeakKeyDictionary()
+"""Pages and body of runs that were encoded ahead, by plan."""
 _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Encoded plans. The key is the plan object that all versions of a run share."""
 
@@ -95,14 +97,31 @@ def encode_new(run: Run) -> dict[str, bytes]:
     Raises:
         RecordTooLargeError: the plan does not fit into one transaction.
     """
+    return {"": _header(run), **_body(run), **_encode_pins(run.pins, {}), **_encode_lists(run, None)}
+
+
+def encode_ahead(run: Run) -> None:
+    """Encode a new run for `encoded_ahead`. Any thread. RecordTooLargeError: see `encode_new`."""
+    _ahead[run.tasks.plan] = run.tasks.pages, _body(run)
+
+
+def encoded_ahead(run: Run) -> dict[str, bytes] | None:
+    """As `encode_new`, once, of a run whose tasks were encoded ahead; None: they were not."""
+    pages, body = _ahead.pop(run.tasks.plan, (None, {}))
+    if pages is not run.tasks.pages:
+        return None
+    return {"": _header(run), **body, **_encode_pins(run.pins, {}), **_encode_lists(run, None)}
+
+
+def _body(run: Run) -> dict[str, bytes]:
+    """Plan and pages, if the header does not have them."""
     plan = _plan_of(run)
     if len(plan) > LARGEST_PLAN:
         raise RecordTooLargeError(f"the plan of run {run.id}, compressed,", len(plan), LARGEST_PLAN)
-    nodes = {"": _header(run)}
-    if not _is_small(run):
-        nodes |= {f"plan-{number}": piece for number, piece in enumerate(_pieces(plan))}
-        nodes |= {f"tasks-{number}": _encode_page(page) for number, page in enumerate(run.tasks.pages)}
-    return nodes | _encode_pins(run.pins, {}) | _encode_lists(run, None)
+    if _is_small(run):
+        return {}
+    nodes = {f"plan-{number}": piece for number, piece in enumerate(_pieces(plan))}
+    return nodes | {f"tasks-{number}": _encode_page(page) for number, page in enumerate(run.tasks.pages)}
 
 
 def changes(run: Run, before: Run) -> dict[str, Encode]:

@@ -33,6 +33,7 @@ from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.catalog import TreeCatalog
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.runs import prepare
 from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
 from nimbus.api.app import create_app
@@ -158,6 +159,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         preparer=releases,
         definitions=releases,
         renderer=Templates(),
+        prepare_run=prepare,
         open_file=open_file,
         look=DataLooker(
             open_bucket=partial(open_bucket, settings, **LOOK_LIMITS), http_allow=settings.waits.http_allow

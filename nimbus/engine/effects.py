@@ -138,6 +138,7 @@ class Effects:
         preparer: ReleasePreparer,
         definitions: Definitions,
         renderer: Renderer,
+        prepare_run: Callable[[Run], None],
         open_file: OpenFile,
         look: Callable[[Look], Seen],
         sender: AlertSender,
@@ -152,6 +153,8 @@ class Effects:
         self._preparer = preparer
         self._definitions = definitions
         self._renderer = renderer
+        self._prepare_run = prepare_run
+        """Called with each new run, so that its creation takes the engine's thread less time."""
         self._open_file = open_file
         self._look = look
         self._looking: set[Look] = set()
@@ -388,7 +391,9 @@ class Effects:
             given = self._renderer.child_parameters(effect.parent, draft.parent, results)
             draft = replace(draft, parameters=given)
         run = self._with_selection(new_run(spec, draft), draft)
-        return lifecycle.begin(self._renderer.render(run), draft.asked_at)
+        run = lifecycle.begin(self._renderer.render(run), draft.asked_at)
+        self._prepare_run(run)
+        return run
 
     def _fetch(self, effect: BuildRun) -> None:
         """Fetch the release of a child run or of a rerun, which may differ from the active one."""

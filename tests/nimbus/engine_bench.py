@@ -131,7 +131,13 @@ class Bench:
         self.reign.decide()
         while self.reign.has_more() or not self.reign.state.census_taken:
             self.reign.read_on()
+            self.reign.look(())
             self.reign.decide()
+
+    def decide_once(self) -> None:
+        """One turn with new commands."""
+        self.reign.look((CommandsChanged(),))
+        self.reign.decide()
 
     def run(self, run: RunId = RUN) -> Run:
         return self.cluster.world.runs[run]

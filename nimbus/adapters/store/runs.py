@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Literal
 
 import structlog
@@ -12,11 +13,19 @@ from nimbus.adapters.store.calls import Calls
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.run_size import check_growth
 from nimbus.adapters.store.transaction import Operation
+from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import ListedRun, Run
 from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
+
+
+def prepare(run: Run) -> None:
+    """Check and encode a new run ahead of `creation`. Any thread. One that is too large is left to it."""
+    with suppress(RecordTooLargeError):
+        check_growth(run)
+        run_record.encode_ahead(run)
 
 
 def creation(paths: Paths, run: Run) -> Iterator[Operation]:
@@ -25,8 +34,11 @@ def creation(paths: Paths, run: Run) -> Iterator[Operation]:
     Raises:
         RecordTooLargeError: it is too large, or could become so.
     """
-    check_growth(run)
-    for part, data in run_record.encode_new(run).items():
+    nodes = run_record.encoded_ahead(run)
+    if nodes is None:
+        check_growth(run)
+        nodes = run_record.encode_new(run)
+    for part, data in nodes.items():
         yield Operation("create", paths.run_part(run.id, part), data)
 
 

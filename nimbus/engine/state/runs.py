@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.places import needed
 from nimbus.domain.run import Run, RunState
@@ -36,6 +36,9 @@ from nimbus.engine.state.attempts import OpenAttempts
 from nimbus.engine.state.commands import Commands
 from nimbus.engine.state.jobs import Built, Jobs
 from nimbus.engine.state.tasks import WaitingTasks
+
+TASKS_AT_ONCE = 200
+"""Tasks of a new run that may begin and are put at once, in about 1 ms. The others follow in later turns."""
 
 
 class LiveCounts:
@@ -93,6 +96,8 @@ class Runs:
         self._of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
+        self.left: deque[tuple[RunId, TaskName]] = deque()
+        """Tasks of large new runs that may begin, and that are not put yet."""
 
     def __contains__(self, run: RunId) -> bool:
         return run in self.live or run in self.finished
@@ -178,13 +183,29 @@ class Runs:
     ) -> None:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         needs = self._needs[run.id]
+        ready = list[TaskName]()
         for was, task in run.tasks.changes_since(known):
-            if was is not None or task.state is not TaskState.WAITING or needs.met(task.spec.name):
+            if was is not None or task.state is not TaskState.WAITING:
                 self._put_task(run, was, task, now, slots)
-            elif task.spec.warn_after is not None:
+                continue
+            if task.spec.warn_after is not None:
                 self._agenda.add(about_late(run.id, task.spec.name))
+            if needs.met(task.spec.name):
+                ready.append(task.spec.name)
+        for name in ready[:TASKS_AT_ONCE]:
+            self._tasks.put(run, run.tasks[name])
+        self.left.extend((run.id, name) for name in ready[TASKS_AT_ONCE:])
         if before is not None:
             self._put_again(before, run)
+
+    def put_left(self) -> None:
+        """Put the next tasks of large new runs."""
+        for _ in range(min(TASKS_AT_ONCE, len(self.left))):
+            run_id, name = self.left.popleft()
+            run = self.live.get(run_id)
+            task = None if run is None else run.tasks.get(name)
+            if run is not None and task is not None and task.state is TaskState.WAITING:
+                self._tasks.put(run, task)
 
     def _put_again(self, before: Run, run: Run) -> None:
         """Put the tasks of a run that have not changed, and whose run has."""

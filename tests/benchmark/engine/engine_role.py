@@ -25,6 +25,7 @@ from leader import (
     ZooKeeperSession,
 )
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.store import runs
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.session import calls_on
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -209,7 +210,10 @@ class EngineRole:
 
     def _build(self, effect: BuildRun) -> None:
         """Build a run as `nimbus.engine.effects` does: on its own thread."""
-        self.engine.tell(run_built(effect, self._specs, self._templates.render))
+        built = run_built(effect, self._specs, self._templates.render)
+        if (prepare := getattr(runs, "prepare", None)) is not None:  # older commits have none
+            prepare(built.built.result)
+        self.engine.tell(built)
 
     def _effect(self, effect: Any) -> None:
         match effect:

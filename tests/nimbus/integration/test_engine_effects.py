@@ -15,6 +15,7 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_index import index_of, run_key
 from nimbus.adapters.s3_purges import S3Purges
+from nimbus.adapters.store.runs import prepare
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import ChildSpec, Parent
@@ -187,6 +188,7 @@ class Bench:
             preparer=self.preparer,
             definitions=self,
             renderer=self.renderer,
+            prepare_run=prepare,
             open_file=self.open_file,
             look=self.look,
             sender=AlertSender(

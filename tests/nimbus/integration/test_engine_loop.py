@@ -14,6 +14,7 @@ from blobsync.testing.memory import MemoryObjectStore
 from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.store.runs import prepare
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
@@ -416,6 +417,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         preparer=NoPreparer(),
         definitions=OnDisk(),
         renderer=Templates(),
+        prepare_run=prepare,
         open_file=lambda _reference, _path: None,
         look=lambda _look: Seen(False, "no"),
         sender=AlertSender({}, cluster="c", public_url="", leads_in=lambda _: True, tell=bench.engine.tell),

@@ -147,6 +147,7 @@ def check_indexes(state: State) -> None:
             if about_run(run.id) in state.agenda.set_aside:
                 continue
             queued = subject in state.ready or about_rendering(*subject) in state.tasks.renderings.under_way
+            queued |= subject in state.runs.left and lifecycle.is_ready(run, task)
             queued |= bool(to_pin(run, name)) and not task.spec.children and lifecycle.is_ready(run, task)
             timed = is_timed(state, about_task(*subject))
             if task.spec.children is not None:
