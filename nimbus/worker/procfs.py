@@ -153,11 +153,15 @@ def below(root: int) -> list[int]:
         return sorted(descendants(root))
     found, todo = [], [root]
     while todo:
-        parent = todo.pop()
-        children = [int(pid) for thread in _threads(parent) for pid in _words(thread / "children")]
-        found += children
-        todo += children
+        below = children(todo.pop())
+        found += below
+        todo += below
     return found
+
+
+def children(pid: int) -> list[int]:
+    """Pids of the children of a process, as `below`; none without PROC_CHILDREN."""
+    return [int(child) for thread in _threads(pid) for child in _words(thread / "children")]
 
 
 def _threads(pid: int) -> list[Path]:

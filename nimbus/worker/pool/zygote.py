@@ -51,6 +51,7 @@ LARGEST_MESSAGE = 200 << 10
 """Linux takes up to 207 KiB."""
 _NEEDED = ("pkgutil", "nimbus.task")
 """Modules that most drivers import."""
+_PART_BYTES = 16 << 10
 _SWEEP_EVERY_S = 1.0
 _LONGEST_WHY = 300
 _KILL_DEADLINE_S = 2.0
@@ -92,7 +93,7 @@ class Zygote:
 
     def run(self) -> int:
         """Serve until the executor ends."""
-        poll = select.poll()
+        poll, message = select.poll(), memoryview(bytearray(LARGEST_MESSAGE))
         poll.register(self._executor, select.POLLIN)
         poll.register(self._ended, select.POLLIN)
         while True:
@@ -101,10 +102,10 @@ class Zygote:
                 os.read(self._ended, 4096)
                 self._reap()
             if self._executor.fileno() in ready:
-                message = self._executor.recv(LARGEST_MESSAGE)
-                if not message:
+                size = self._executor.recv_into(message)
+                if not size:
                     return 0
-                self._do(*marshal.loads(message))  # noqa: S302 - our executor's
+                self._do(*marshal.loads(message[:size]))  # noqa: S302 - our executor's
             if self._sweep_at is not None and time.monotonic() >= self._sweep_at:
                 self._sweep()
 
@@ -215,15 +216,18 @@ class Zygote:
 
         Processes of a living driver, by group or by the tag in their environment, are not killed.
         """
-        left = self._strays()
+        # A look at all processes takes milliseconds, and most tasks leave none.
+        drivers = self._drivers()
+        left = [] if drivers and drivers == {*procfs.children(os.getpid())} else self._strays()
         for stray in left:
             procfs.kill(stray)
         self._sweep_at = time.monotonic() + _SWEEP_EVERY_S if left or self._children else None
 
+    def _drivers(self) -> set[int]:
+        return {*self._children, *([] if self._waiting is None else [self._waiting.pid])}
+
     def _strays(self) -> list[ProcessId]:
-        own, drivers = os.getpid(), {*self._children}
-        if self._waiting is not None:
-            drivers.add(self._waiting.pid)
+        own, drivers = os.getpid(), self._drivers()
         orphans = [found for found in procfs.living() if found.parent == own and found.id.pid not in drivers]
         return [found.id for found in orphans if not self._is_of_a_living_driver(found)]
 
@@ -242,7 +246,7 @@ def _await_order(order: int, fault: int, zygote: int) -> int:
     forked.keep_only(order, fault)
     os.setpgid(0, 0)
     message = b""
-    while part := os.read(order, LARGEST_MESSAGE):
+    while part := os.read(order, _PART_BYTES):
         message += part
     os.close(order)
     return partial(_be_driver, fault, zygote)(*marshal.loads(message)) if message else 0  # noqa: S302
