@@ -94,6 +94,9 @@ class _Drivers:
     def start(self, folder: AttemptFolder, *_: object, **__: object) -> None:
         self.started.append(folder)
 
+    def can_fork(self, *_: object) -> bool:
+        return True
+
     def signal(self, _: str, number: signal.Signals) -> None:
         self.signals.append(number)
 
