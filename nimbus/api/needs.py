@@ -81,7 +81,6 @@ _API: Mapping[str, AccessRole] = {
     "GET /settings": _ADMIN,
     "GET /shares": _VIEWER,
     "PUT /shares/{team}": _ADMIN,
-    "DELETE /shares/{team}": _ADMIN,
     "GET /calendars": _VIEWER,
     "PUT /calendars/{name}": _ADMIN,
     "DELETE /calendars/{name}": _ADMIN,

@@ -12,9 +12,9 @@ from nimbus.api.requests import HoldBody, PipelineNameText, ShareBody
 from nimbus.api.routes_access import OwnerText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
-from nimbus.domain.commands import EndHold, SetHold, SetShare
+from nimbus.domain.commands import SetHold, SetShare
+from nimbus.domain.holds import Hold
 from nimbus.domain.leader_report import TeamUse
-from nimbus.domain.settings import checked_weight
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -29,14 +29,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.put("/shares/{team}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def set_share(team: OwnerText, body: ShareBody, response: Response, wait: Wait = 0) -> CommandModel:
         """Set the weight of a team's share. Nothing that runs is stopped: what ends is given to others."""
-        weight = checked_weight(team, body.weight)
-        command = SetShare(team=team, weight=weight, reason=body.reason)
-        return await submit(services, lambda: command, response, wait_s=wait)
-
-    @routes.delete("/shares/{team}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def remove_share(team: OwnerText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Remove the weight of a team: it is 1 again."""
-        command = SetShare(team=team, weight=None)
+        command = SetShare(team=team, weight=body.weight, reason=body.reason)
         return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.get("/holds")
@@ -64,20 +57,20 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         hold: PipelineNameText, body: HoldBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
         """Hold starts, or change a hold. What runs goes on; runs that are asked for are queued."""
-        command = SetHold(
-            hold=hold,
+        held = Hold(
             of=body.of,
             name=body.name,
             reason=body.reason,
             until=body.until,
             alert_after=timedelta(seconds=body.alert_after_s),
+            held_at=services.clock.now(),
         )
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(services, lambda: SetHold(name=hold, hold=held), response, wait_s=wait)
 
     @routes.delete("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def end_hold(hold: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """End a hold. What came due is dealt with as the catch-up of each pipeline says."""
-        return await submit(services, lambda: EndHold(hold=hold), response, wait_s=wait)
+        return await submit(services, lambda: SetHold(name=hold, hold=None), response, wait_s=wait)
 
     return routes
 

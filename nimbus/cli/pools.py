@@ -58,7 +58,7 @@ def share() -> None:
 @click.option("--reason", default="", help="Why; shown with the weight.")
 @remote
 def set_share(api: Api, out: Output, team: str, weight: int, reason: str) -> int:
-    """Set the weight of a team: with 2 it gets twice as much as a team with 1, which is what others have."""
+    """Set the weight of a team: with 2 it gets twice as much as a team with 1, which all others have."""
     return report_command(out, api.command("PUT", ("shares", team), {"weight": weight, "reason": reason}))
 
 
@@ -82,11 +82,3 @@ def list_shares(api: Api, out: Output) -> None:
         for row in answer["shares"]
     ]
     out.table(("team", "weight", "slots", "share", "runs", "tasks waiting", "set by"), rows, empty="no teams")
-
-
-@share.command(name="remove")
-@click.argument("team")
-@remote
-def remove_share(api: Api, out: Output, team: str) -> int:
-    """Remove the weight of a team: it is 1 again."""
-    return report_command(out, api.command("DELETE", ("shares", team)))

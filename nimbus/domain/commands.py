@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.calendars import Calendar
-from nimbus.domain.holds import ALERT_AFTER, HoldOf
+from nimbus.domain.holds import Hold
 from nimbus.domain.ids import (
     BackfillId,
     CommandId,
@@ -229,10 +229,10 @@ class RemovePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetShare:
-    """Set the weight of a team's share; None: the weight is 1 again, as of teams that were never set."""
+    """Set the weight of a team's share. Weight 1, that of other teams, needs no record."""
 
     team: str
-    weight: int | None
+    weight: int
     reason: str = ""
     type: Literal["set_share"] = "set_share"
 
@@ -249,23 +249,11 @@ class SetCalendar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetHold:
-    """Hold starts, or change the end or the reason of a hold. What runs goes on."""
+    """Hold starts, or change a hold; None: end it. What runs goes on."""
 
-    hold: str
-    of: HoldOf
-    name: str = ""
-    reason: str
-    until: datetime | None = None
-    alert_after: timedelta = ALERT_AFTER
+    name: str
+    hold: Hold | None
     type: Literal["set_hold"] = "set_hold"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndHold:
-    """End a hold. What came due is dealt with as the pipelines' catch-up says."""
-
-    hold: str
-    type: Literal["end_hold"] = "end_hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,7 +414,6 @@ SettingsCommand = (
     | SetShare
     | SetCalendar
     | SetHold
-    | EndHold
     | SetVariable
     | RemoveVariable
     | CordonWorker
@@ -503,7 +490,6 @@ _NAMES = {
     "backfill": "backfill",
     "pool": "pool",
     "team": "team",
-    "hold": "hold",
     "worker": "worker",
     "id": "token",
     "name": "name",

@@ -6,7 +6,7 @@ a covered pipeline starts; what runs goes on, with its child runs. The leader re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -61,12 +61,17 @@ class Hold:
         overdue = None if self.alerted else self.held_at + self.alert_after
         return overdue if self.until is None else self.until
 
-    def check(self, now: datetime) -> None:
-        """Raise RefusedError if a new hold makes no sense."""
+    def checked(self, records: Iterable[PipelineRecord], now: datetime) -> int:
+        """The number of pipelines that a new hold covers. Raises RefusedError if it makes no sense."""
         if (self.of is HoldOf.ALL) == bool(self.name):
             raise RefusedError("bad_hold", "a hold needs a name of a team, a tag or a prefix, or is of all.")
         if self.until is not None and self.until <= now:
             raise RefusedError("bad_hold", f"{self.until:%Y-%m-%d %H:%M:%SZ} has passed: name a later end.")
+        if not (covered := sum(map(self.covers, records))):
+            raise RefusedError(
+                "nothing_held", f"no pipeline has the {self.of} {self.name}: see `nimbus pipeline list`."
+            )
+        return covered
 
     def words(self, name: str) -> str:
         """The hold as text. `name`: its own."""

@@ -14,7 +14,7 @@ from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.holds import HoldOf
+from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Outside, Partitioning, Version
@@ -176,18 +176,18 @@ CASES = {
         settings_put(lambda settings: settings.weight_of("finance") == 2),
     ),
     "remove_share": Case(
-        c.SetShare(team="finance", weight=None),
+        c.SetShare(team="finance", weight=1),
         settings_put(lambda settings: not settings.shares),
         (c.SetShare(team="finance", weight=2),),
     ),
     "set_hold": Case(
-        c.SetHold(hold="freeze", of=HoldOf.PREFIX, name=P, reason="incident"),
+        c.SetHold(name="freeze", hold=Hold(of=HoldOf.PREFIX, name=P, reason="incident", held_at=NOW)),
         settings_put(lambda settings: "freeze" in settings.holds),
     ),
     "end_hold": Case(
-        c.EndHold(hold="freeze"),
+        c.SetHold(name="freeze", hold=None),
         settings_put(lambda settings: not settings.holds),
-        (c.SetHold(hold="freeze", of=HoldOf.ALL, reason="incident"),),
+        (c.SetHold(name="freeze", hold=Hold(of=HoldOf.ALL, reason="incident", held_at=NOW)),),
     ),
     "set_variable": Case(
         c.SetVariable(name="day", value="1"),

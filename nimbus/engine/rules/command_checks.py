@@ -27,7 +27,6 @@ from nimbus.domain.commands import (
     CreateToken,
     DatasetCommand,
     DecideApproval,
-    EndHold,
     GrantAccess,
     MarkTask,
     NoteRun,
@@ -137,7 +136,6 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             | SetShare()
             | SetCalendar()
             | SetHold()
-            | EndHold()
             | UncordonWorker()
             | PublishDataset()
             | WithdrawDataset()

@@ -21,7 +21,6 @@ from nimbus.domain.commands import (
     CreateToken,
     DatasetCommand,
     DecideApproval,
-    EndHold,
     GrantAccess,
     MarkTask,
     NoteRun,
@@ -165,7 +164,6 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             | SetShare()
             | SetCalendar()
             | SetHold()
-            | EndHold()
             | SetVariable()
             | RemoveVariable()
             | CordonWorker()

@@ -15,7 +15,6 @@ from nimbus.domain.commands import (
     AccessCommand,
     CordonWorker,
     CreateToken,
-    EndHold,
     GrantAccess,
     RemovePool,
     RemoveVariable,
@@ -31,7 +30,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.holds import MOST_HOLDS, Hold
+from nimbus.domain.holds import MOST_HOLDS
 from nimbus.domain.ids import RunId
 from nimbus.domain.settings import (
     MOST_CALENDARS,
@@ -77,11 +76,11 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
         case SetShare(team=team):
-            said = f"team {team} has the weight {command.weight or 1}"
+            said = f"team {team} has the weight {command.weight}"
             return _with_share(before, command, by, now), said
         case SetCalendar():
             return _with_calendar(state, command, by, now)
-        case SetHold() | EndHold():
+        case SetHold():
             return _with_hold(state, command, by, now)
         case SetVariable(name=name, value=value):
             return _with_variable(before, name, value), f"vars.{name} is set; runs from now on take it"
@@ -141,47 +140,28 @@ def _with_calendar(state: State, command: SetCalendar, by: str, now: datetime) -
 
 def _with_share(before: ClusterSettings, command: SetShare, by: str, now: datetime) -> ClusterSettings:
     shares = {team: share for team, share in before.shares.items() if team != command.team}
-    if command.weight is not None:
+    if checked_weight(command.team, command.weight) > 1:
         if len(shares) >= MOST_SHARES:
-            raise RefusedError("too_many_shares", f"{MOST_SHARES} teams have weights: remove some.")
-        weight = checked_weight(command.team, command.weight)
-        shares[command.team] = Share(weight=weight, reason=command.reason, set_by=by, set_at=now)
-    elif command.team not in before.shares:
-        raise RefusedError(
-            "unknown_share", f"no weight of team {command.team} is set: see `nimbus share list`."
-        )
+            raise RefusedError("too_many_shares", f"{MOST_SHARES} teams have weights: set one of them to 1.")
+        share = Share(weight=command.weight, reason=command.reason, set_by=by, set_at=now)
+        shares[command.team] = share
     return replace(before, shares=shares)
 
 
-def _with_hold(
-    state: State, command: SetHold | EndHold, by: str, now: datetime
-) -> tuple[ClusterSettings, str]:
-    before = state.settings
-    holds = {name: hold for name, hold in before.holds.items() if name != command.hold}
-    known = before.holds.get(command.hold)
-    if isinstance(command, EndHold):
+def _with_hold(state: State, command: SetHold, by: str, now: datetime) -> tuple[ClusterSettings, str]:
+    name, before = command.name, state.settings
+    known = before.holds.get(name)
+    holds = {other: hold for other, hold in before.holds.items() if other != name}
+    if command.hold is None:
         if known is None:
-            raise RefusedError("unknown_hold", f"there is no hold {command.hold}: see `nimbus hold list`.")
-        return replace(before, holds=holds), f"hold {command.hold} has ended: what came due is caught up"
+            raise RefusedError("unknown_hold", f"there is no hold {name}: see `nimbus hold list`.")
+        return replace(before, holds=holds), f"hold {name} has ended: what came due is caught up"
     if len(holds) >= MOST_HOLDS:
         raise RefusedError("too_many_holds", f"there are {MOST_HOLDS} holds: end one first.")
-    hold = Hold(
-        of=command.of,
-        name=command.name,
-        reason=command.reason,
-        until=command.until,
-        alert_after=command.alert_after,
-        held_by=by,
-        held_at=now if known is None else known.held_at,
-    )
-    hold.check(now)
-    covered = sum(hold.covers(record) for record in state.catalog.pipelines.values())
-    if not covered:
-        raise RefusedError(
-            "nothing_held", f"no pipeline has the {hold.of} {hold.name}: see `nimbus pipeline list`."
-        )
-    said = f"hold {command.hold}: starts of {counted(covered, 'pipeline')} wait; what runs goes on"
-    return replace(before, holds={**holds, command.hold: hold}), said
+    holds[name] = hold = replace(command.hold, held_by=by, held_at=now if known is None else known.held_at)
+    covered = hold.checked(state.catalog.pipelines.values(), now)
+    said = f"hold {name}: starts of {counted(covered, 'pipeline')} wait; what runs goes on"
+    return replace(before, holds=holds), said
 
 
 def end_hold(state: State, name: str, now: datetime) -> Answer:

@@ -38,7 +38,6 @@ from nimbus.domain.commands import (
     CommandKey,
     CommandOutcome,
     CordonWorker,
-    EndHold,
     MarkTask,
     PausePipeline,
     PauseRun,
@@ -58,7 +57,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RecordTooLargeError
-from nimbus.domain.holds import HoldOf
+from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import (
     AttemptId,
@@ -189,8 +188,11 @@ COMMANDS: tuple[Command, ...] = (
     ResumeRun(run_id=RUN.id),
     SetPool(pool="db", size=3),
     RemovePool(pool="db"),
-    SetHold(hold="freeze", of=HoldOf.TAG, name="daily", reason="incident", until=NOW),
-    EndHold(hold="freeze"),
+    SetHold(
+        name="freeze",
+        hold=Hold(of=HoldOf.TAG, name="daily", reason="incident", until=NOW, held_at=NOW),
+    ),
+    SetHold(name="freeze", hold=None),
     SetShare(team="finance", weight=2, reason="month end"),
     SetVariable(name="dwh", value="jdbc:x"),
     RemoveVariable(name="dwh"),

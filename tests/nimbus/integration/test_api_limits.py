@@ -17,7 +17,6 @@ from nimbus.domain import lifecycle
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.commands import (
     CordonWorker,
-    EndHold,
     RemovePool,
     RemoveVariable,
     SetCalendar,
@@ -28,7 +27,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.holds import HoldOf
+from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, WantedSlots
 from nimbus.domain.pipeline import Schedule
@@ -50,32 +49,7 @@ def submitted(world: Any) -> Any:
         (("pool", "set", "db", "10"), SetPool(pool="db", size=10)),
         (("pool", "remove", "db"), RemovePool(pool="db")),
         (("share", "set", "oidc:ada", "2"), SetShare(team="oidc:ada", weight=2)),
-        (
-            (
-                "hold",
-                "add",
-                "freeze",
-                "--team",
-                "ops",
-                "--reason",
-                "month end",
-                "--until",
-                "2030-01-01T00:00Z",
-            ),
-            SetHold(
-                hold="freeze",
-                of=HoldOf.TEAM,
-                name="ops",
-                reason="month end",
-                until=datetime(2030, 1, 1, tzinfo=UTC),
-            ),
-        ),
-        (
-            ("hold", "add", "stop", "--all", "--reason", "fire", "--alert-after", "2h"),
-            SetHold(hold="stop", of=HoldOf.ALL, reason="fire", alert_after=timedelta(hours=2)),
-        ),
-        (("hold", "end", "freeze"), EndHold(hold="freeze")),
-        (("share", "remove", "ops"), SetShare(team="ops", weight=None)),
+        (("hold", "end", "freeze"), SetHold(name="freeze", hold=None)),
         (("calendar", "remove", "de"), SetCalendar(name="de", days=None)),
         (("var", "set", "dwh", "jdbc:x"), SetVariable(name="dwh", value="jdbc:x")),
         (("var", "remove", "dwh"), RemoveVariable(name="dwh")),
@@ -248,3 +222,35 @@ def test_variable_of_another_form_is_refused(api_url: str, name: str, value: str
     answer = httpx.put(f"{api_url}/api/v1/variables/{name}", json={"value": value})
 
     assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("words", "hold"),
+    [
+        (
+            ("--team", "ops", "--until", "2030-01-01T00:00Z"),
+            {"of": HoldOf.TEAM, "name": "ops", "until": datetime(2030, 1, 1, tzinfo=UTC)},
+        ),
+        (("--all", "--alert-after", "2h"), {"of": HoldOf.ALL, "alert_after": timedelta(hours=2)}),
+    ],
+)
+def test_hold_is_added_as_the_command_line_says(
+    world: Any, nimbus: Invoke, words: tuple[str, ...], hold: dict[str, Any]
+) -> None:
+    world.deciding, world.health.leading = False, None
+
+    assert nimbus("hold", "add", "freeze", "--reason", "month end", *words).exit_code == 6
+
+    asked = submitted(world)
+    assert asked == SetHold(name="freeze", hold=Hold(reason="month end", held_at=asked.hold.held_at, **hold))
+    assert nimbus("hold", "add", "freeze", "--reason", "x", "--all", "--tag", "y").exit_code == 2
+
+
+def test_holds_are_listed_with_who_and_why(world: Any, nimbus: Invoke, api_url: str) -> None:
+    held = Hold(of=HoldOf.ALL, reason="month end", held_by="ada", held_at=world.clock.now())
+    world.cluster.put(ClusterSettings(holds={"freeze": held}))
+
+    (found,) = httpx.get(f"{api_url}/api/v1/holds").json()["holds"]
+
+    assert (found["hold"], found["pipelines"], found["held_by"]) == ("freeze", 1, "ada")
+    assert "all pipelines are held by ada since" in nimbus("hold", "list").stdout

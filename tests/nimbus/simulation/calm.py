@@ -7,9 +7,9 @@ from collections.abc import Callable
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import (
     ActOnSelection,
-    EndHold,
     PausePipeline,
     ResumeRun,
+    SetHold,
     SetPool,
     StopRun,
     UncordonWorker,
@@ -92,7 +92,7 @@ def _lift_limits(world: World) -> None:
     for worker in sorted({one.id for one in world.workers}):
         world.operators.submit(UncordonWorker(worker=worker))
     for hold_name in ("freeze", "night"):
-        world.operators.submit(EndHold(hold=hold_name))
+        world.operators.submit(SetHold(name=hold_name, hold=None))
     for run in world.ledger.runs.live:
         world.operators.submit(ResumeRun(run_id=run))
 

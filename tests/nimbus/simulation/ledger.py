@@ -176,7 +176,6 @@ class Ledger:
                 | c.SetShare()
                 | c.SetCalendar()
                 | c.SetHold()
-                | c.EndHold()
                 | c.SetVariable()
                 | c.RemoveVariable()
                 | c.CordonWorker()
@@ -246,12 +245,11 @@ class Ledger:
             case c.RemovePool(pool=pool):
                 return pool not in self.settings.pools
             case c.SetShare(team=team, weight=weight):
-                return self.settings.weight_of(team) == (weight or 1)
+                return self.settings.weight_of(team) == weight
             case c.SetCalendar(name=name, days=days):
                 return self.settings.days_of(name) == days
-            case c.SetHold() | c.EndHold():
-                set_now = self.settings.holds.get(command.hold)
-                return (set_now is None) == isinstance(command, c.EndHold)
+            case c.SetHold(name=name, hold=wanted):
+                return (name in self.settings.holds) == (wanted is not None)
             case c.SetVariable(name=name, value=value):
                 return self.settings.variables[name] == value
             case c.RemoveVariable(name=name):

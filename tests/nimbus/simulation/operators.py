@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
-from nimbus.domain.holds import HoldOf
+from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import is_ready
@@ -221,25 +221,26 @@ class Operators:
         """Hold some pipelines, often with an end, or end a hold."""
         rng, name = self._world.rng, self._world.rng.choice(("freeze", "night"))
         if rng.random() < 0.3:
-            return c.EndHold(hold=name)
+            return c.SetHold(name=name, hold=None)
         of = rng.choice(list(HoldOf))
         about = {HoldOf.ALL: "", HoldOf.TEAM: rng.choice(TEAMS[1:]), HoldOf.TAG: "nightly"}
         until = self._world.worker_now() + timedelta(seconds=rng.randint(-20, 300))
-        return c.SetHold(
-            hold=name,
+        held = Hold(
             of=of,
             name=about.get(of, rng.choice(NAMES)[: rng.randint(1, 4)]),
             reason="asked",
             until=None if rng.random() < 0.3 else until,
             alert_after=timedelta(seconds=30),
+            held_at=START,
         )
+        return c.SetHold(name=name, hold=held)
 
     def _share(self) -> c.Command:
         """Set the owner of a pipeline, or the weight of a team."""
         rng = self._world.rng
         if rng.random() < 0.5:
             return c.SetOwner(pipeline=rng.choice(NAMES), owner=rng.choice(TEAMS) or None)
-        return c.SetShare(team=rng.choice(TEAMS[1:]), weight=rng.choice((None, 0, 1, 2, 3)))
+        return c.SetShare(team=rng.choice(TEAMS[1:]), weight=rng.choice((0, 1, 1, 2, 3)))
 
     def _about_data(self) -> c.Command:
         """Publish a version from outside, withdraw one, or remove a dataset."""

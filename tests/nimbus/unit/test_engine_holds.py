@@ -14,7 +14,6 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     CommandOutcome,
     CreateBackfill,
-    EndHold,
     SetHold,
     SetOwner,
 )
@@ -35,7 +34,12 @@ from tests.nimbus.unit.test_api_explanations import Stage, spec
 from tests.nimbus.unit.test_engine_due import changed, pipeline, stage_of
 
 MINUTE = timedelta(minutes=1)
-FREEZE = SetHold(hold="freeze", of=HoldOf.ALL, reason="month end", until=NOW + 10 * MINUTE)
+FREEZE = Hold(of=HoldOf.ALL, reason="month end", until=NOW + 10 * MINUTE, held_at=NOW)
+END = SetHold(name="freeze", hold=None)
+
+
+def freeze(**said: Any) -> SetHold:
+    return SetHold(name="freeze", hold=replace(FREEZE, **said))
 
 
 def scheduled(catchup: CatchUp, **said: Any) -> Stage:
@@ -63,7 +67,7 @@ def test_what_came_due_is_dealt_with_by_the_catch_up_of_the_pipeline(
     catchup: CatchUp, started: tuple[int, ...], by_itself: bool
 ) -> None:
     stage = scheduled(catchup)
-    stage.ask(replace(FREEZE, until=NOW + 7.5 * MINUTE if by_itself else None))
+    stage.ask(freeze(until=NOW + 7.5 * MINUTE if by_itself else None))
     for _ in range(7):
         pass_minutes(stage, 1)
         assert not runs(stage)
@@ -73,7 +77,7 @@ def test_what_came_due_is_dealt_with_by_the_catch_up_of_the_pipeline(
     pass_minutes(stage, 0.5)
     if not by_itself:
         assert not runs(stage)
-        stage.ask(EndHold(hold="freeze"))
+        stage.ask(END)
 
     assert sorted(runs(stage)) == [f"{NAME}-20260301t120{minute}00z" for minute in started]
     assert not stage.bench.cluster.world.settings.holds
@@ -81,7 +85,7 @@ def test_what_came_due_is_dealt_with_by_the_catch_up_of_the_pipeline(
 
 def test_run_that_is_asked_for_is_queued_with_the_reason_and_starts_after_the_hold() -> None:
     stage = Stage(spec())
-    stage.ask(FREEZE)
+    stage.ask(freeze())
     assert last(stage).message == "hold freeze: starts of 1 pipeline wait; what runs goes on"
 
     stage.start()
@@ -102,7 +106,7 @@ def test_running_work_goes_on_with_its_child_runs() -> None:
     stage.start("other", PipelineName("other"))
     stage.put(active(LOAD))  # the child cannot start before
     stage.start()
-    stage.ask(FREEZE)
+    stage.ask(freeze())
     assert [state for run, state in runs(stage).items() if run != "other"] == [RunState.RUNNING] * 2
 
     stage.end(Outcome.SUCCEEDED, run="other")
@@ -115,7 +119,7 @@ def test_running_work_goes_on_with_its_child_runs() -> None:
 
 def test_child_run_of_a_held_pipeline_starts_for_a_parent_that_runs() -> None:
     stage = Stage(LOAD, parent(starting(), NAME))
-    stage.ask(replace(FREEZE, of=HoldOf.PREFIX, name=CHILD))
+    stage.ask(freeze(of=HoldOf.PREFIX, name=CHILD))
 
     stage.start()
 
@@ -137,7 +141,7 @@ def test_hold_covers_a_team_a_tag_or_a_prefix_and_others_go_on(
     tags: dict[str, tuple[str, ...]] = {"ledger": ("daily",), "sales": ("eu", "daily")}
     stage = Stage(*(spec(name=PipelineName(one), tags=tags.get(one, ())) for one in names))
     stage.ask(SetOwner(pipeline=PipelineName("ledger"), owner="finance"))
-    stage.ask(replace(FREEZE, of=of, name=name))
+    stage.ask(freeze(of=of, name=name))
 
     for one in names:
         stage.start(f"{one}-1", PipelineName(one))
@@ -149,7 +153,7 @@ def test_hold_covers_a_team_a_tag_or_a_prefix_and_others_go_on(
 
 def test_new_owner_takes_a_pipeline_out_of_a_hold() -> None:
     stage = Stage(spec())
-    stage.ask(SetOwner(pipeline=NAME, owner="finance"), replace(FREEZE, of=HoldOf.TEAM, name="finance"))
+    stage.ask(SetOwner(pipeline=NAME, owner="finance"), freeze(of=HoldOf.TEAM, name="finance"))
     stage.start()
     assert runs(stage) == {"r": RunState.QUEUED}
 
@@ -160,14 +164,14 @@ def test_new_owner_takes_a_pipeline_out_of_a_hold() -> None:
 
 def test_backfill_starts_no_date_while_held() -> None:
     stage = scheduled(CatchUp.NONE)
-    stage.ask(FREEZE)
+    stage.ask(freeze())
     request = BackfillRequest(first=NOW - 10 * MINUTE, last=NOW, max_parallel=2)
     stage.ask(CreateBackfill(pipeline=NAME, backfill=BackfillId("b"), request=request))
     assert not runs(stage)
     told = [reason.why for reason in stage.pipeline().reasons if reason.about == "backfill b"]
     assert told[0].endswith("its next date starts after that")
 
-    stage.ask(EndHold(hold="freeze"))
+    stage.ask(END)
 
     assert len(runs(stage)) == 2
 
@@ -191,7 +195,7 @@ def test_hold_without_end_raises_one_alert_after_the_time_that_was_said() -> Non
     rules = (NotifyRule(on=(AlertEvent.LATE,), to="ops"),)
     policy = Policy(alerts=AlertPolicy(targets=frozenset({"ops"}), notify=rules))
     stage.bench.elect(3, policy=policy)
-    stage.ask(replace(FREEZE, until=None, alert_after=60 * MINUTE))
+    stage.ask(freeze(until=None, alert_after=60 * MINUTE))
     pass_minutes(stage, 59)
     assert not stage.bench.cluster.world.alerts
 
@@ -210,16 +214,14 @@ def test_hold_without_end_raises_one_alert_after_the_time_that_was_said() -> Non
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        (replace(FREEZE, of=HoldOf.TEAM, name="fiance"), "nothing_held", "no pipeline has the team fiance"),
-        (replace(FREEZE, of=HoldOf.TAG), "bad_hold", "needs a name"),
-        (replace(FREEZE, name="x"), "bad_hold", "needs a name"),
-        (replace(FREEZE, until=NOW), "bad_hold", "has passed: name a later end"),
-        (EndHold(hold="other"), "unknown_hold", "nimbus hold list"),
+        (freeze(of=HoldOf.TEAM, name="fiance"), "nothing_held", "no pipeline has the team fiance"),
+        (freeze(of=HoldOf.TAG), "bad_hold", "needs a name"),
+        (freeze(name="x"), "bad_hold", "needs a name"),
+        (freeze(until=NOW), "bad_hold", "has passed: name a later end"),
+        (SetHold(name="other", hold=None), "unknown_hold", "nimbus hold list"),
     ],
 )
-def test_hold_that_makes_no_sense_is_refused_with_what_to_do(
-    command: SetHold | EndHold, code: str, words: str
-) -> None:
+def test_hold_that_makes_no_sense_is_refused_with_what_to_do(command: SetHold, code: str, words: str) -> None:
     stage = Stage(spec())
 
     stage.ask(command)
@@ -231,10 +233,10 @@ def test_hold_that_makes_no_sense_is_refused_with_what_to_do(
 
 def test_hold_is_changed_under_its_name_and_keeps_its_beginning() -> None:
     stage = Stage(spec())
-    stage.ask(FREEZE)
+    stage.ask(freeze())
     stage.bench.clocks.pass_s(60)
 
-    stage.ask(replace(FREEZE, until=NOW + 30 * MINUTE, reason="longer"))
+    stage.ask(freeze(until=NOW + 30 * MINUTE, reason="longer"))
 
     (hold,) = stage.bench.cluster.world.settings.holds.values()
     assert (hold.held_at, hold.until, hold.reason) == (NOW, NOW + 30 * MINUTE, "longer")
@@ -242,7 +244,7 @@ def test_hold_is_changed_under_its_name_and_keeps_its_beginning() -> None:
 
 def test_activation_under_a_hold_starts_nothing() -> None:
     stage = scheduled(CatchUp.LATEST)
-    stage.ask(FREEZE, ActivatePipeline(pipeline=NAME))
+    stage.ask(freeze(), ActivatePipeline(pipeline=NAME))
     pass_minutes(stage, 4)
 
     assert not runs(stage)
