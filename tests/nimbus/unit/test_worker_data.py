@@ -7,7 +7,6 @@ import json
 import os
 import time
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -176,7 +175,7 @@ def test_success_whose_output_cannot_be_stored_is_a_failure_that_says_why(
 ) -> None:
     store.unavailable = True
 
-    verdict, reference = committed(place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, lambda: None)
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)
     assert verdict.reason.startswith("its output could not be stored: ")
@@ -212,7 +211,7 @@ def test_parts_that_were_noted_are_a_part_of_the_output_and_others_are_not(
         write_note(folder.noted, [a_part(store, prefix, f"table/part-{number}")])
     a_part(store, prefix, "table/part-of-a-spark-task-that-failed")
 
-    verdict, reference = committed(place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, lambda: None)
 
     assert reference is not None, verdict.reason
     place.fetch(reference)
@@ -239,7 +238,7 @@ def test_note_that_cannot_be_followed_fails_the_attempt(
     folder.noted.mkdir()
     (folder.noted / "x.json").write_text(note)
 
-    verdict, reference = committed(place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, lambda: None)
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)
     assert "noted" in verdict.reason or "note of" in verdict.reason
@@ -252,7 +251,7 @@ def test_notes_behind_a_link_are_not_read(
     (tmp_path / "elsewhere" / "x.json").write_text("[")
     folder.noted.symlink_to(tmp_path / "elsewhere")
 
-    assert committed(place, folder, output, partial(place.begin, output))[1] is not None
+    assert committed(place, folder, output, lambda: None)[1] is not None
 
 
 def test_copy_is_read_only(place: BucketPlace, output: Path) -> None:
@@ -297,7 +296,7 @@ def test_name_that_is_no_key_fails_the_attempt_or_is_kept(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("odd")
 
-    verdict, reference = committed(place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, lambda: None)
 
     assert reference is not None or "choose another" in verdict.reason
     if reference is not None:
@@ -314,6 +313,6 @@ def test_note_of_a_name_that_is_no_key_fails_the_attempt(
     note = [{"path": path, "size_bytes": 4, "sha256": "0" * 64}]
     (folder.noted / "x.json").write_text(json.dumps(note))
 
-    verdict, reference = committed(place, folder, output, partial(place.begin, output))
+    verdict, reference = committed(place, folder, output, lambda: None)
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)
