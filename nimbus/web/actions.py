@@ -101,6 +101,10 @@ def _of_runs(routes: APIRouter, send: Send) -> None:
             f"runs/{segment(run_id)}",
         )
 
+    @routes.post("/selection")
+    async def select(request: Request) -> Response:
+        return await send(request, "selections", _selection, "commands")
+
 
 def _of_pipelines(routes: APIRouter, send: Send) -> None:
     @routes.post("/pipelines/{name}/start")
@@ -154,6 +158,10 @@ def _rerun(form: Form) -> dict[str, Any]:
         "release": _first(form, "release") or "same",
         "reason": _first(form, "reason"),
     }
+
+
+def _selection(form: Form) -> dict[str, Any]:
+    return {"action": _first(form, "action"), "names": form.get("name", []), "reason": _first(form, "reason")}
 
 
 def _approval(form: Form) -> dict[str, Any]:

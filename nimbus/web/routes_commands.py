@@ -40,7 +40,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         outcome: Annotated[
             Literal["refused"] | None, BeforeValidator(none_if_empty), Query(description="Only refusals.")
         ] = None,
-        of: Annotated[CommandIdText | None, BeforeValidator(none_if_empty)] = None,
+        of: Annotated[CommandIdText | None, BeforeValidator(none_if_empty), Query(alias="command")] = None,
         cursor: CursorText = None,
     ) -> Response:
         wanted = CommandFilter(
@@ -48,7 +48,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         )
         waiting = sorted(filter(wanted.fits, pending_commands(services)), key=lambda row: row.at)
         found = list_commands(services, wanted, PageQuery(_DECIDED, cursor))
-        given = {"pipeline": pipeline, "kind": kind, "by": by, "outcome": outcome, "of": of}
+        given = {"pipeline": pipeline, "kind": kind, "by": by, "outcome": outcome, "command": of}
         shown = {
             "waiting": list(islice(waiting, _PENDING)),
             "more_waiting": max(0, len(waiting) - _PENDING),

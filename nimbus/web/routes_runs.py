@@ -22,9 +22,11 @@ from nimbus.api.models_runs import RunModel
 from nimbus.api.paging import CursorText, Where, decoded, encoded
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
+from nimbus.api.routes_selections import SelectedBody, selected
 from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
 from nimbus.domain.datasets import versions_of
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId
 from nimbus.domain.publications import Read
 from nimbus.domain.run import Run, RunState
@@ -84,6 +86,17 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "names": sorted(record.name for record in services.reader.pipelines())[:_NAMES],
         }
         return pages.answer(request, "runs.html", shown)
+
+    @routes.get("/selection")
+    def selection(
+        request: Request,
+        action: Literal["stop", "rerun", "pause", "resume"],
+        name: Annotated[list[RunIdText], Query(max_length=_RUNS)] = [],  # noqa: B006 - FastAPI copies it
+    ) -> Response:
+        if not name:
+            raise RefusedError("nothing_selected", "no run is selected: tick some in the list.")
+        found = selected(services, SelectedBody.model_validate({"action": action, "names": name}))
+        return pages.answer(request, "selection.html", {"found": found})
 
     @routes.get("/runs/{run_id}")
     def run(

@@ -167,3 +167,25 @@ def test_late_note_of_a_deposed_leader_replaces_no_later_one(world: Any) -> None
 
     world.history.put_note(replace(note, what=replace(note.what, text="")))
     assert world.history.note("r5") is None
+
+
+@pytest.mark.usefixtures("runs")
+def test_runs_that_are_ticked_in_the_list_are_stopped_after_a_preview(world: Any, api: httpx.Client) -> None:
+    url = str(api.base_url).rstrip("/").replace("/api/v1", "/ui")
+    shown = api.get(f"{url}/runs").text
+    assert 'name="name" value="r0" form="selection"' in shown
+
+    asked = {"action": "stop", "name": ["r0", "r1"]}
+    page = api.get(f"{url}/selection", params=asked).text
+    assert "Stop 2 runs?" in page
+    assert not world.accepted
+    assert "r9 is succeeded" in api.get(f"{url}/selection", params={"action": "stop", "name": "r9"}).text
+    assert "tick some" in api.get(f"{url}/selection", params={"action": "stop"}).text
+
+    done = api.post(f"{url}/selection", data={**asked, "reason": "incident"}, follow_redirects=True)
+
+    (sent,) = world.accepted
+    assert (sent.action, sent.reason) == ("stop", "incident")
+    assert sent.targets == {"r0": "nightly", "r1": "nightly"}
+    assert done.url.path == "/ui/commands"
+    assert done.text.count("stop run") >= 2

@@ -78,6 +78,8 @@ PAGES = [
     "/ui/runs?state=failed",
     "/ui/runs?state=&pipeline=",
     "/ui/runs?pipeline=none-such",
+    "/ui/runs?tag=nightly&owner=-&parameter=&logical_from=2026-03-01",
+    "/ui/selection?action=stop&name=sums-live&name=sums-fan",
     "/ui/runs/sums-live",
     "/ui/runs/sums-live?state=failed",
     "/ui/runs/sums-live?state=skipped",
@@ -151,6 +153,7 @@ def test_links_of_all_pages_lead_somewhere(audited: Any, published: Any, web: ht
         "/activate",
         "/abdicate",
         "/cancel",
+        "/selection",
     )
 
     # One link of each form: those of tasks and log lines have numbers.
