@@ -110,14 +110,14 @@ async def _check_route(request: Request, needed: AccessRole) -> None:
     route, highest = _route(request), highest_role()
     if route in CLUSTER_WIDE or not highest.includes(needed):
         check_role(principal(), needed, route)
-    role = await run_in_threadpool(_role_on_path, request)
+    role = await run_in_threadpool(role_on_path, request)
     if role.includes(AccessRole.STATUS) and not role.includes(needed):
         raise AccessDeniedError(
             "role_too_low", f"{route} needs the role {needed} on that, and {principal().name} has {role}."
         )
 
 
-def _role_on_path(request: Request) -> AccessRole:
+def role_on_path(request: Request) -> AccessRole:
     """The role on what a path names; NONE: it names nothing, or nothing that can exist."""
     before, _, rest = request.scope["route"].path.partition("/{")
     name = str(request.path_params.get(rest.partition("}")[0], ""))

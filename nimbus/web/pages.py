@@ -20,6 +20,7 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nimbus.api.access import role_on_path
 from nimbus.api.asking import principal
 from nimbus.api.needs import NEEDS
 from nimbus.api.requests import PipelineNameText
@@ -154,7 +155,7 @@ class Pages:
             path=request.url.path,
             asset=f"/ui/static/{self.assets.version}",
             who=who,
-            lacks=partial(_lacks, who),
+            lacks=partial(_lacks, _role(request, who)),
             # The answer to a form is not at a page's URL: fetching it again would give another answer.
             refetched=request.method != "POST",
         )
@@ -179,11 +180,18 @@ class Pages:
             return self._frames.unavailable()
 
 
-def _lacks(who: Principal, action: str) -> AccessRole | None:
-    """The role that an API action, such as `POST /runs`, needs; None: the principal has it."""
+def _role(request: Request, who: Principal) -> AccessRole:
+    """The principal's role on what a page is about."""
+    if who.role.includes(AccessRole.OPERATOR) or "route" not in request.scope:
+        return who.role
+    return max(who.role, role_on_path(request), key=lambda role: role.rank)
+
+
+def _lacks(role: AccessRole, action: str) -> AccessRole | None:
+    """The role that an API action, such as `POST /runs`, needs; None: `role` includes it."""
     method, _, path = action.partition(" ")
     needed = NEEDS[f"{method} /api/v1{path}"]
-    return None if who.role.includes(needed) else needed
+    return None if role.includes(needed) else needed
 
 
 def _query(given: Mapping[str, Any], **changes: Any) -> str:

@@ -1,4 +1,4 @@
-"""The page about the answering scheduler: versions, checks, settings, and the tokens of the cluster."""
+"""The page about the answering scheduler: versions, checks, settings, tokens and grants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.asking import principal
+from nimbus.api.asking import grants, principal
 from nimbus.api.routes_access import list_tokens
 from nimbus.api.routes_cluster import effective_settings
 from nimbus.api.services import ApiServices
@@ -38,6 +38,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "is_admin": is_admin,
             "changed": changed,
             "settings": [one for one in settings if not (changed and one.default)],
+            "grants": reader.settings().grants if is_admin else grants(),
             "tokens": list_tokens(services).tokens if is_admin else [],
         }
         return pages.answer(request, "about.html", shown)

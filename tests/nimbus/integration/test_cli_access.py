@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import Result
 
 from nimbus import records
 from nimbus.access.tokens import digest_of
-from nimbus.domain.access import AccessRole, Token
-from nimbus.domain.commands import CreateToken, RevokeToken, SetOwner
+from nimbus.domain.access import AccessGrant, AccessRole, Token
+from nimbus.domain.commands import CreateToken, GrantAccess, RevokeAccess, RevokeToken, SetOwner
 from nimbus.domain.settings import ClusterSettings
 from tests.nimbus.integration.conftest import T0
 
@@ -119,3 +120,34 @@ def test_login_refuses_what_is_no_token_and_asks_nobody(nimbus: Invoke) -> None:
 
     assert refused.exit_code == 2
     assert "password" not in refused.stderr
+
+
+def test_grants_are_given_taken_listed_and_explained(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.deciding, world.health.leading = False, None
+    nimbus("access", "grant", "finance", "logs", "pipeline:sums", "--reason", "on call")
+    nimbus("access", "revoke", "finance", "finance_*", "--reason", "over")
+    wrong = nimbus("access", "grant", "finance", "logs", "sums", "--reason", "x")
+    grant = AccessGrant(
+        who="finance", role=AccessRole.LOGS, on="pipeline:sums", reason="on call", by="root", at=T0
+    )
+    token = Token(
+        id="0" * 12, name="ada", role=AccessRole.NONE, teams=("finance",), sha256="0" * 64, created_at=T0
+    )
+    world.cluster.put(ClusterSettings(tokens={token.id: token}, grants=(grant,)))
+
+    assert [queued.command for queued in world.reader.commands()] == [
+        GrantAccess(who="finance", role=AccessRole.LOGS, on="pipeline:sums", reason="on call"),
+        RevokeAccess(who="finance", on="finance_*", reason="over"),
+    ]
+    assert (wrong.exit_code, "body.on" in wrong.output) == (2, True)
+    assert "pipeline:sums" in nimbus("access", "show").stdout
+    assert "no grants" in nimbus("access", "show", "sales").output
+    yes, no = (nimbus("access", "can", "ada", role, "pipeline:sums") for role in ("logs", "viewer"))
+    assert (yes.exit_code, no.exit_code) == (0, 7)
+    assert yes.stdout == "yes: the grant of logs to finance on pipeline:sums, by root: on call\n"
+    assert no.stdout == (
+        "no: the highest is logs, by the grant of logs to finance on pipeline:sums, by root: on call: "
+        "`nimbus access grant ada viewer pipeline:sums --reason WHY`\n"
+    )
+    page = httpx.get(f"{api_url}/ui/about").text
+    assert page.count("on call") == 1
