@@ -252,7 +252,7 @@ class WantedModel(Model):
     """What workers must be added for."""
 
     reported_at: datetime | None
-    """When the leader has said so, some seconds ago. Null: no leader has read the state, so it is unknown."""
+    """When the leader has said so, some seconds ago. Null: there is none, or it has not counted them yet."""
     wanted: list[WantedSlotsModel]
     """Empty: no ready task lacks a worker."""
 

@@ -88,7 +88,7 @@ def known_workers(services: ApiServices) -> list[WorkerModel]:
 def wanted_slots(services: ApiServices) -> WantedModel:
     """What the leader has reported last."""
     leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
-    if leader is None or leader.recovered_at is None:
+    if leader is None or leader.report.wanted is None:
         return WantedModel(reported_at=None, wanted=[])
     now = services.clock.now()
     rows = [

@@ -83,5 +83,6 @@ class LeaderReport:
     set_aside: tuple[SetAside, ...] = ()
     """Subjects that are set aside. Cut if there are very many."""
     set_aside_count: int = 0
-    wanted: tuple[WantedSlots, ...] = ()
-    """What workers must be added for. Cut if there are very many kinds."""
+    wanted: tuple[WantedSlots, ...] | None = None
+    """What workers must be added for, counted every few seconds. Cut if there are very many kinds.
+    None: not counted since the take-over, or by a release that does not."""

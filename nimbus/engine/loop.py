@@ -17,7 +17,7 @@ import structlog
 
 from leader import Leadership, asked_to_step_down
 from nimbus.domain.ids import PipelineName, WorkerId
-from nimbus.domain.leader_report import LeaderReport
+from nimbus.domain.leader_report import LeaderReport, WantedSlots
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.terms import EndCause, Leader, asked_for
 from nimbus.domain.waits import LookReport
@@ -92,6 +92,8 @@ class Engine:
         self._counted_at = -COUNT_EVERY_S
         """When the cluster was last counted for gauges."""
         self._reported_at = -REPORT_EVERY_S
+        self._wanted: tuple[WantedSlots, ...] | None = None
+        """As counted last in this reign."""
         self._kept: deque[n.News] = deque()
         """News that a reign took from the inbox and did not handle before it ended. Engine thread only."""
         self._quarantined: Mapping[PipelineName, str] = {}
@@ -210,6 +212,7 @@ class Engine:
         return False
 
     def _take_the_lead(self, leadership: Leadership) -> Reign:
+        self._wanted = None
         reign = Reign(
             epoch=leadership.epoch,
             schema=leadership.schema,
@@ -280,14 +283,16 @@ class Engine:
         if self._clock.elapsed_s() < self._counted_at + COUNT_EVERY_S:
             return
         self._counted_at = self._clock.elapsed_s()
-        self._metrics.stands(standing(reign.state, self._clock.now()))
+        counted = standing(reign.state, self._clock.now())
+        self._wanted = tuple(counted.wanted)
+        self._metrics.stands(counted)
 
     def _report(self, reign: Reign) -> None:
         """Set the report for explanations. The next registration publishes it."""
         now_s = self._clock.elapsed_s()
         if self.status.recovered_at is None or now_s >= self._reported_at + REPORT_EVERY_S:
             self._reported_at = now_s
-            self.status = replace(self.status, report=report(reign.state, self._clock.now()))
+            self.status = replace(self.status, report=report(reign.state, self._wanted))
 
     def _over(self, batch: tuple[n.News, ...], reign: Reign) -> bool | None:
         """None: go on. False: this reign is over. True: the process stops. Later news are kept."""

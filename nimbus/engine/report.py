@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
@@ -22,8 +23,8 @@ from nimbus.domain.leader_report import (
     WaitingTask,
     WantedSlots,
 )
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.run import RunState
+from nimbus.domain.task_run import TaskState
 from nimbus.engine.ready import Waiting
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State
@@ -46,7 +47,7 @@ _KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
 
 def standing(state: State, now: datetime) -> Standing:
     """The counts. Admission is computed for the first task of each line: the others wait for the same."""
-    ready, waits_s = _ready(state, now)
+    ready, waits_s, wanted = _ready(state, now)
     oldest = state.alerts.outbox.oldest()
     return Standing(
         runs={one.value: state.runs.counts.runs[one] for one in RunState if not one.is_final},
@@ -61,29 +62,31 @@ def standing(state: State, now: datetime) -> Standing:
         schedule_lag_s=max(_lags_s(state, now), default=0.0),
         last_success=dict(state.runs.last_success),
         outbox={(ALERT, one.value): state.alerts.outbox.counts[one] for one in _KEPT},
-        wanted=tuple((one, _since_s(one.since, now)) for one in wanted_slots(state, now)),
+        wanted={one: _since_s(one.since, now) for one in wanted},
         outbox_oldest_s=0.0 if oldest is None else _since_s(oldest, now),
     )
 
 
-def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]:
-    """Numbers of ready tasks by reason of the wait, and how long the oldest of each has been ready."""
+def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float], tuple[WantedSlots, ...]]:
+    """Numbers of ready tasks by reason of the wait; how long the oldest of each is ready; slots they lack."""
     capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
-    for line, run, task in _firsts(state):
-        answer = admit(run, task, capacity, now)
-        reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
-        counts[reason] += line.size
-        waits_s[reason] = max(waits_s.get(reason, 0.0), _since_s(_ready_since(state, line), now))
-    counts[NOT_ASKED] = len(state.ready) - counts.total()
-    return counts, waits_s
-
-
-def _firsts(state: State) -> Iterator[tuple[Waiting, Run, TaskRun]]:
-    """The first task of each of the first MOST_LINES lines, with its run."""
+    wanted = dict[tuple[tuple[str, ...], str], WantedSlots]()
     for line in islice(state.ready.lines(), MOST_LINES):
         run_id, name = line.first
         run = state.runs.live[run_id]
-        yield line, run, run.tasks[name]
+        answer, since = admit(run, run.tasks[name], capacity, now), _ready_since(state, line)
+        reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
+        counts[reason] += line.size
+        waits_s[reason] = max(waits_s.get(reason, 0.0), _since_s(since, now))
+        if isinstance(answer, Wait) and answer.reason in ENDED_BY_A_WORKER:
+            need, room = need_of(run.tasks[name].spec), room_at_gates(run, run.tasks[name], capacity)
+            key = tuple(sorted(need.labels)), need.target or ""
+            known = wanted.get(key, WantedSlots(labels=key[0], target=key[1], slots=0, since=since))
+            slots = 0 if need.in_cluster else line.size if room is None else min(line.size, room)
+            wanted[key] = replace(known, slots=known.slots + slots, since=min(known.since, since))
+    counts[NOT_ASKED] = len(state.ready) - counts.total()
+    lacking = (replace(one, slots=max(1, one.slots)) for one in wanted.values())
+    return counts, waits_s, tuple(islice(lacking, MOST_NAMED))
 
 
 def _ready_since(state: State, line: Waiting) -> datetime:
@@ -91,24 +94,6 @@ def _ready_since(state: State, line: Waiting) -> datetime:
     run = state.runs.live[run_id]
     task = run.tasks[name]
     return task.retry_at or waits_since(run, task)
-
-
-def wanted_slots(state: State, now: datetime) -> tuple[WantedSlots, ...]:
-    """What tasks in the first MOST_LINES lines need of workers that there are not, by labels and target."""
-    capacity, found = state.capacity(), dict[tuple[tuple[str, ...], str], WantedSlots]()
-    for line, run, task in _firsts(state):
-        answer = admit(run, task, capacity, now)
-        if not isinstance(answer, Wait) or answer.reason not in ENDED_BY_A_WORKER:
-            continue
-        need, room = need_of(task.spec), room_at_gates(run, task, capacity)
-        slots = 1 if need.in_cluster else line.size if room is None else min(line.size, room)
-        key = tuple(sorted(need.labels)), need.target or ""
-        since = _ready_since(state, line)
-        if (known := found.get(key)) is not None:
-            slots = max(slots, known.slots) if need.in_cluster else slots + known.slots
-            since = min(since, known.since)
-        found[key] = WantedSlots(labels=key[0], target=key[1], slots=slots, since=since)
-    return tuple(islice(found.values(), MOST_NAMED))
 
 
 def _lags_s(state: State, now: datetime) -> Iterator[float]:
@@ -152,7 +137,7 @@ LONGEST_WHY = 200
 """Limit of a reason, in characters."""
 
 
-def report(state: State, now: datetime) -> LeaderReport:
+def report(state: State, wanted: tuple[WantedSlots, ...] | None = None) -> LeaderReport:
     """The report: the use of limits, the subjects that are set aside, and the slots that are wanted."""
     pools = {pool: used for pool in state.settings.pools if (used := state.attempts.pools.used(pool))}
     waiting = {pool: count for pool in state.settings.pools if (count := state.ready.waiting_at_pool(pool))}
@@ -171,7 +156,7 @@ def report(state: State, now: datetime) -> LeaderReport:
             for subject, why in islice(state.agenda.set_aside.items(), MOST_NAMED)
         ),
         set_aside_count=len(state.agenda.set_aside),
-        wanted=wanted_slots(state, now),
+        wanted=wanted,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -40,7 +40,7 @@ class Standing:
     last_success: Mapping[PipelineName, datetime] = field(default_factory=dict)
     outbox: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Entries of the outbox by kind and state."""
-    wanted: Sequence[tuple[WantedSlots, float]] = ()
+    wanted: Mapping[WantedSlots, float] = field(default_factory=dict)
     """What workers must be added for, and for how long the oldest of these tasks has been ready."""
     outbox_oldest_s: float = 0.0
     """Age of the oldest entry that is neither accepted nor given up; 0: there is none."""
@@ -123,7 +123,7 @@ class ClusterMetrics(Collector):
         )
 
 
-def _wanted(wanted: Sequence[tuple[WantedSlots, float]]) -> Iterator[Metric]:
+def _wanted(wanted: Mapping[WantedSlots, float]) -> Iterator[Metric]:
     """Two gauges. Without labels and target there is always a value, which tells none from no answer."""
     labels = ("labels", "target")
     slots = GaugeMetricFamily("nimbus_slots_wanted", "Slots that ready tasks lack.", labels=labels)
@@ -131,7 +131,7 @@ def _wanted(wanted: Sequence[tuple[WantedSlots, float]]) -> Iterator[Metric]:
         "nimbus_slots_wanted_seconds", "How long the oldest of these tasks has been ready.", labels=labels
     )
     rows = {("", ""): (0, 0.0)} | {
-        (",".join(one.labels), one.target): (one.slots, waited_s) for one, waited_s in wanted
+        (",".join(one.labels), one.target): (one.slots, waited_s) for one, waited_s in wanted.items()
     }
     for place, (count, waited_s) in rows.items():
         slots.add_metric(place, count)

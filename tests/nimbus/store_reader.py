@@ -67,7 +67,7 @@ def leading(state: State, clock: Clock, **more: Any) -> SchedulerInfo:
         quarantined={str(name): why for name, why in state.catalog.quarantined.items()},
         refusals=state.attempts.workers.refusals,
         looks=dict(state.tasks.looks._short()),
-        report=report(state, clock.now()),
+        report=report(state),
     )
     return replace(info, **more)
 

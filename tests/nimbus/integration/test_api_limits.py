@@ -155,7 +155,7 @@ def test_wanted_slots_are_those_of_the_leaders_report(
     answer, shown = api.get("/workers/wanted").json(), nimbus("worker", "wanted")
     with Client(api_url) as client:
         said = client.wanted()
-        world.cluster.put(replace(led, recovered_at=None))
+        world.cluster.put(replace(led, report=LeaderReport()))
         unknown = client.wanted(), nimbus("worker", "wanted").exit_code
 
     assert answer["wanted"] == [

@@ -799,7 +799,7 @@ def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> No
     for number in range(MOST_NAMED + 1):
         stage.bench.reign.state.put_aside(about_run(RunId(f"r{number}")), "x" * 1000)
 
-    found = report(stage.bench.reign.state, NOW)
+    found = report(stage.bench.reign.state)
 
     assert (len(found.set_aside), found.set_aside_count) == (MOST_NAMED, MOST_NAMED + 1)
     assert len(found.set_aside[0].why) < 1000

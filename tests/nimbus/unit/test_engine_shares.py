@@ -60,7 +60,7 @@ def shared(*runs: Run, slots: int = 8, most: int | None = None, **weights: int) 
 
 
 def held(state: State) -> dict[str, int]:
-    return {team: use.slots for team, use in report(state, NOW).limits.teams.items() if use.slots}
+    return {team: use.slots for team, use in report(state).limits.teams.items() if use.slots}
 
 
 def test_team_with_many_older_tasks_leaves_others_their_share() -> None:
@@ -163,7 +163,7 @@ def test_running_runs_are_shared() -> None:
 
     running = [run.pipeline for run in state.runs.live.values() if run.state is not RunState.QUEUED]
     assert sorted(running) == ["finance", "sales", "sales"]
-    assert report(state, NOW).limits.teams["sales"].runs == 2
+    assert report(state).limits.teams["sales"].runs == 2
 
 
 def test_new_owner_takes_runs_and_attempts_with_it() -> None:
@@ -174,7 +174,7 @@ def test_new_owner_takes_runs_and_attempts_with_it() -> None:
     state.put_pipeline(owned("finance", "sales"))
 
     assert held(state) == {"sales": 4}
-    used = report(state, NOW).limits.teams
+    used = report(state).limits.teams
     assert (used["sales"].runs, used["sales"].waiting, used["sales"].pools) == (2, 36, {"db": 2})
 
 

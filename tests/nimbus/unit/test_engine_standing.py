@@ -21,7 +21,7 @@ from nimbus.domain.pipeline import Schedule, SparkDeploy, SparkPlace
 from nimbus.domain.run import RunState
 from nimbus.engine import report as reports
 from nimbus.engine.agenda import Instant, about_pipeline
-from nimbus.engine.report import report, standing, wanted_slots
+from nimbus.engine.report import standing
 from nimbus.engine.state import State
 from nimbus.telemetry.cluster import Standing
 from nimbus.telemetry.engine import EngineMetrics
@@ -99,11 +99,10 @@ def test_slots_are_wanted_for_ready_tasks_that_another_worker_could_start(
     submit(state, start("one"), start("two"))
     decide_all(state)
 
-    found = wanted_slots(state, NOW)
+    found = standing(state, NOW).wanted
 
     assert {(one.labels, one.target): one.slots for one in found} == expected
     assert {one.since for one in found} == {NOW}
-    assert report(state, NOW).wanted == found
 
 
 def test_no_more_slots_are_wanted_than_a_run_may_fill_at_once() -> None:
@@ -111,14 +110,14 @@ def test_no_more_slots_are_wanted_than_a_run_may_fill_at_once() -> None:
     submit(state, start("one"))
     decide_all(state)
 
-    assert [one.slots for one in wanted_slots(state, NOW)] == [1]
+    assert [one.slots for one in standing(state, NOW).wanted] == [1]
 
 
 def test_wanted_slots_are_gauges_and_none_is_told_from_no_answer() -> None:
     registry = CollectorRegistry()
     metrics = EngineMetrics(registry)
     gpu = WantedSlots(labels=("a100", "gpu"), target="big", slots=2, since=NOW)
-    metrics.stands(Standing(wanted=((gpu, 60.0),)))
+    metrics.stands(Standing(wanted={gpu: 60.0}))
 
     said = generate_latest(registry).decode()
 

@@ -118,6 +118,24 @@ def test_gauges_of_the_cluster_come_with_each_takeover_and_go_with_the_leadershi
     assert registry.get_sample_value("nimbus_slots") == WORKER.slots
 
 
+def test_report_says_what_is_wanted_only_after_this_leader_has_counted() -> None:
+    cluster, clock = DictCluster(), HeldClock()
+    cluster.change(epoch=1, pipelines={NAME: RECORD}, commands={COMMAND.id: COMMAND})
+    engine, steps = leading(cluster, clock)
+    reports = [engine.status.report.wanted]
+    for passed_s in (loop.COUNT_EVERY_S, loop.REPORT_EVERY_S):
+        clock.passed_s += passed_s
+        rested(engine, steps)
+    reports.append(engine.status.report.wanted)
+    engine.revoked(LEADERSHIP, "the session is over")
+    engine.elected(LEADERSHIP)
+    rested(engine, steps)
+
+    assert reports[0] is None
+    assert [one.slots for one in reports[1] or ()] == [1]
+    assert engine.status.report.wanted is None
+
+
 @pytest.mark.parametrize(
     ("stops", "told", "cause", "reason"),
     [
