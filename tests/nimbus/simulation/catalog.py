@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
@@ -301,6 +302,37 @@ FOLLOWING = PipelineSpec(
         Read(name="ticks", dataset=DatasetName("ticks"), latest=True),
     ),
 )
+CALENDAR = "work"
+CALENDARS = (
+    Calendar(weekdays=tuple(range(7))),
+    Calendar(),
+    Calendar(weekdays=tuple(range(7)), exceptions=(START.date() - timedelta(days=1),)),
+    Calendar(weekdays=tuple(range(7)), exceptions=(START.date(),)),
+)
+"""START is a Sunday, and a history is over on that day. The schedules below differ in what they do then."""
+_HOURLY = Schedule(
+    name="hourly",
+    cron="*/4 * * * *",
+    timezone="UTC",
+    catchup=CatchUp.ALL,
+    catchup_window=timedelta(minutes=9),
+    calendar=CALENDAR,
+)
+_EARLY = Schedule(
+    name="early",
+    cron="0-56/4 0-3 * * *",
+    timezone="UTC",
+    parameters={"which": "early"},
+    calendar=CALENDAR,
+    on_holidays=OnHolidays.AFTER,
+)
+WORKING = PipelineSpec(
+    name=PipelineName("working"),
+    parameters={"which": ParameterSpec(type="string", default="hourly")},
+    schedule=_HOURLY,
+    more_schedules=(_EARLY,),
+    tasks=(_task("a", retries=0),),
+)
 CONSUMERS = (WINDOWED, FOLLOWING)
 SPECS = (
     STREAM,
@@ -315,6 +347,7 @@ SPECS = (
     FANNING,
     AFTER,
     TICKING,
+    WORKING,
     *CONSUMERS,
 )
 NAMES = tuple(spec.name for spec in SPECS)
@@ -322,6 +355,9 @@ RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
     _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
     RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
+RELEASES[ReleaseOf(WORKING.name, SECOND)] = replace(
+    WORKING, schedule=_EARLY, more_schedules=(replace(_HOURLY, cron="1-57/4 * * * *"),)
+)
 RELEASES[ReleaseOf(GIVING.name, SECOND)] = replace(GIVING, accepts=())
 MAX_RUNNING = 3
 TEAMS = ("", "finance", "sales")
@@ -338,7 +374,7 @@ def first_records() -> dict[PipelineName, PipelineRecord]:
             state=PipelineState.ACTIVE,
             published=FIRST,
             release=FIRST,
-            profile=profile_of(spec),
+            profile=profile_of(spec.with_days(lambda _: CALENDARS[0])),
             owner=TEAMS[at % 3] or None,
             schedule_position=START,
             updated_at=START,

@@ -43,6 +43,7 @@ class Law(Enum):
     HELD = "nothing of a held pipeline begins, and a hold ends at its time"
     FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"
     FIRE_MISSED = "no fire time is missed"
+    CALENDAR = "a fire time is decided by the calendar that is set, and is on a day that it works"
     FIRE_LISTED = "a fire time starts a run, or is counted and listed as skipped"
     BACKFILL_ONCE = "each date of a backfill is dealt with once, in the transaction that starts its run"
     BACKFILL_WINDOW = "no backfill has more live runs than its max_parallel"

@@ -103,6 +103,7 @@ class Ledger:
             match write:
                 case w.PutSettings(settings):
                     self.settings = settings
+                    self.schedules.check_calendars()
                 case w.ConsumeCommand(outcome):
                     self._decided(outcome)
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():

@@ -12,6 +12,7 @@ from tests.nimbus.simulation import (  # noqa: F401 - they add theirs
     mutants_explanations,
     mutants_kept,
     mutants_leaders,
+    mutants_schedules,
     mutants_shares,
     mutants_shells,
 )

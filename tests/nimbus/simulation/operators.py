@@ -16,6 +16,8 @@ from nimbus.domain.run import Run
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import TaskState
 from tests.nimbus.simulation.catalog import (
+    CALENDAR,
+    CALENDARS,
     FANNING,
     FIRST,
     GIVING,
@@ -30,6 +32,7 @@ from tests.nimbus.simulation.catalog import (
     TEAMS,
     TICKING,
     WINDOWED,
+    WORKING,
 )
 from tests.nimbus.simulation.clocks import START
 
@@ -51,6 +54,7 @@ _WEIGHTS = {
     "pool": 1,
     "share": 1,
     "hold": 2,
+    "calendar": 4,
     "cordon": 1,
     "decide": 6,
     "backfill": 5,
@@ -190,6 +194,7 @@ class Operators:
                     "select": self._selection,
                     "share": self._share,
                     "hold": self._hold,
+                    "calendar": self._calendar,
                 }
                 return others.get(verb, self._about_data)()
 
@@ -234,6 +239,13 @@ class Operators:
             held_at=START,
         )
         return c.SetHold(name=name, hold=held)
+
+    def _calendar(self) -> c.Command:
+        """Set or remove the calendar, or change which schedules follow it."""
+        rng = self._world.rng
+        if rng.random() < 0.3:
+            return c.ActivatePipeline(pipeline=WORKING.name, digest=rng.choice((FIRST, SECOND)))
+        return c.SetCalendar(name=CALENDAR, days=rng.choice((None, *CALENDARS, *CALENDARS)), reason="asked")
 
     def _share(self) -> c.Command:
         """Set the owner of a pipeline, or the weight of a team."""

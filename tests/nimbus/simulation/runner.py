@@ -41,6 +41,7 @@ class Tally:
         self.met.update(code.code for code in ledger.outcomes.values())
         self.met["leaderships"] += outcome.world.zookeeper.world.epoch
         self.met["queued runs"] += len(ledger.runs.queued)
+        self.met["followed calendars"] += ledger.schedules.followed
         self.met["rewound"] += ledger.schedules.rewound
         self.met["queued again"] += len(ledger.runs.queued_again)
         self.met["raised schemas"] += outcome.world.zookeeper.world.schema == NEWEST_SCHEMA

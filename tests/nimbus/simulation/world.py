@@ -12,10 +12,18 @@ from prometheus_client import CollectorRegistry
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.domain.settings import ClusterSettings, Share
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Share
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.attempts.driver import Driver
-from tests.nimbus.simulation.catalog import NEWEST_SCHEMA, POOLS, RELEASES, first_due, first_records
+from tests.nimbus.simulation.catalog import (
+    CALENDAR,
+    CALENDARS,
+    NEWEST_SCHEMA,
+    POOLS,
+    RELEASES,
+    first_due,
+    first_records,
+)
 from tests.nimbus.simulation.clocks import START, Time
 from tests.nimbus.simulation.cluster import Cluster
 from tests.nimbus.simulation.dice import Dice
@@ -78,7 +86,11 @@ class World:
             pipelines=first_records(),
             due=first_due(),
             schedulers=schedulers,
-            settings=ClusterSettings(pools=POOLS, shares={"sales": Share(weight=3, set_at=START)}),
+            settings=ClusterSettings(
+                pools=POOLS,
+                shares={"sales": Share(weight=3, set_at=START)},
+                calendars={CALENDAR: ClusterCalendar(days=CALENDARS[0], set_at=START)},
+            ),
         )
         self.ledger = Ledger(self)
         self.zookeeper.on_slots = self.ledger.attempts.slots_changed
