@@ -36,9 +36,8 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
-from nimbus.templates.names import at_release
+from nimbus.templates.names import TemplateError, at_release
 from nimbus.worker.trial_session import own_session
 
 TaskFunction = Callable[..., Any]

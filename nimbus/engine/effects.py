@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, assert_never
+from typing import Protocol, assert_never
 
 import structlog
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.children import Parent
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, RunId
 from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
@@ -78,7 +77,8 @@ from nimbus.engine.versions import found_versions
 from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
-from nimbus.templates.answers import TemplateError
+from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 
 _log = structlog.get_logger(__name__)
 
@@ -107,25 +107,6 @@ class ReleasePreparer(Protocol):
         ...
 
 
-class Renderer(Protocol):
-    """Renders the arguments of runs. See `nimbus.templates.client.Templates`."""
-
-    def render(self, run: Run) -> Run:
-        """The run with its arguments rendered.
-
-        Raises:
-            TemplateError: a template cannot be rendered, or breaks the limits.
-        """
-        ...
-
-    def child_parameters(self, parent: Run, link: Parent, results: Results) -> Mapping[str, Any]:
-        """The parameters of a child run. Raises as `render`."""
-
-    def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
-        """A task that reads results, rendered. Raises as `render` does."""
-        ...
-
-
 class Effects:
     """Starts effects. `start` may be called from any thread and does not block."""
 
@@ -137,7 +118,7 @@ class Effects:
         history: History,
         preparer: ReleasePreparer,
         definitions: Definitions,
-        renderer: Renderer,
+        renderer: Templates,
         prepare_run: Callable[[Run], None],
         open_file: OpenFile,
         look: Callable[[Look], Seen],

@@ -11,8 +11,8 @@ from nimbus.domain.item_lines import LARGEST_ITEMS, ItemsError, items_in
 from nimbus.domain.lifecycle import committed_outputs
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.lists import file_in
+from nimbus.templates.names import TemplateError
 
 OpenFile = Callable[[str, str], Iterator[bytes] | None]
 """Opens a file of an output, by the reference of the output and the path in it; None: there is none."""

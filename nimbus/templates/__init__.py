@@ -4,6 +4,6 @@ A template may come from anybody, and is checked and rendered in the process tha
 which computes constants, is not used (docs/adr/0054-templates-are-evaluated-at-a-bounded-cost.md).
 
 - `client`: for other packages; `checking`, `rendering`, `evaluation`, `sandbox` below it.
-- `answers`, `names`, `lists`: do not import Jinja.
+- `names`, `lists`: do not import Jinja.
 - `dates`, `sandbox`: also for SQL files, which are rendered in the driver.
 """

@@ -12,9 +12,8 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
-from nimbus.templates.answers import Fault
 from nimbus.templates.evaluation import STATEMENTS
-from nimbus.templates.names import ANY_FIELD, DATES, is_plain, tasks_read, variables_in
+from nimbus.templates.names import ANY_FIELD, DATES, Fault, is_plain, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 

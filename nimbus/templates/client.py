@@ -18,10 +18,17 @@ from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import KEY_PATTERN, Publication, Read, interval_in
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
-from nimbus.templates.answers import Fault, TemplateError, short
 from nimbus.templates.checking import Names, argument_faults, file_faults
 from nimbus.templates.lists import with_lists
-from nimbus.templates.names import is_plain, kept, needs_interval, needs_rendering
+from nimbus.templates.names import (
+    Fault,
+    TemplateError,
+    is_plain,
+    kept,
+    needs_interval,
+    needs_rendering,
+    short,
+)
 from nimbus.templates.rendering import Renderer, render_arguments
 
 MOST_TEXT = 512 << 10

@@ -2,8 +2,8 @@
 
 A template may come from anybody, and is evaluated in the process that leads. So each operation first pays for
 what it takes, by `nimbus.templates.sandbox.weight`, and is refused if it takes more than `LONGEST`; what
-could make more than it takes (`*`, `**`, `%`, and some filters) is calculated before it is made. No call
-takes longer than a tenth of a second, and a whole template is bounded by its budget
+`*`, `**` and `%` would make is calculated before it is made. No call takes longer than a tenth of a second,
+and all templates of a run together are bounded by their budget
 (docs/adr/0054-templates-are-evaluated-at-a-bounded-cost.md).
 """
 
@@ -18,7 +18,7 @@ from jinja2.exceptions import SecurityError
 
 from nimbus.templates.sandbox import LONGEST, Sandbox, check_filled, check_format, shown, weight
 
-BUDGET = 8 * LONGEST
+BUDGET = 32 * LONGEST
 """What all operations for one run may take together, in characters and items."""
 BUDGET_PER_CHARACTER = 16
 """More for each character of its templates."""
@@ -27,6 +27,8 @@ _LARGEST_BASE = 10**9
 _LARGEST_INTEGER_BITS = 4096
 _RETURN_AN_ARGUMENT = frozenset({"d", "default", "get"})
 """Filters and methods that do not read their arguments."""
+_SLOW, _SLOWER = frozenset({"max", "min", "sort", "unique"}), 8
+"""Filters that call Python for each item, and how much more they pay."""
 STATEMENTS = "may use {{ ... }} and {% if %} only; compute anything else in the task"
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = Sandbox.default_binop_table
@@ -172,9 +174,9 @@ class Evaluation:
         name = getattr(value, "__name__", "") if isinstance(node, nodes.Call) else node.name
         owner = getattr(value, "__self__", None) if isinstance(node, nodes.Call) else value
         given = (*args, *named.values())
-        self._budget.take(owner, *given)
-        if name not in _RETURN_AN_ARGUMENT:  # `strip` compares each character with each
-            self._budget.take(owner, times=weight(given))
+        # `strip` compares each character with each, `join` and `replace` repeat their arguments.
+        times = 1 if name in _RETURN_AN_ARGUMENT else weight(given)
+        self._budget.take(owner, times=times * _SLOWER if name in _SLOW else times)
         match node:
             case nodes.Filter():
                 found = self._sandbox.call_filter(name, value, args, named)

@@ -9,7 +9,7 @@ from typing import Any
 
 from nimbus.domain.children import LARGEST_LISTS, SCALAR, ChildSpec
 from nimbus.domain.ids import TaskName
-from nimbus.templates.answers import TemplateError
+from nimbus.templates.names import TemplateError
 
 FORM = "{{ tasks.NAME.result.KEY }}"
 FILE_FORM = "{{ tasks.NAME.output }}/FILE"

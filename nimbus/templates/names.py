@@ -1,9 +1,12 @@
-"""Names of dates and of functions on dates that templates may use. Imports no Jinja."""
+"""What others know of templates without Jinja: their names, what they read, and their faults."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from nimbus.domain.errors import NimbusError
 
 INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
@@ -27,6 +30,31 @@ _RESULT, _VARIABLE = re.compile(_LOOKUP % "tasks"), re.compile(_LOOKUP % "vars")
 
 _ASKED = frozenset({"defined", "undefined", "default", "d"})
 """Tests and filters for values that may be missing."""
+
+
+class Fault(NamedTuple):
+    """A fault in a template."""
+
+    message: str
+    suggestion: str | None = None
+    line: int | None = None
+
+
+class TemplateError(NimbusError):
+    """A template cannot be rendered, or exceeds the limits, because of its text or its values."""
+
+    code = "template"
+    exit_code = 2
+
+    def __init__(self, message: str, at: int | None = None) -> None:
+        super().__init__(message)
+        self.at = at
+        """Index of the template, from 0; None: all of them together."""
+
+
+def short(text: str) -> str:
+    """A template, shortened for messages."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def needs_interval(text: str) -> bool:

@@ -11,10 +11,9 @@ from jinja2 import TemplateError as JinjaError
 from jinja2 import nodes
 from jinja2.sandbox import safe_range
 
-from nimbus.templates.answers import TemplateError, short
 from nimbus.templates.dates import date_values
 from nimbus.templates.evaluation import Budget, Evaluation
-from nimbus.templates.names import is_plain
+from nimbus.templates.names import TemplateError, is_plain, short
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_ARGUMENT = 64 * 1024

@@ -28,8 +28,8 @@ from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from nimbus.engine.versions import found_versions
 from nimbus.ports import History
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 from tests.nimbus.definitions import active, built
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

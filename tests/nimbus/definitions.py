@@ -22,8 +22,8 @@ from nimbus.engine.decision import BuildRun, Refusal
 from nimbus.engine.news import RunBuilt
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 
 _on_disk: dict[ReleaseOf, PipelineSpec] = {}
 _templates = Templates()

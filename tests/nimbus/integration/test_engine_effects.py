@@ -76,8 +76,8 @@ from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 from tests.nimbus.children_stage import parent
 from tests.nimbus.definitions import OnDisk, active
 
@@ -164,9 +164,6 @@ class Renderer(Templates):
             raise self.trouble
         return super().render(run)
 
-    def close(self) -> None:
-        self.gate.set()
-
 
 class Bench:
     def __init__(self) -> None:
@@ -236,6 +233,7 @@ def bench() -> Iterator[Bench]:
     yield bench
     bench.history.gate.set()
     bench.preparer.gate.set()
+    bench.renderer.gate.set()
     bench.effects.close()
 
 
@@ -447,7 +445,7 @@ def test_a_slow_template_holds_up_neither_releases_nor_history(bench: Bench, eve
 
     eventually(lambda: len(bench.told) == 2)
     assert not any(isinstance(news, RunBuilt) for news in bench.told)
-    bench.effects.close()  # ends the wait
+    bench.renderer.gate.set()
 
 
 def test_a_run_whose_record_cannot_be_read_is_left_and_not_tried_for_ever(

@@ -19,8 +19,8 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import RunCause
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 from tests.thorough import examples
 
 GOOD = yaml.safe_load((Path(__file__).parents[3] / "examples" / "flights" / "pipeline.yaml").read_text())

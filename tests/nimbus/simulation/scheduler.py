@@ -53,8 +53,8 @@ from nimbus.engine.state import Built
 from nimbus.engine.versions import found_versions
 from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import DefinitionNotHereError, History, StoreUnavailableError
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 from tests.nimbus.simulation import engine_laws
 from tests.nimbus.simulation.catalog import MAX_RUNNING, NEWEST_SCHEMA, NOTIFY, TARGETS
 from tests.nimbus.simulation.clocks import ProcessClock

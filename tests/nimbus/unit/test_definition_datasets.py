@@ -17,8 +17,8 @@ from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import DataStart, PipelineSpec, StartWhen
 from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.run import Run, RunCause
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 
 TWO = """
 schema: 1

@@ -18,8 +18,8 @@ from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Effect, Refusal, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
 from nimbus.ports import StoreUnavailableError
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
+from nimbus.templates.names import TemplateError
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW, RUN, WORKER, Bench
 

@@ -9,10 +9,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from nimbus.domain.local_dates import local
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.dates import date_values
 from nimbus.templates.evaluation import Budget
-from nimbus.templates.names import DATES, names_in
+from nimbus.templates.names import DATES, TemplateError, names_in
 from nimbus.templates.rendering import Renderer
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -12,9 +12,8 @@ from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.templates.answers import TemplateError
 from nimbus.templates.client import Templates
-from nimbus.templates.names import at_release
+from nimbus.templates.names import TemplateError, at_release
 
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
 
