@@ -201,7 +201,7 @@ def _why_not(body: SelectedBody, run: Run | ListedRun) -> str | None:
     return None
 
 
-def _live(services: ApiServices, only: Filter) -> Iterator[Run]:
+def _live(services: ApiServices, only: Filter) -> Iterable[Run]:
     pipelines = only.pipelines(services.reader.pipelines())
     listed = [
         run
@@ -214,15 +214,16 @@ def _live(services: ApiServices, only: Filter) -> Iterator[Run]:
     return (run for run in read_in_parts(services.reader, [one.id for one in listed]) if only.takes_run(run))
 
 
-def _ended(services: ApiServices, only: Filter) -> Iterator[Run]:
-    """Ended runs, newest first. Raises RefusedError if too many must be read, or history is away."""
+def _ended(services: ApiServices, only: Filter) -> Iterable[Run]:
+    """Ended runs, oldest first. Raises RefusedError if too many must be read, or history is away."""
+    found: list[Run] = []
     after = None
     for _ in range(MOST_LISTED):
         page = list_runs(services, only, limit=MAX_RUNS, after=after)
         if not page.complete:
             raise RefusedError("history_unavailable", "history does not answer: old runs are not known.")
-        yield from (run for run, _ in page.rows if run.state.is_final)
-        if page.next_after is None:
-            return
+        found += (run for run, _ in page.rows if run.state.is_final)
+        if page.next_after is None or len(found) > MOST_SELECTED:
+            return found[::-1]
         after = page.next_after
     raise RefusedError("selection_too_large", "too many runs must be searched: give a pipeline, or dates.")

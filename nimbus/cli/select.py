@@ -75,8 +75,8 @@ def select(
     if dry_run and out.as_json:
         out.data(found)
     elif not out.as_json:
-        rows = [(row["name"], row["pipeline"], row["state"]) for row in found["targets"]]
-        out.table((found["of"][:-1], "pipeline", "state"), rows)
+        columns = ("name", "state") if pipelines else ("name", "pipeline", "state")
+        out.table(columns, [tuple(row[name] for name in columns) for row in found["targets"]])
     if dry_run:
         return Exit.OK
     what = counted(found["count"], found["of"][:-1])

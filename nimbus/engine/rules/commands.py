@@ -61,6 +61,7 @@ from nimbus.domain.holds import why_held
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.wording import counted
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -221,9 +222,8 @@ def _select(state: State, queued: QueuedCommand, command: ActOnSelection, now: d
             writes=(*writes, PutCommand(replace(queued, command=rest), is_new=False)),
             about={"command": queued.id, "queued": str(rest.queued), "left": str(len(rest.targets))},
         )
-    said = (
-        f"{rest.queued} commands are queued, {part_of(queued.id, 0)} to {part_of(queued.id, rest.queued - 1)}"
-    )
+    what = counted(rest.queued, "command")
+    said = f"{what} queued, from {part_of(queued.id, 0)} on: `nimbus command list --of {queued.id}`"
     return _consumed(state, queued, now, message=said, writes=writes)
 
 

@@ -24,7 +24,7 @@ from nimbus.domain.commands import (
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.selection import Scope, Selection
 
-PARTS_AT_ONCE = 8
+PARTS_AT_ONCE = 6
 """How many commands of a selection are queued together. See `nimbus.engine.state.commands.PARTS_EVERY_S`."""
 
 
