@@ -54,6 +54,20 @@ class Need(NamedTuple):
     """Labels that the worker must have."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Want:
+    """What tasks of a team take: slots, and pools. Equal ones are the same object, for fast look-ups."""
+
+    team: str
+    need: Need
+    pools: tuple[str, ...] = ()
+
+    def rivals(self, other: Want) -> bool:
+        """True when two tasks take of the same slots, or of the same pool."""
+        slots, others = self.need[2:], other.need[2:]
+        return slots == others or not set(self.pools).isdisjoint(other.pools)
+
+
 def need_of(task: TaskSpec) -> Need:
     """The need of a task."""
     place = task.spark_place

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from nimbus.domain.admission import Gate, Need, TaskRank, need_of, task_rank
+from nimbus.domain.admission import Gate, Need, TaskRank, Want, need_of, task_rank
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
@@ -40,19 +40,6 @@ class Needs:
 
 
 Key = tuple[RunId, TaskName]
-
-
-class Want(NamedTuple):
-    """What tasks of a team take: slots, and pools."""
-
-    team: str
-    need: Need
-    pools: tuple[str, ...] = ()
-
-    def rivals(self, other: Want) -> bool:
-        """True when two tasks take of the same slots, or of the same pool."""
-        slots, others = self.need[2:], other.need[2:]
-        return slots == others or not set(self.pools).isdisjoint(other.pools)
 
 
 class _Line(NamedTuple):
@@ -106,6 +93,7 @@ class ReadyTasks:
         self._team_of = team_of
         self._part = part
         """The part of what a team wants that it has, by its weight."""
+        self._wants: dict[tuple[str, Need, tuple[str, ...]], Want] = {}
         self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
         self._lines: dict[_Line, list[TaskRank]] = {}
         """Heaps of ranks. They may contain discarded tasks: only those in `_tasks` are valid."""
@@ -137,7 +125,8 @@ class ReadyTasks:
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""
         pools = tuple(sorted(task.spec.pools))
-        line = _Line(Want(self._team_of(run.pipeline), need_of(task.spec), pools), _gates(run, pools))
+        takes = self._team_of(run.pipeline), need_of(task.spec), pools
+        line = _Line(self._wants.setdefault(takes, Want(*takes)), _gates(run, pools))
         rank = task_rank(run, task)
         self._closed.discard(line.need)
         for gate in line.gates:
@@ -166,16 +155,20 @@ class ReadyTasks:
         for gate in found[0].gates if found is not None else ():
             self.open(gate)
 
-    def first(self) -> Key | None:
+    def first(self, *, slots_free: bool = True) -> Key | None:
         """The task to decide next; None: there may be a worker for none.
 
         The team that has the smallest part of something that it wants is next. Of its most urgent tasks, the
         first is taken of which no other team wants the same and has a smaller part.
+
+        `slots_free`: False, no worker has a free slot, so only tasks whose drivers run in clusters may start.
         """
         heads = [
             (head, want)
             for want in tuple(self._heads)
-            if want.need not in self._closed and (head := self._first(want))
+            if want.need not in self._closed
+            and (slots_free or want.need.in_cluster)
+            and (head := self._first(want))
         ]
         if not heads:
             return None
@@ -257,7 +250,7 @@ class ReadyTasks:
                 heappop(heads)
                 continue
             head = self._head(line)
-            closed = next((gate for gate in line.gates if gate in self._behind), None)
+            closed = next((gate for gate in line.gates if gate in self._behind), None) if line.gates else None
             if head is not None and closed is None and head == rank:
                 return rank
             self._move(heads, line, head, closed)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from nimbus.domain.admission import Capacity, Need, Rank, rank, rank_to_submit, target_slots
+from nimbus.domain.admission import Capacity, Need, Rank, Want, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run
@@ -24,6 +24,9 @@ class FreeWorkers:
 
     def __iter__(self) -> Iterator[WorkerInfo]:
         return (self._found[worker][1] for *_, worker in self._ranks)
+
+    def __len__(self) -> int:
+        return len(self._ranks)
 
     def put(self, worker: WorkerInfo, rank: Rank | None) -> None:
         """Set a worker's rank; None: it gets no more attempts."""
@@ -80,7 +83,7 @@ class Workers:
         """Where each open attempt is, its need and its team."""
         self._groups: dict[Group, _Slots] = {}
         """Slots that tasks with the same target or labels share. Computed when needed, then kept."""
-        self._slots_for: dict[Need, tuple[_Slots, ...]] = {}
+        self._slots_for: dict[Want, tuple[_Slots, ...]] = {}
         self._in_cluster: defaultdict[WorkerId, int] = defaultdict(int)
         """Number of open attempts of each worker whose driver runs in a cluster."""
 
@@ -144,14 +147,15 @@ class Workers:
             self._open_at[need.target].discard(attempt)
         self._rank(worker)
 
-    def part(self, team: str, need: Need) -> float:
-        """The part of the slots for tasks with a need that a team has: of the target or of workers."""
-        found = self._slots_for.get(need)
+    def part(self, want: Want) -> float:
+        """The part of the slots that a team wants which it has: of the target or of workers."""
+        found = self._slots_for.get(want)
         if found is None:
+            need = want.need
             groups = () if need.target not in self._target_slots else (Group(need.target),)
             groups = groups if need.in_cluster else (*groups, Group(None, need.labels))
-            found = self._slots_for[need] = tuple(self.held(group) for group in groups)
-        return max([slots.held[team] / slots.total for slots in found], default=0.0)
+            found = self._slots_for[want] = tuple(self.held(group) for group in groups)
+        return max([slots.held[want.team] / slots.total for slots in found], default=0.0)
 
     def held(self, group: Group) -> _Slots:
         """The slots of a group, and how many of them each team has."""

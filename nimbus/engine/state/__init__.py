@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import Capacity, Gate
+from nimbus.domain.admission import Capacity, Gate, Want
 from nimbus.domain.catalog import PipelineRecord, followers
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
@@ -51,7 +51,7 @@ from nimbus.engine.decision import (
     StoreVersions,
 )
 from nimbus.engine.policy import Policy
-from nimbus.engine.ready import ReadyTasks, Want
+from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.alerts import Alerts
 from nimbus.engine.state.attempts import OpenAttempts
@@ -166,7 +166,7 @@ class State:
 
     def next_ready(self) -> Subject | None:
         """The most urgent ready task for which there may be a slot."""
-        found = self.ready.first()
+        found = self.ready.first(slots_free=len(self.attempts.workers.free) > 0)
         return None if found is None else about_task(*found)
 
     def capacity(self) -> Capacity:
@@ -178,7 +178,7 @@ class State:
 
     def _part(self, want: Want) -> float:
         """The largest part of slots and pools that a team has of what it wants, by its weight."""
-        part, pools = self.attempts.workers.part(want.team, want.need), self.settings.pools
+        part, pools = self.attempts.workers.part(want), self.settings.pools
         for pool in want.pools:
             part = max(part, self.attempts.pools.used_by(want.team, pool) / max(pools.get(pool, 0), 1))
         return part / self.settings.weight_of(want.team)
