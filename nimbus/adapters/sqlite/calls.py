@@ -68,11 +68,6 @@ class SqliteCalls(Calls):
                     found.append((name, data))
         return tuple(found)
 
-    def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
-        """Names of the children of some nodes, with a watch on each."""
-        with self._store.reading() as tree:
-            return [self._list(tree, parent, changed) for parent, changed in parents.items()]
-
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
         """Call the callbacks of existing nodes, and watch the missing ones."""
         with self._store.reading() as tree:
@@ -84,10 +79,10 @@ class SqliteCalls(Calls):
 
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+    ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
         """Names of the children of `parents`, and data of `nodes`."""
         with self._store.reading() as tree:
-            names = [self._list(tree, *one) or () for one in zip(parents, changed, strict=True)]
+            names = [self._list(tree, *one) for one in zip(parents, changed, strict=True)]
             return names, [tree.get(node) for node in nodes]
 
     def await_watches(self) -> None:

@@ -265,7 +265,7 @@ def read_slots(
     nodes = [f"{parent}/{name}" for parent in parents for name in read]
     names, data = calls.list_and_read(parents, changed.values(), nodes)
     found = dict(zip(nodes, data, strict=True))
-    there = dict(zip(changed, names, strict=True))
+    there = {attempt: some or () for attempt, some in zip(changed, names, strict=True)}
     if kept := [paths.checkpoint(one) for one in changed if progress and CHECKPOINT in there[one]]:
         found |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
     return {

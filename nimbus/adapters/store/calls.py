@@ -119,21 +119,16 @@ class Calls(ABC):
         """Like `read_all`, with a watch on each: `changed` has the callbacks by name."""
 
     @abstractmethod
-    def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
-        """Names of the children of some nodes, with a watch on each; None for a missing node."""
-
-    @abstractmethod
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
         """Call the callbacks of existing nodes, and those of missing ones when they are created."""
 
     @abstractmethod
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+    ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
         """Names of the children of `parents`, then data of `nodes`, in one round trip.
 
-        No data are older than the names, or than the watches. A missing node has no names, and None
-        for data.
+        No data are older than the names, or than the watches. None for a missing node, which is not watched.
         """
 
     @abstractmethod

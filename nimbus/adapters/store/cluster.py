@@ -168,14 +168,9 @@ class TreeClusterReader:
         return {queued.id: queued for queued in queued_commands(self._paths, found)}
 
     def _list_orders(self, changed: Mapping[str, Enqueue]) -> Mapping[str, tuple[str, ...]]:
-        found = self._calls.list_watched(
-            {self._paths.orders(WorkerId(n)): tell for n, tell in changed.items()}
-        )
-        return {
-            name: tuple(sorted(orders))
-            for name, orders in zip(changed, found, strict=True)
-            if orders is not None
-        }
+        parents = [self._paths.orders(WorkerId(name)) for name in changed]
+        found, _ = self._calls.list_and_read(parents, changed.values(), ())
+        return {name: orders for name, orders in zip(changed, found, strict=True) if orders is not None}
 
 
 class TreeCommandQueue:

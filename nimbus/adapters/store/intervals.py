@@ -64,12 +64,12 @@ def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName
     """Read in two rounds: the names of the pages with the heads, then the pages."""
     nodes = [paths.interval_index(PipelineName(name)) for name in names]
     listed, heads = calls.list_and_read(nodes, [None] * len(nodes), nodes)
-    wanted = [f"{name}/{page}" for name, pages in zip(names, listed, strict=True) for page in pages]
+    wanted = [f"{name}/{page}" for name, pages in zip(names, listed, strict=True) for page in pages or ()]
     found = dict(calls.read_all(paths.intervals, wanted))
     return {
         PipelineName(name): _decoded(
             head,
-            [Page(page, data) for page in pages if (data := found.get(f"{name}/{page}")) is not None],
+            [Page(page, data) for page in pages or () if (data := found.get(f"{name}/{page}")) is not None],
             paths.interval_index(PipelineName(name)),
         )
         for name, pages, head in zip(names, listed, heads, strict=True)

@@ -180,7 +180,7 @@ class ClusterTree:
         while level and lists != depth:
             lists += 1
             names, _ = self._calls.list_and_read(level, [None] * len(level), ())
-            level = [f"{path}/{name}" for path, some in zip(level, names, strict=True) for name in some]
+            level = [f"{path}/{name}" for path, some in zip(level, names, strict=True) for name in some or ()]
             found += level
         return found
 

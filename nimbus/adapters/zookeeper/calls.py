@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -123,24 +123,24 @@ class ZooKeeperCalls(Calls):
         self._arm(zxid, "data", {f"{parent}/{name}": changed[name] for name, _ in found})
         return found
 
-    def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
-        """Names of the children of some nodes, with a watch on each; None for a missing node."""
-        return self._list_and_read(tuple(parents), parents.values(), ())[0]
-
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
         """Call the callbacks of existing nodes, and those of missing ones when they are created."""
         self._arm(self.session.last_zxid, "existence", changed)
 
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+    ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
         """Names of the children of `parents`, then data of `nodes`, in one round trip.
 
-        No data are older than the names, or than the watches. A missing node has no names, and None
-        for data.
+        No data are older than the names, or than the watches. None for a missing node, which is not watched.
         """
-        names, data = self._list_and_read(tuple(parents), changed, nodes)
-        return [found or () for found in names], data
+        zxid, parents = self.session.last_zxid, tuple(parents)
+        with in_our_words("read several nodes"):
+            found = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
+        names = [None if listed is None else tuple(sorted(listed)) for listed in found[: len(parents)]]
+        there = zip(parents, changed, names, strict=True)
+        self._arm(zxid, "children", {path: tell for path, tell, one in there if tell and one is not None})
+        return names, found[len(parents) :]
 
     def await_watches(self) -> None:
         """Wait until kazoo has called the watches that arrived before the last response.
@@ -157,17 +157,6 @@ class ZooKeeperCalls(Calls):
 
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         return self.session.call(method, *args, patience=self._patience, **kw)
-
-    def _list_and_read(
-        self, parents: Sequence[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
-    ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
-        zxid = self.session.last_zxid
-        with in_our_words("read several nodes"):
-            found = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
-        names = [None if listed is None else tuple(sorted(listed)) for listed in found[: len(parents)]]
-        there = zip(parents, changed, names, strict=True)
-        self._arm(zxid, "children", {path: tell for path, tell, one in there if tell and one is not None})
-        return names, found[len(parents) :]
 
     def _read(self, reads: Iterable[tuple[int, str]]) -> list[Any]:
         """Read many nodes, see `MultiRead`. Requests are sent without waiting between them."""

@@ -36,7 +36,11 @@ from nimbus.engine.policy import Policy
 from nimbus.ports import LeaderStore
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
-from nimbus.templates.client import Templates
+
+try:  # of commits with `--before` that render in a process of its own
+    from nimbus.templates.helper import TemplateHelper as Templates  # type: ignore[import-not-found]
+except ImportError:
+    from nimbus.templates.client import Templates
 from tests.benchmark.engine.shapes import digest_of, run_built, spec_of
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns

@@ -26,7 +26,7 @@ from tests.nimbus.command_cases import CASES, NEWER, SPEC, Case, stored
 from tests.nimbus.definitions import built, digest_of
 from tests.nimbus.leader_writes import RecordedTransaction
 
-_READS = ("get", "children", "read_all", "read_watched", "list_watched", "list_and_read", "await_all")
+_READS = ("get", "children", "read_all", "read_watched", "list_and_read", "await_all")
 
 
 class Steps:

@@ -97,7 +97,7 @@ def test_names_and_data_take_one_round_trip(
         [f"{zk_root}/a", f"{zk_root}/b"], [None, None], [f"{zk_root}/a/x", f"{zk_root}/a/y", f"{zk_root}/b/x"]
     )
 
-    assert (names, data) == ([("x",), ()], [b"1", None, None])
+    assert (names, data) == ([("x",), None], [b"1", None, None])
     assert sent == ["sent", "awaited"]
 
 
@@ -146,7 +146,7 @@ def test_change_between_a_read_and_its_watch_fires_the_watch(
     if changes == "is written":
         assert calls.read_watched(zk_root, {"a": lambda: told.append("a")}) == (("a", b""),)
     else:
-        assert calls.list_watched({f"{zk_root}/a": lambda: told.append("a")}) == [()]
+        assert calls.list_and_read([f"{zk_root}/a"], [lambda: told.append("a")], ()) == ([()], [])
 
     calls.await_watches()
     assert told == ["a"]
