@@ -87,7 +87,7 @@ def pinned(state: State, run: Run) -> Run:
 def _same(state: State, one: Draft, other: Draft) -> bool:
     """True when the run of one draft serves for the other. After a build, a start may wait long."""
     is_old = other.cause is RunCause.DATA and other.asked_at - one.asked_at > _FRESH
-    is_copy = other.selection is not None and other.selection.is_copy  # its release was not known
-    release = one.release if is_copy else other.release
-    wanted = (other.id, release, other.data_interval, state.settings.variables)
+    is_copy = other.selection is not None and other.selection.is_copy
+    known = one if is_copy else other  # a copy's release and interval are those of the earlier run
+    wanted = (other.id, known.release, known.data_interval, state.settings.variables)
     return (one.id, one.release, one.data_interval, one.variables) == wanted and not is_old

@@ -21,7 +21,9 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
+from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
     CatchUp,
     Priority,
@@ -32,11 +34,12 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo, jvm_release
-from nimbus.engine.agenda import about_command
+from nimbus.engine.agenda import about_command, about_pipeline
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
@@ -46,8 +49,9 @@ from nimbus.engine.decision import (
     Refusal,
     ResignLeadership,
 )
+from nimbus.engine.rules import new_run as new_runs
 from nimbus.engine.rules.archive import retire_run
-from nimbus.engine.state import State
+from nimbus.engine.state import Built, State
 from nimbus.records import OUTCOME, RUN
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.unit.rule_stage import (
@@ -637,3 +641,22 @@ def test_a_stop_waits_for_the_start_of_its_own_run() -> None:
     state = known(START, StopRun(run_id=START.run_id, reason="test"))
 
     assert [decide(state).about["code"] for _ in range(2)] == ["ok", "ok"]
+
+
+def test_copy_of_a_run_with_an_interval_is_built_once() -> None:
+    """Only the build knows the release and the interval of the earlier run."""
+    interval = DataInterval(start=NOW - timedelta(days=1), end=NOW)
+    asked = Draft(
+        id=RunId("p-2"),
+        pipeline=NAME,
+        release=DIGEST,
+        parameters={},
+        logical_date=NOW,
+        cause=RunCause.MANUAL,
+        asked_at=NOW,
+        selection=Selection(scope=Scope.ALL, reuse=RunId("p-1"), is_rerun=True, is_copy=True),
+    )
+    made, state, subject = replace(asked, data_interval=interval), known(), about_pipeline(NAME)
+    state.builds.results[subject] = Built(made, new_run(SPEC, made))
+
+    assert isinstance(new_runs.built(state, subject, asked), Run)
