@@ -83,7 +83,7 @@ test-spark: setup ## Run all tests of tasks with Spark, also the long ones, with
 dist: ## Build wheel, sdist, locks, SBOMs and checksums into dist/, the same bytes for the same commit
 	scripts/dist
 
-test-deploy: setup ## Boot a Debian under systemd-nspawn and test the units in it; as root, with debootstrap and systemd-container
+test-deploy: setup ## Test deploy/: units under a real systemd, images, chart; as root, see CONTRIBUTING.md
 	$(PYTEST) -m thorough tests/deploy
 
 chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each, without rounds recorded in NIMBUS_POINT_RECORD

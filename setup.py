@@ -12,6 +12,8 @@ from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent
 COMMIT = Path("nimbus/COMMIT")
+SHIPPED = ("configs", "examples")
+"""Folders that are in the wheel, too: `nimbus init` and `nimbus config init` copy from them."""
 
 
 def commit() -> str:
@@ -35,6 +37,9 @@ class BuildPy(build_py):
         super().run()
         if not self.editable_mode:
             (Path(self.build_lib) / COMMIT).write_text(commit() + "\n")
+            for name in SHIPPED:
+                folder = Path(self.build_lib) / "nimbus" / "shipped" / name
+                shutil.copytree(HERE / name, folder, ignore=shutil.ignore_patterns("wheels", "__pycache__"))
 
 
 class Sdist(sdist):

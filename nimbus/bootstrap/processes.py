@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -27,11 +29,16 @@ from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.build import tell_build
 from nimbus.telemetry.logging import configure
 from nimbus.telemetry.worker import WorkerMetrics
+from nimbus.worker.clock import boottime_s
+
+if TYPE_CHECKING:
+    from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)
 
 STEP = timedelta(seconds=5)
 """Longest wait until one part has stopped."""
+_POLL_S = 0.2
 
 
 def run_scheduler(settings: Settings) -> int:
@@ -91,6 +98,7 @@ def run_worker(settings: Settings) -> int:
     worker = build_worker(foundation, syncer, registrations, WorkerMetrics(registry), scheduler_id=None)
     collector = build_collector(foundation, GarbageMetrics(registry), leads=None)
     metrics = build_metrics_server(foundation, registry)
+    drain_timeout = settings.worker.drain_timeout
 
     def start() -> None:
         if metrics is not None:
@@ -103,6 +111,7 @@ def run_worker(settings: Settings) -> int:
     def stop() -> None:
         collector.stop_soon()
         shutdown_step("worker drained", worker.drain)
+        shutdown_step("attempts ended", lambda: _await_attempts(worker, drain_timeout))
         shutdown_step("worker closed", lambda: worker.close(STEP))
         shutdown_step("registration withdrawn", registrations.withdraw)
         shutdown_step("syncer stopped", lambda: syncer.close(STEP))
@@ -112,8 +121,17 @@ def run_worker(settings: Settings) -> int:
         shutdown_step("session closed", lambda: foundation.session.close(STEP))
 
     _keep_what_is_loaded()
-    code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
+    code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout + drain_timeout)
     return _code_after(worker.failure, code)
+
+
+def _await_attempts(worker: Worker, limit: timedelta) -> None:
+    """Wait until the attempts of a draining worker have ended, or the limit has passed."""
+    ends = boottime_s() + limit.total_seconds()
+    while (left := worker.unended()) and boottime_s() < ends:
+        time.sleep(_POLL_S)
+    if left and limit:
+        _log.warning("drain_timed_out", attempts=len(left), limit_s=limit.total_seconds())
 
 
 def _keep_what_is_loaded() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, output_option
 
@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from nimbus.config.shown import Shown
 
 
-@click.group(cls=LazyGroup)
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "init": Lazy("nimbus.cli.init:config_init", "Print a configuration to begin with."),
+        "schema": Lazy("nimbus.cli.init:config_schema", "Print the JSON Schema of the configuration."),
+    },
+)
 def config() -> None:
-    """See the value of each key of the configuration, and its origin."""
+    """Begin a configuration; see the value of each key, and its origin."""
 
 
 @config.command(

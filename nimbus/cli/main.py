@@ -17,6 +17,7 @@ from nimbus.telemetry.build import release
 
 _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
+    "init": Lazy("nimbus.cli.init:init", "Make a folder with a first pipeline."),
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish, activate and inspect pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "task": Lazy("nimbus.cli.run_commands:task", "Mark tasks of live runs."),
@@ -38,7 +39,9 @@ _COMMANDS = {
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, delete."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
-    "config": Lazy("nimbus.cli.config:config", "Show the configuration, and the origin of each value."),
+    "config": Lazy(
+        "nimbus.cli.config:config", "Begin a configuration; show it, with the origin of each value."
+    ),
     "doctor": Lazy("nimbus.cli.doctor:doctor", "Check that Nimbus can work on this machine."),
     "version": Lazy("nimbus.cli.version:version", "Print the version."),
 }

@@ -198,6 +198,7 @@ class Worker(Strict):
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
+    drain_timeout: Duration = timedelta(0)
     idle_jvms: Annotated[int, Field(ge=0, le=64)] = 2
     preload: list[Annotated[str, BeforeValidator(texts.module_name)]] = Field(
         default_factory=list, max_length=20

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,23 +26,30 @@ def missing_tools() -> str:
     return f"needs {' and '.join(lacks)} (apt-get install debootstrap systemd-container)" if lacks else ""
 
 
+def bare(name: str = "bare", packages: str = "ca-certificates") -> Path:
+    """A root with Debian 12 and these packages, made once."""
+    root = PROJECT / "build" / "debian" / name
+    ready = root.with_name(f"{name}.ready")
+    if not ready.exists():
+        shutil.rmtree(root, ignore_errors=True)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        _run("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root, _mirror())
+        ready.touch()
+    return root
+
+
 def installed(folder: Path) -> Path:
     """A root with Debian 12, the wheel of this project in `/opt/nimbus`, its units, and its folders."""
-    base = PROJECT / "build" / "debian"
-    if not (base / "ready").exists():
-        shutil.rmtree(base, ignore_errors=True)
-        base.mkdir(parents=True)
-        mirror = _mirror()
-        _run("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", base / "root", mirror)
-        _run("chroot", base / "root", "python3", "-m", "venv", "/opt/nimbus")
-        packages = base / "root/opt/nimbus/lib/python3.11/site-packages"
+    base = bare("systemd", _PACKAGES)
+    if not (base / "opt/nimbus/bin/pip").exists():
+        _run("chroot", base, "python3", "-m", "venv", "/opt/nimbus")
+        packages = base / "opt/nimbus/lib/python3.11/site-packages"
         of_tests = Path(sys.executable).parents[1] / "lib/python3.11/site-packages"
         _run("cp", "-an", f"{of_tests}/.", packages)  # the locked packages; Debian 12's Python is 3.11, too
         for ours in (*packages.glob("__editable__*"), *packages.glob("nimbus_scheduler*")):
             shutil.rmtree(ours) if ours.is_dir() else ours.unlink()
-        (base / "ready").touch()
     root = folder / "debian"
-    _run("cp", "-a", base / "root", root)
+    _run("cp", "-a", base, root)
     _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", root / "srv", PROJECT)
     wheel = next((root / "srv").glob("*.whl")).name
     _run("chroot", root, "/opt/nimbus/bin/pip", "install", "-q", "--no-deps", "--no-index", f"/srv/{wheel}")
@@ -77,13 +84,11 @@ class Machine:
 
     def await_start(self) -> None:
         """Wait until systemd has started its units."""
-        asked = [*self._enter, "systemctl", "is-system-running"]
-        ends = time.monotonic() + _BOOT_S
-        while (
-            subprocess.run(asked, capture_output=True, timeout=60, check=False).stdout.strip() != b"running"
-        ):
-            assert time.monotonic() < ends, "the machine does not run"
-            time.sleep(0.2)
+        ask = [*self._enter, "systemctl", "is-system-running"]
+        until(
+            "the machine runs",
+            lambda: b"running" in subprocess.run(ask, capture_output=True, timeout=60, check=False).stdout,
+        )
 
     def run(self, *command: str | Path) -> str:
         """Run a command; its standard output."""
@@ -120,6 +125,14 @@ def _mirror() -> str:
         if file.exists() and (found := re.search(r"https?://\S*/debian(?=\s|$)", file.read_text())):
             return found[0]
     return "http://deb.debian.org/debian"
+
+
+def until(what: str, holds: Callable[[], object], within_s: float = 90) -> None:
+    """Wait until something holds; fail after `within_s` seconds."""
+    ends = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends, f"not in {within_s:g} s: {what}"
+        time.sleep(0.5)
 
 
 def _run(*command: str | Path) -> str:

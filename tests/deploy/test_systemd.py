@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.deploy.debian import Machine, booted, exposure, installed, missing_tools
+from tests.deploy.debian import Machine, booted, exposure, installed, missing_tools, until
 
 pytestmark = [
     pytest.mark.thorough,
@@ -45,21 +41,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Iterator[dict[str, object]]:
-    """Configuration of a real ZooKeeper and a real S3 server, which run on this machine."""
-    folder = tmp_path / "services"
-    nimbus = str(Path(sys.executable).parent / "nimbus")
-    command = [nimbus, "up", "--schedulers", "1", "--dir", str(folder)]
-    with Popen(command, stdout=DEVNULL, stderr=DEVNULL) as up:
-        try:
-            _until("the services start", (folder / "client.json").exists)
-            config = yaml.safe_load((folder / "scheduler-1.yaml").read_text())
-            yield {name: config[name] for name in ("zookeeper", "storage")}
-        finally:
-            up.send_signal(signal.SIGTERM)
-
-
-@pytest.fixture
 def machine(root: Path, services: dict[str, object]) -> Iterator[Machine]:
     config = {
         **services,
@@ -86,15 +67,15 @@ def test_units_are_closed(root: Path, unit: str, at_most: float) -> None:
 
 def test_units_restart_are_watched_and_make_backups(machine: Machine, root: Path) -> None:
     run = _nimbus(machine, "run", "start", "slow").strip()
-    _until("the attempt runs", lambda: _run(machine, run)["tasks"][0]["state"] == "running")
+    until("the attempt runs", lambda: _run(machine, run)["tasks"][0]["state"] == "running")
     machine.run("systemctl", "restart", "nimbus-worker", "nimbus-scheduler")
-    _until("the run ends", lambda: _run(machine, run)["state"] == "succeeded")
+    until("the run ends", lambda: _run(machine, run)["state"] == "succeeded")
     assert len(_run(machine, run)["tasks"][0]["attempts"]) == 1, "the restart ended the attempt"
 
     standing_still = machine.state("nimbus-scheduler", "MainPID")
     machine.run("kill", "-STOP", standing_still)
-    _until("systemd starts it again", lambda: machine.state("nimbus-scheduler", "NRestarts") == "1", 150)
-    _until("it is ready", lambda: machine.state("nimbus-scheduler", "ActiveState") == "active")
+    until("systemd starts it again", lambda: machine.state("nimbus-scheduler", "NRestarts") == "1", 150)
+    until("it is ready", lambda: machine.state("nimbus-scheduler", "ActiveState") == "active")
     assert machine.state("nimbus-scheduler", "MainPID") != standing_still
 
     machine.run("systemctl", "start", "nimbus-backup")
@@ -109,10 +90,3 @@ def _nimbus(machine: Machine, *command: str) -> str:
 def _run(machine: Machine, run: str) -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(_nimbus(machine, "run", "show", run, "-o", "json"))
     return shown
-
-
-def _until(what: str, holds: Callable[[], object], within_s: float = 90) -> None:
-    ends = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends, f"not in {within_s:g} s: {what}"
-        time.sleep(0.5)

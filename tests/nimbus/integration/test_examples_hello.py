@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
+from pyarrow import parquet
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -49,3 +51,14 @@ def test_hello_passes_its_greeting_on_from_one_task_to_the_next(tmp_path: Path, 
 
     result = json.loads((measure / "result.json").read_text(encoding="utf-8"))
     assert result == {"greeting": "Hello, Ada!", "characters": 11, "run_id": "r1"}
+
+
+@pytest.mark.spark
+def test_first_pipeline_adds_up_the_orders_of_a_day(tmp_path: Path) -> None:
+    orders = run_task(EXAMPLES / "first", tmp_path, "orders", ["2013-01-01", "500"], {})
+    totals = run_task(EXAMPLES / "first", tmp_path, "totals", [], {"orders": str(orders)})
+
+    rows = [line.split(",") for line in (orders / "orders.csv").read_text().splitlines()[1:]]
+    table = parquet.read_table(totals / "totals").to_pydict()
+    assert sum(table["cents"]) == sum(int(cents) for _, _, cents in rows)
+    assert dict(zip(table["customer"], table["orders"], strict=True)) == Counter(name for _, name, _ in rows)

@@ -92,4 +92,7 @@ def test_wheel_has_no_deleted_module_and_sdist_is_complete(tmp_path: Path) -> No
     assert tracked - files == set()
     modules = {name for name in tracked if name.startswith(("nimbus/", "leader/", "blobsync/"))}
     assert modules - names == set()
-    assert {name for name in names if ".dist-info/" not in name} - modules == {"nimbus/COMMIT"}
+    shipped = {name.removeprefix("nimbus/shipped/") for name in names if name.startswith("nimbus/shipped/")}
+    assert shipped == {name for name in tracked if name.startswith(("configs/", "examples/"))}
+    ours = {name for name in names if ".dist-info/" not in name and "/shipped/" not in name}
+    assert ours - modules == {"nimbus/COMMIT"}

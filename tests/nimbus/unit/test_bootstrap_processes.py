@@ -84,6 +84,7 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
     assert called == [
         "collector.stop_soon",
         "worker.drain",
+        "worker.unended",
         "worker.close",
         "registrations.withdraw",
         "syncer.close",
@@ -91,6 +92,24 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
         "metrics.stop",
         "session.close",
     ]
+
+
+def test_worker_waits_for_its_attempts_until_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, left = [0.0], [frozenset({"a", "b"}), frozenset({"b"}), frozenset()]
+    monkeypatch.setattr(processes, "boottime_s", lambda: now[0])
+    monkeypatch.setattr(processes.time, "sleep", lambda _s: now.__setitem__(0, now[0] + 10))
+    ending: Any = SimpleNamespace(unended=lambda: left.pop(0))
+    busy: Any = SimpleNamespace(unended=lambda: frozenset({"a"}))
+
+    with capture_logs() as logs:
+        processes._await_attempts(ending, timedelta(minutes=1))
+        took_s = now[0]
+        processes._await_attempts(busy, timedelta(0))
+        at_once_s = now[0] - took_s
+        processes._await_attempts(busy, timedelta(minutes=1))
+
+    assert (took_s, at_once_s, now[0]) == (20, 0, 80)
+    assert [log["event"] for log in logs] == ["drain_timed_out"]
 
 
 def test_scheduler_that_cannot_listen_stops_without_further_errors() -> None:

@@ -1,0 +1,12 @@
+"""Tests of the code of tasks, without a cluster: `python -m pytest tests`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
+from orders import orders_of
+
+
+def test_orders_of_a_day_are_the_same_each_time() -> None:
+    assert list(orders_of("2026-01-31", 3)) == list(orders_of("2026-01-31", 3))
+    assert [day for day, _, _ in orders_of("2026-01-31", 2)] == ["2026-01-31"] * 2

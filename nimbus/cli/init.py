@@ -1,0 +1,94 @@
+"""`nimbus init` and `nimbus config init`: copies of files that are shipped with Nimbus, to begin with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+
+import nimbus
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import examples
+from nimbus.cli.output import Output
+from nimbus.domain.ids import InvalidNameError, pipeline_name
+
+_NOT_OURS = shutil.ignore_patterns("__pycache__", "wheels", ".pytest_cache", "README.md")
+
+
+def shipped(name: str) -> Path:
+    """A folder of the project: `examples` or `configs`. It is in the wheel, too."""
+    package = Path(nimbus.__file__).parent
+    inside = package / "shipped" / name
+    return inside if inside.exists() else package.parent / name
+
+
+@click.command(
+    epilog=examples(
+        "nimbus init orders",
+        "nimbus init hello --minimal",
+        "nimbus init rates --from datasets/rates",
+    )
+)
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--minimal", is_flag=True, help="Two Python tasks, without Spark and schedule.")
+@click.option("--from", "example", metavar="EXAMPLE", help="Begin with an example; a wrong name lists them.")
+def init(folder: Path, example: str | None, *, minimal: bool) -> int:
+    """Make a folder with a first pipeline: a Python task, a Spark task, a test, a schedule. Needs no cluster.
+
+    The pipeline has the folder's name.
+    """
+    if minimal and example:
+        raise click.UsageError("--minimal and --from exclude each other.")
+    source = _example(example or ("hello" if minimal else "first"))
+    name = folder.absolute().name
+    try:
+        pipeline_name(name)
+    except InvalidNameError as exc:
+        raise click.UsageError(f"{exc}: the pipeline gets the folder's name") from exc
+    if folder.exists() and any(folder.iterdir()):
+        raise click.UsageError(f"{folder} is not empty: name a new folder, nothing was written")
+    shutil.copytree(source, folder, ignore=_NOT_OURS, dirs_exist_ok=True)
+    file = folder / "pipeline.yaml"
+    text = file.read_text(encoding="utf-8").replace(f"\nname: {source.name}\n", f"\nname: {name}\n")
+    file.write_text(text.replace(f"run start {source.name} ", f"run start {name} "), encoding="utf-8")
+    out = Output()
+    for path in sorted(found for found in folder.rglob("*") if found.is_file()):
+        out.line(str(path))
+    out.note(f"made {folder}; next: nimbus pipeline validate {folder}")
+    return Exit.OK
+
+
+def _example(name: str) -> Path:
+    folder = shipped("examples")
+    found = [file.parent for file in folder.rglob("pipeline.yaml")]
+    # One that is written in Python has its name in its code.
+    known = sorted(str(one.relative_to(folder)) for one in found if not (one / "pipeline.py").exists())
+    if name not in known:
+        raise click.UsageError(f"there is no example {name}; there are: {', '.join(known)}")
+    return folder / name
+
+
+@click.command(
+    "init",
+    epilog=examples(
+        "nimbus config init single > nimbus.yaml", "nimbus config init ha > /etc/nimbus/nimbus.yaml"
+    ),
+)
+@click.argument("kind", type=click.Choice(["single", "ha", "worker", "publish", "full"]))
+def config_init(kind: str) -> None:
+    """Print a commented configuration to begin with. What you must change is marked in it.
+
+    single: one scheduler without ZooKeeper. ha: several schedulers with workers. worker: a host with a worker
+    alone. publish: a machine that only publishes. full: every key, with its unit and default.
+    """
+    name = "nimbus.example" if kind == "full" else kind
+    click.echo((shipped("configs") / f"{name}.yaml").read_text(encoding="utf-8"), nl=False)
+
+
+@click.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of the configuration, which editors use to complete and check keys."""
+    from nimbus.config import Settings
+
+    Output("json").data(Settings.model_json_schema())
