@@ -55,6 +55,21 @@ def test_wheel_of_a_task_replaces_that_of_the_pipeline_and_one_that_nobody_names
         read_sources(tmp_path)
 
 
+def test_calendar_of_a_schedule_is_published_whatever_files_names(tmp_path: Path) -> None:
+    schedule = "schedule: {cron: '@daily', calendar: de}\n"
+    (tmp_path / "pipeline.yaml").write_text(
+        f"schema: 1\nname: p\nfiles: [t.py]\n{schedule}{SPARK.format('')}"
+    )
+    (tmp_path / "t.py").touch()
+    (tmp_path / "calendars").mkdir()
+    for name in ("de", "other"):
+        (tmp_path / "calendars" / f"{name}.yaml").write_text("holidays: [2026-05-01]\n")
+
+    _, files = read_sources(tmp_path)
+
+    assert [item.path for item in files] == ["calendars/de.yaml", "pipeline.yaml", "t.py"]
+
+
 @pytest.mark.parametrize(
     ("text", "places"),
     [

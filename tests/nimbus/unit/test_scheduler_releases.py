@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -14,6 +14,7 @@ import pytest
 from blobsync import LocalStore, ReleaseRef, RetryPolicy, Syncer, collect, publish
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.definition import parse_definition
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
@@ -71,6 +72,25 @@ def test_a_definition_that_was_checked_when_it_was_published_is_not_read_again(d
     assert local.definition(release) is local.definition(release)
     assert local.prepare(release) == local.definition(release)
     assert len(disk.read) == 2, "a look and a check"
+
+
+def test_a_calendar_is_read_from_the_release_and_a_bad_one_is_refused(disk: Disk) -> None:
+    local, release = LocalReleases(cast("Syncer", disk)), disk.put("p")
+    with (disk.root / "p" / DEFINITION_FILE).open("a") as definition:
+        definition.write("schedule: {cron: '@daily', calendar: de}\n")
+    file = disk.root / "p" / "calendars" / "de.yaml"
+    file.parent.mkdir()
+
+    file.write_text("holidays: [2026-05-01, 2026-05-01]\n")
+    with pytest.raises(
+        RefusedError, match=r"p/calendars/de\.yaml:1: holidays\[1\]: 2026-05-01 is here twice"
+    ):
+        local.prepare(release)
+    file.write_text("holidays: [2026-05-01]\n")
+    schedule = local.prepare(release).schedule
+
+    assert schedule is not None
+    assert (schedule.days, schedule.of_release) == (Calendar(exceptions=(date(2026, 5, 1),)), True)
 
 
 def test_a_release_that_is_not_here_is_said_at_once_and_found_when_it_has_come(disk: Disk) -> None:
