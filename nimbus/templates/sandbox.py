@@ -88,19 +88,15 @@ def check_filled(text: str, values: Any) -> None:
 
 def weight(value: Any) -> int:
     """The characters and items of a value. What is in it twice counts twice."""
-    match value:
-        case str():
-            return 1 + len(value)
-        case int():
-            return 1 + value.bit_length() // 32
-        case range():
-            return 1 + len(value)
-        case dict():
-            return 1 + sum(weight(key) + weight(of) for key, of in value.items())
-        case Iterable() if not isinstance(value, StrictUndefined):
-            return 1 + sum(map(weight, value))
-        case _:
-            return 1
+    if isinstance(value, (str, range)):
+        return 1 + len(value)
+    if isinstance(value, int):
+        return 1 + value.bit_length() // 32
+    if isinstance(value, dict):
+        return 1 + sum(weight(key) + weight(of) for key, of in value.items())
+    if isinstance(value, Iterable) and not isinstance(value, StrictUndefined):
+        return 1 + sum(map(weight, value))
+    return 1
 
 
 def _format(text: str, *values: Any, **names: Any) -> str:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 REASONS = {
     "leader/zookeeper/acl.py": {"_each": "answers of kazoo"},
     "nimbus/adapters/store/leader_store.py": {"_operations": "writes, passed to an argument of just these"},
-    "nimbus/adapters/store/transaction.py": {"add": "pairs, about which mypy cannot tell"},
+    "nimbus/adapters/store/transaction.py": {"_merged": "pairs, about which mypy cannot tell"},
     "nimbus/api/explain_admission.py": {"why_not_admitted": "reasons, passed to an argument of just these"},
     "nimbus/bootstrap/secrets.py": {"secret_provider": "places of plug-ins"},
     "nimbus/config/settings.py": {"_derived": "names of settings"},
@@ -22,6 +22,7 @@ REASONS = {
     "nimbus/config/values.py": {"described": "values of users"},
     "nimbus/definition/json_schema.py": {"_texts": "Python's syntax tree"},
     "nimbus/domain/parameters.py": {"has_type": "names of types in a definition"},
+    "nimbus/templates/evaluation.py": {"value": "`_made` takes the rest of Jinja's syntax tree, and refuses"},
     "nimbus/engine/state/__init__.py": {"wake": "all other kinds of subjects go back to the agenda"},
 }
 """Functions that may have a catch-all, and what it takes."""
