@@ -24,9 +24,10 @@ from nimbus.api.event_hub import MOST_OF_ONE
 from nimbus.api.needs import NEEDS
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessGrant, AccessRole, PrincipalSource, Token
-from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.backfill import BackfillRequest
+from nimbus.domain.commands import CreateBackfill, QueuedCommand
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import DatasetName, TaskName
+from nimbus.domain.ids import BackfillId, DatasetName, TaskName
 from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
@@ -181,6 +182,9 @@ def test_member_of_another_team_learns_of_no_pipeline_and_changes_none(secured: 
     secured.world.cluster.put(ClusterSettings(tokens=known, grants=grants, variables={"sums": "1"}))
     secured.world.gate.know_store(known, b"k" * 32, grants)
     secured.world.opened(secured.world.new_run("r1"), "extract")
+    request = BackfillRequest(first=T0, last=T0, total=1)
+    fill = CreateBackfill(pipeline=secured.world.spec.name, backfill=BackfillId("b"), request=request)
+    secured.world.cluster.put(secured.world._backfill(fill))
     routes = [route for route in NEEDS if route != "GET /api/v1/events"]
     routes += [f"GET /ui{path}" for path in PAGES]
     named = re.compile(r"\b(?:sums|r1)\b")
@@ -209,9 +213,11 @@ def test_role_on_a_pipeline_shows_as_much_as_it_says(secured: Secured) -> None:
     )
     world.cluster.put(replace(run, reason="because"))
 
+    elsewhere = AccessGrant(who="ada", role=AccessRole.AUTHOR, on="other_*", at=T0)
+
     def seen(role: AccessRole) -> tuple[int, int, int, str, object]:
         grant = AccessGrant(who="ada", role=role, on="pipeline:sums", at=T0)
-        world.gate.know_store(known, b"k" * 32, (grant,))
+        world.gate.know_store(known, b"k" * 32, (grant, elsewhere))
         shown = secured.ask("GET", "/api/v1/runs/r3", "none").json()
         log, results, stop = (
             secured.ask(
