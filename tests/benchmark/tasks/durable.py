@@ -20,6 +20,7 @@ from tests.benchmark.tasks.marks import count_ends, read_marks
 from tests.benchmark.tasks.ours import Ask, OurStack, our_stack, until
 from tests.benchmark.tasks.shapes import task_document
 from tests.benchmark.tasks.usage import (
+    DRIVERS,
     EXECUTOR,
     FORK_SERVER,
     HARNESS,
@@ -46,6 +47,7 @@ _LEFT_S = 60.0
 _MOST = {
     HARNESS: 2, ZOOKEEPER: 1, S3: 1, SCHEDULER: _SCHEDULERS, HELPERS: 2 * _SCHEDULERS,
     WORKER: _WORKERS, FORK_SERVER: _WORKERS, EXECUTOR: _WORKERS, ZYGOTE: _WORKERS,
+    DRIVERS: _WORKERS,  # forked ahead
 }  # fmt: skip
 """Most processes of each kind that may exist while no task runs."""
 _VICTIMS = (SCHEDULER, WORKER, EXECUTOR, ZYGOTE)
