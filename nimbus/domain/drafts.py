@@ -47,7 +47,7 @@ class Draft:
     """Which tasks are run; None: all."""
     causes: tuple[DataCause, ...] = ()
     schedule: str = ""
-    """Name of the schedule that asks."""
+    """Name of the schedule that asks, or whose dates a backfill has."""
     is_early: bool = False
     """True: a schedule has asked before the run is due."""
     may_exist: bool = False
@@ -87,8 +87,9 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
             (f"task {publisher} publishes its data interval, which must be of whole seconds",)
         )
     given = draft.parameters
-    if draft.cause is RunCause.SCHEDULE:
-        given = next((one.parameters for one in spec.schedules if one.name == draft.schedule), given)
+    if draft.cause in (RunCause.SCHEDULE, RunCause.BACKFILL):
+        own = next((one.parameters for one in spec.schedules if one.name == draft.schedule), {})
+        given = {**own, **given}
     parameters = resolve_parameters(spec, given, strings=draft.parent is not None)
     run = Run(
         id=draft.id,

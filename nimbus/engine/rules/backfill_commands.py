@@ -61,7 +61,7 @@ def created(
         id=command.backfill,
         pipeline=record.name,
         release=pinned_release(command, record),
-        schedule=spec.schedule,
+        schedule=None if spec.schedule is None else replace(spec.schedule, parameters={}),
         request=request,
         created_at=now,
         created_by=queued.submitted_by,

@@ -107,6 +107,7 @@ def _create(
         parameters=backfill.request.parameters,
         logical_date=date,
         data_interval=interval,
+        schedule="" if backfill.schedule is None else backfill.schedule.name,
         cause=RunCause.BACKFILL,
         priority=Priority.LOW,
         backfill=backfill.id,

@@ -485,3 +485,17 @@ def test_backfill_of_a_pipeline_that_waits_is_done_date_by_date_after_the_other(
     end_all(bench)
     assert sorted(ended()) == [("mart", "01-01"), ("mart", "01-02"), ("p", "01-01"), ("p", "01-02")]
     assert {one.state for one in bench.cluster.world.backfills.values()} == {BackfillState.FINISHED}
+
+
+def test_runs_of_a_backfill_have_the_parameters_of_the_first_schedule_under_their_own() -> None:
+    parameters = {name: ParameterSpec(type="string", required=True) for name in ("mode", "region")}
+    first = replace(DAILY, name="first", parameters={"mode": "full", "region": "eu"})
+    more = (replace(DAILY, name="more", parameters={"mode": "part", "region": "us"}),)
+    bench = led(replace(SPEC, schedule=first, more_schedules=more, parameters=parameters))
+
+    assert create(bench, days=1, parameters={"region": "asia"}) == "ok"
+
+    (run,) = bench.cluster.world.runs.values()
+    assert run.parameters == {"mode": "full", "region": "asia"}
+    (backfill,) = bench.cluster.world.backfills.values()
+    assert backfill.schedule == replace(first, parameters={})
