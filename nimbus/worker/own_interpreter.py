@@ -25,11 +25,7 @@ def why_own_interpreter(
 ) -> str | None:
     """Why a driver cannot be a fork of a process; None: it can.
 
-    Args:
-        plan: The driver's plan.
-        environment: The driver's environment.
-        parent: That of the process.
-        imported: The process's `imported_names`.
+    `parent` and `imported`: the environment and the `imported_names` of the process.
     """
     if plan.interpreter:
         return f"its environment has {plan.interpreter}"

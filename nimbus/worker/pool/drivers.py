@@ -143,15 +143,9 @@ class Drivers:
         execute: bool,
         until_s: float,
     ) -> None:
-        """Start a driver, unless `until_s` has passed. Its end is reported in any case.
+        """Start a driver, unless `until_s` (since boot) has passed. Its end is reported in any case.
 
-        Args:
-            folder: The attempt's folder.
-            environment: The driver's complete environment.
-            user: The driver's user; None: ours.
-            plan: The driver's plan.
-            execute: Give it its own interpreter. Its plan is then also in its folder.
-            until_s: Since boot.
+        `execute`: give it its own interpreter. Its plan is then also in its folder.
         """
         name, uid = folder.path.name, None if user is None else user.uid
         order = marshal.dumps((str(folder.path), vars(plan), dict(environment), execute))
