@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import yaml
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.pipeline import Schedule
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings
 from tests.nimbus.definitions import active
 
 SAME: dict[str, Any] = {
@@ -116,3 +118,14 @@ def test_table_shows_a_task_by_what_it_is(api_url: str, folder: Path) -> None:
 
     (line,) = [line for line in result.stdout.splitlines() if "tasks.again" in line]
     assert line.split() == ["tasks.again", "python", "e.py"]
+
+
+def test_next_fires_follow_a_calendar_of_the_cluster(world: Any, api_url: str, folder: Path) -> None:
+    thursday = ClusterCalendar(days=Calendar(weekdays=(3,)), set_at=world.clock.now())
+    world.cluster.put(ClusterSettings(calendars={"work": thursday}))
+    said(folder, schedules={"a": {"cron": "@daily", "calendar": "work"}})
+
+    then = plan(api_url, folder)["next_fires"]["then"]
+
+    assert len(then) > 1
+    assert {datetime.fromisoformat(one).weekday() for one in then} == {3}
