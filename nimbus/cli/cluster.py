@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     lazy={
         "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
         "import": Lazy("nimbus.cli.cluster_move:import_", "Create a cluster from such a file."),
+        "verify": Lazy("nimbus.cli.cluster_drill:verify", "Prove that such a file can be restored."),
+        "drill": Lazy("nimbus.cli.cluster_drill:drill", "Let another scheduler lead, and report the cost."),
         "acl": Lazy("nimbus.cli.cluster_acl:acl", "List nodes that are open to others, or close them."),
         "destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good."),
     },

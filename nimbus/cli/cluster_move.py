@@ -67,7 +67,7 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
             "releases": _spelled(contents.releases),
         },
     )
-    _tell(Output(output), manifest)
+    tell(Output(output), manifest)
     return Exit.OK
 
 
@@ -99,13 +99,13 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     with logs_on_stderr():
         contents = contents_of(archive.state)
         _check_open(contents.open_attempts, no_open)
-        _check_releases(settings, contents.releases)
+        check_releases(settings, contents.releases)
         session = open_session(settings)
         try:
             make_cluster(session, settings.cluster.root, archive.state)
         finally:
             session.close(CLOSE_LIMIT)
-    _tell(Output(output), archive.manifest)
+    tell(Output(output), archive.manifest)
     return Exit.OK
 
 
@@ -119,7 +119,7 @@ def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
         )
 
 
-def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
+def check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
     """Refuse if the bucket lacks the manifest of a release. The files that it names are not checked."""
     from blobsync.bucket.keys import manifest
     from nimbus.cli.storage import object_store
@@ -142,7 +142,8 @@ def _spelled(releases: Iterable[ReleaseRef]) -> list[str]:
     return sorted(f"{ref.name}@{ref.digest}" for ref in releases)
 
 
-def _tell(out: Output, manifest: Any) -> None:
+def tell(out: Output, manifest: Any) -> None:
+    """Print the manifest of an archive."""
     if out.told(dict(manifest)):
         return
     out.table(("part", "nodes"), [(name, part["nodes"]) for name, part in manifest["parts"].items()])

@@ -183,6 +183,20 @@ def test_imported_state_is_that_which_was_exported(stage: Stage) -> None:
         assert lies - {path for path in lies if path.endswith("/beat")} == set(after.nodes)
 
 
+def test_backup_is_verified_by_restoring_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stage.call("export", stage.old).exit_code == 0
+    good = stage.call("verify", stage.old, "-o", "json")
+    monkeypatch.setattr(
+        moving, "read_state", lambda session, root: replace(read_state(session, root), epoch=1)
+    )
+    bad = stage.call("verify", stage.old)
+
+    assert good.exit_code == 0, good.output
+    assert json.loads(good.stdout)["parts"]["pipelines"]["nodes"] == 2
+    assert bad.exit_code == 1
+    assert "keep an older backup" in bad.output
+
+
 def test_numbers_of_commands_and_epochs_go_on_after_an_import(stage: Stage) -> None:
     assert stage.call("export", stage.old).exit_code == stage.call("import", stage.new).exit_code == 0
 

@@ -1,0 +1,194 @@
+"""`nimbus cluster drill` and `verify`: try a failover and a backup, on purpose and with a report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.options import config_option, examples, remote
+from nimbus.cli.output import Output, logs_on_stderr, output_option
+from nimbus.cli.words import span
+from nimbus.client.api import Api
+from nimbus.client.errors import NotFoundError
+
+_LOOK_S = 0.05
+_CALL_LIMIT = timedelta(seconds=30)
+
+
+@click.command(
+    epilog=examples(
+        "nimbus cluster drill --hand-over",
+        "nimbus cluster drill --kill-leader --yes     # on the leader's host, as its user",
+    )
+)
+@click.option("--hand-over", is_flag=True, help="Ask the leader to hand over, as for an upgrade.")
+@click.option("--kill-leader", is_flag=True, help="End the leader's process with SIGKILL, as a crash does.")
+@click.option("--yes", is_flag=True, help="Confirm --kill-leader.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(1, 600),
+    default=60.0,
+    show_default=True,
+    help="Longest wait, in seconds.",
+)
+@remote
+def drill(api: Api, out: Output, limit: float, *, hand_over: bool, kill_leader: bool, yes: bool) -> int:
+    """Let another scheduler lead, and report what that cost and whether anything was lost.
+
+    Refused unless a ready scheduler waits in the queue. Running attempts go on. Exit code 1: nobody leads
+    after --limit, or a run is gone.
+    """
+    if hand_over == kill_leader:
+        raise click.UsageError("say --hand-over or --kill-leader, one of them.")
+    before, live = _leader(api), _live(api)
+    if kill_leader:
+        pid = _pid_here(before, confirmed=yes)
+        os.kill(pid, signal.SIGKILL)
+    else:
+        api.command("POST", "/cluster/abdicate", {"reason": "a drill", "to": ""})
+    began = time.monotonic()
+    after = _await_next(api, before["epoch"], limit)
+    if after is None:
+        raise _failed(f"nobody leads {limit:g} s after {before['id']}: see `nimbus cluster participants`")
+    seen_s = time.monotonic() - began
+    lost = sorted(live - _known(api, live))
+    term = _term(api, after["epoch"], began + limit)
+    report = {
+        "kind": "kill" if kill_leader else "hand-over",
+        "before": before["id"],
+        "after": after["id"],
+        "epoch": after["epoch"],
+        "seen_after_s": round(seen_s, 3),
+        "without_leader_s": term.get("gap_s"),
+        "takeover_s": term.get("takeover_s"),
+        "runs_before": len(live),
+        "runs_lost": lost,
+    }
+    if not out.told(report):
+        out.table(("what", "is"), [(name.replace("_", " "), _said(value)) for name, value in report.items()])
+    if lost:
+        raise _failed(f"{len(lost)} runs that were live are unknown now: {', '.join(lost[:5])}")
+    return Exit.OK
+
+
+@click.command(epilog=examples("nimbus cluster verify /var/backups/nimbus/20261130T030000Z.zip"))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@config_option
+@output_option
+def verify(file: Path, config: Path | None, output: str) -> int:
+    """Prove that a file of `export` can be restored: it is, into an empty database that is removed again.
+
+    What the database holds then is compared with the file. With a configuration, the bucket must have the
+    releases in use, too. The cluster is not touched.
+    """
+    from nimbus.adapters.cluster_archive import read_archive
+    from nimbus.adapters.sqlite.session import SqliteSession
+    from nimbus.adapters.store.moving import make_cluster, read_state
+    from nimbus.bootstrap.moving import contents_of
+    from nimbus.cli.cluster_move import check_releases, tell
+    from nimbus.cli.storage import find_config, settings_of
+
+    archive = read_archive(file)
+    contents = contents_of(archive.state)
+    if find_config(config) is not None:
+        check_releases(settings_of(config), contents.releases)
+    with tempfile.TemporaryDirectory() as folder, logs_on_stderr():
+        session = SqliteSession(Path(folder, "state.db"), _CALL_LIMIT)
+        session.start()
+        try:
+            make_cluster(session, "/verified", archive.state)
+            restored = read_state(session, "/verified")
+        finally:
+            session.close(_CALL_LIMIT)
+    if restored != archive.state:
+        raise _failed(f"{file} was restored, and what came out is not what is in it: keep an older backup")
+    tell(Output(output), archive.manifest)
+    return Exit.OK
+
+
+def _failed(message: str) -> CliError:
+    return CliError(message, code="drill_failed", exit_code=Exit.RUN_FAILED)
+
+
+def _leader(api: Api) -> dict[str, Any]:
+    """The leader's row of the participants. Refused if nobody leads, or no ready scheduler could follow."""
+    rows = api.get("/participants")["participants"]
+    leader = next((row for row in rows if row["is_leader"]), None)
+    if leader is None or not any(row["ready"] for row in rows if row is not leader):
+        lacks = "nobody leads" if leader is None else "no other scheduler is ready to lead"
+        raise CliError(f"no drill: {lacks}; nothing was done", code="drill_refused", exit_code=Exit.REFUSED)
+    found: dict[str, Any] = leader
+    return found
+
+
+def _pid_here(leader: dict[str, Any], *, confirmed: bool) -> int:
+    """The leader's process, which must be on this machine."""
+    if not confirmed:
+        raise click.UsageError(
+            f"--kill-leader ends {leader['id']} (process {leader['pid']}): confirm with --yes."
+        )
+    if leader["hostname"] != socket.gethostname():
+        raise CliError(
+            f"{leader['id']} leads on {leader['hostname']}: run the drill there; nothing was done",
+            code="drill_refused",
+            exit_code=Exit.REFUSED,
+        )
+    return int(leader["pid"])
+
+
+def _await_next(api: Api, epoch: int, limit_s: float) -> dict[str, Any] | None:
+    """The leader of a later epoch; None: none came in time."""
+    ends = time.monotonic() + limit_s
+    while time.monotonic() < ends:
+        found = api.leader()
+        if found is not None and found["epoch"] > epoch:
+            return found
+        time.sleep(_LOOK_S)
+    return None
+
+
+def _live(api: Api) -> set[str]:
+    states = ("running", "queued", "stopping")
+    return {row["id"] for state in states for row in api.listed("/runs", "runs", 500, state=state)["runs"]}
+
+
+def _known(api: Api, runs: set[str]) -> set[str]:
+    """Those of the runs that can be read, also if they have ended meanwhile."""
+    listed = _live(api)
+    return {run for run in runs if run in listed or _is_known(api, run)}
+
+
+def _is_known(api: Api, run: str) -> bool:
+    try:
+        api.get(("runs", run))
+    except NotFoundError:
+        return False
+    return True
+
+
+def _term(api: Api, epoch: int, until: float) -> dict[str, Any]:
+    """The record of a term, once the leader has taken over; empty: not in time."""
+    while time.monotonic() < until:
+        terms = api.listed("/cluster/history", "terms", 5)["terms"]
+        found: dict[str, Any] | None = next((row for row in terms if row["epoch"] == epoch), None)
+        if found is not None and found["takeover_s"] is not None:
+            return found
+        time.sleep(_LOOK_S)
+    return {}
+
+
+def _said(value: object) -> str:
+    if isinstance(value, float):
+        return span(value)
+    return (
+        ", ".join(value) or "none" if isinstance(value, list) else "unknown" if value is None else str(value)
+    )
