@@ -2,6 +2,7 @@
 
 A hold covers the whole cluster, a team, a tag, or a prefix of names. As long as its record exists, nothing of
 a covered pipeline starts; what runs goes on, with its child runs. The leader removes the record at `until`.
+A rerun that executes nothing, because all its tasks are marked or reused, does not wait.
 """
 
 from __future__ import annotations

@@ -162,12 +162,13 @@ class ReadyTasks:
         first is taken of which no other team wants the same and has a smaller part.
 
         `slots_free`: False, no worker has a free slot, so only tasks whose drivers run in clusters may start.
+        Tasks that use a pool are decided all the same: the first that does not fit holds the pool.
         """
         heads = [
             (head, want)
             for want in tuple(self._heads)
             if want.need not in self._closed
-            and (slots_free or want.need.in_cluster)
+            and (slots_free or want.need.in_cluster or want.pools)
             and (head := self._first(want))
         ]
         if not heads:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from hashlib import sha256
 from itertools import islice
 
 from nimbus.domain.catalog import PipelineRecord
@@ -44,21 +43,13 @@ def next_parts(
         now: The time, which is in the ids of reruns.
     """
     targets = iter(command.targets.items())
-    parts = [
-        replace(
-            queued,
-            id=part_of(queued.id, number),
-            command=_part(command, name, of, pipelines, f"{now:%Y%m%dt%H%M%Sz}-{_digits(queued, name)}"),
-            key=None,
-        )
-        for number, (name, of) in enumerate(islice(targets, PARTS_AT_ONCE), command.queued)
-    ]
+    parts = []
+    for number, (name, of) in enumerate(islice(targets, PARTS_AT_ONCE), command.queued):
+        part = part_of(queued.id, number)
+        new = f"{now:%Y%m%dt%H%M%Sz}-{part.removeprefix('cmd-').lstrip('0')}"  # no two commands have the same
+        made = _part(command, name, of, pipelines, new)
+        parts.append(replace(queued, id=part, command=made, key=None))
     return parts, replace(command, targets=dict(targets), queued=command.queued + len(parts))
-
-
-def _digits(queued: QueuedCommand, name: str) -> str:
-    """What keeps apart reruns of a pipeline that are requested within a second."""
-    return sha256(f"{queued.id} {queued.submitted_at} {name}".encode()).hexdigest()[:6]
 
 
 def _part(

@@ -141,12 +141,16 @@ class Ledger:
         return any(one.covers(record) for one in self.settings.holds.values())
 
     def _holds_hold(self, write: w.Write) -> None:
-        """No run of a held pipeline begins, and none is created but by a command, which queues it."""
+        """No run of a held pipeline begins, and none is created but by a command, which queues it.
+
+        A rerun whose tasks are all marked or reused begins nothing: it has ended when it is created.
+        """
         pipelines, holds = self.schedules.pipelines, self.settings.holds
         match write:
             case w.CreateRun(run) if run.parent is None and run.pipeline in pipelines:
                 held = holds and places.is_held(replace(run, started_at=None), pipelines, holds)
-                late = run.state is RunState.QUEUED and run.cause in (RunCause.MANUAL, RunCause.ACTIVATION)
+                asked = run.cause in (RunCause.MANUAL, RunCause.ACTIVATION)
+                late = asked and (run.state is RunState.QUEUED or run.state.is_final)
                 hold(Law.HELD, not held or late, run.id, run.cause, run.state, "begins, and is held")
             case w.PutRun(run, before) if before.state is RunState.QUEUED and run.state is RunState.RUNNING:
                 held = holds and places.is_held(before, pipelines, holds)

@@ -22,15 +22,16 @@ from nimbus.domain.ids import BackfillId, PipelineName, RunId
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.run import RunState
+from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Decision, Nothing
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.rules import due
 from tests.nimbus.children_stage import CHILD, LOAD, parent, starting
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW
-from tests.nimbus.unit.test_api_explanations import Stage, spec
+from tests.nimbus.unit.test_api_explanations import A, Stage, spec
 from tests.nimbus.unit.test_engine_due import changed, pipeline, stage_of
 
 MINUTE = timedelta(minutes=1)
@@ -99,6 +100,19 @@ def test_run_that_is_asked_for_is_queued_with_the_reason_and_starts_after_the_ho
     assert runs(stage) == {"r": RunState.QUEUED}
     pass_minutes(stage, 10)
     assert runs(stage) == {"r": RunState.RUNNING}
+
+
+def test_rerun_that_executes_nothing_ends_at_once_under_a_hold() -> None:
+    stage = Stage(spec())
+    stage.start()
+    stage.end(Outcome.FAILED)
+    stage.ask(freeze())
+
+    again = Selection(scope=Scope.FAILED, reuse=RunId("r"), is_rerun=True, marks={A: TaskState.SUCCEEDED})
+    stage.start("again", selection=again)
+
+    assert runs(stage) == {"r": RunState.FAILED, "again": RunState.SUCCEEDED}
+    assert last(stage).code == "ok"
 
 
 def test_running_work_goes_on_with_its_child_runs() -> None:

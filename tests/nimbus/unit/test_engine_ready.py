@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from nimbus.domain.admission import Gate
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
@@ -76,3 +77,15 @@ def test_tasks_that_take_of_a_pool_are_counted_once_while_they_wait() -> None:
     ready.discard(URGENT.id, PYTHON.spec.name)
     ready.add(RUN, PYTHON)
     assert ready.waiting_at_pool("db") == 0
+
+
+def test_task_that_does_not_fit_into_a_pool_holds_it_while_no_slot_is_free() -> None:
+    ready = ReadyTasks()
+    pooled = replace(PYTHON, spec=replace(PYTHON.spec, pools={"db": 2}))
+    ready.add(URGENT, pooled)
+    place = SparkPlace(target="k8s", deploy=SparkDeploy.CLUSTER)
+    ready.add(RUN, replace(SPARK, spec=replace(SPARK.spec, pools={"db": 1}, spark_place=place)))
+
+    assert ready.first(slots_free=False) == (URGENT.id, "a")
+    ready.close(URGENT.id, PYTHON.spec.name, (Gate("pool", "db"),))
+    assert ready.first(slots_free=False) is None

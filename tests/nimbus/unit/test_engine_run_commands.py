@@ -9,13 +9,24 @@ from typing import Any, Literal
 import pytest
 
 from nimbus import run_record
-from nimbus.domain.commands import Command, MarkTask, PauseRun, RemovePipeline, ResumeRun, StartRun, StopRun
+from nimbus.domain.commands import (
+    ActOnSelection,
+    Command,
+    MarkTask,
+    PauseRun,
+    QueuedCommand,
+    RemovePipeline,
+    ResumeRun,
+    StartRun,
+    StopRun,
+)
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Paused, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, Settlement, TaskState
+from nimbus.engine.rules.selections import next_parts
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, RUN, Bench
 
@@ -370,3 +381,18 @@ def test_marking_twice_is_the_same_as_once() -> None:
     answer(bench, mark(B, "skipped"))
 
     assert answer(bench, mark(B, "skipped")) == ("ok", "task b of run p-1 was marked skipped before")
+
+
+def test_reruns_of_two_selections_in_one_second_have_different_ids() -> None:
+    targets = dict.fromkeys(map("r{}".format, range(1000)), P)
+    command = ActOnSelection(action="rerun", of="runs", targets=targets, reason="again")
+    runs = list[str]()
+    for number in (1, 10):
+        name, rest = CommandId(f"cmd-{number:010d}"), command
+        queued = QueuedCommand(id=name, command=command, submitted_at=NOW, submitted_by="ann")
+        while rest.targets:
+            parts, rest = next_parts(queued, rest, {}, NOW)
+            runs += [part.command.run_id for part in parts if isinstance(part.command, StartRun)]
+
+    assert len({*runs}) == len(runs) == 2000
+    assert runs[7] == f"{P}-20260301t120000z-1-0007"
