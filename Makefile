@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: dist help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
+.PHONY: dist docs help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-scale bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -82,6 +82,9 @@ test-spark: setup ## Run all tests of tasks with Spark, also the long ones, with
 
 dist: ## Build wheel, sdist, locks, SBOMs and checksums into dist/, the same bytes for the same commit
 	scripts/dist
+
+docs: ## Build build/docs, a site with search from the documents; a link that leads nowhere is an error
+	scripts/docs
 
 test-deploy: setup ## Test deploy/: units under a real systemd, images, chart; as root, see CONTRIBUTING.md
 	$(PYTEST) -m thorough tests/deploy
