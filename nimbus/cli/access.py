@@ -9,7 +9,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
@@ -62,12 +62,9 @@ def revoke(api: Api, out: Output, who: str, on: str, reason: str) -> int:
 @remote
 def show(api: Api, out: Output, who: str | None) -> None:
     """List grants: who gave them, when and why. All but admins see their own."""
-    answer = api.get("/grants", **({"who": who} if who else {}))
-    if out.told(answer):
-        return
     names = ("who", "role", "on", "by", "at", "reason")
-    rows = [[clock(row[name]) if name == "at" else row[name] for name in names] for row in answer["grants"]]
-    out.table(names, rows, empty="no grants")
+    columns: Columns = {name: name for name in names} | {"at": lambda row: clock(row["at"])}
+    out.listed(api.get("/grants", who=who), "grants", columns)
 
 
 @access.command(epilog=examples("nimbus access can ada operator pipeline:orders"))

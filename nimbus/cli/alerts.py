@@ -9,7 +9,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
@@ -25,21 +25,15 @@ def alert() -> None:
 @remote
 def list_(api: Api, out: Output) -> None:
     """List alerts: those that wait, sent ones of the last hour, those not delivered in the last 7 days."""
-    answer = api.get("/alerts")
-    if out.told(answer):
-        return
-    rows = [
-        (
-            clock(row["raised_at"]),
-            row["event"],
-            row["run"] or row["pipeline"] or "hold",
-            row["target"],
-            _state(row),
-            row["error"],
-        )
-        for row in answer["alerts"]
-    ]
-    out.table(("raised", "event", "about", "target", "state", "last error"), rows, empty="no alerts")
+    columns: Columns = {
+        "raised": lambda row: clock(row["raised_at"]),
+        "event": "event",
+        "about": lambda row: row["run"] or row["pipeline"] or "hold",
+        "target": "target",
+        "state": _state,
+        "last error": "error",
+    }
+    out.listed(api.get("/alerts"), "alerts", columns)
 
 
 @alert.command(epilog=examples("nimbus alert test oncall"))

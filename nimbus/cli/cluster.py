@@ -12,7 +12,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.words import between, clock, size, span
 from nimbus.domain.wording import counted
 
@@ -41,25 +41,18 @@ def cluster() -> None:
 @remote
 def participants(api: Api, out: Output) -> None:
     """List every scheduler: which one leads, which is next, which are ready, what the others lack."""
-    answer = api.get("/participants")
-    if out.told(answer):
-        return
     now = datetime.now(UTC)
-    rows = [
-        (
-            "" if row["queue_position"] is None else row["queue_position"],
-            row["id"],
-            row["role"] or "unregistered",
-            row["epoch"],
-            _artifacts(row),
-            row["address"],
-            between(row["started_at"], None, now),
-            row["last_abdication"],
-        )
-        for row in answer["participants"]
-    ]
-    columns = ("queue", "scheduler", "role", "epoch", "artifacts", "address", "up for", "last abdication")
-    out.table(columns, rows, empty="no scheduler is registered")
+    columns: Columns = {
+        "queue": "queue_position",
+        "scheduler": "id",
+        "role": lambda row: row["role"] or "unregistered",
+        "epoch": "epoch",
+        "artifacts": _artifacts,
+        "address": "address",
+        "up for": lambda row: between(row["started_at"], None, now),
+        "last abdication": "last_abdication",
+    }
+    out.listed(api.get("/participants"), "participants", columns, empty="no scheduler is registered")
 
 
 def _artifacts(row: dict[str, Any]) -> str:
@@ -132,30 +125,25 @@ def _clocks(answer: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 @remote
 def workers(api: Api, out: Output) -> None:
     """List workers, their load, and how many attempts in a row they did not start."""
-    answer = api.get("/workers")
-    if out.told(answer):
-        return
-    rows = [
-        (
-            row["id"],
-            row["hostname"],
-            f"{row['busy']}/{row['slots']}",
-            _closed(row),
-            f"{row['load_average']:.1f}",
-            size(row["memory_available_bytes"]),
-            ", ".join(row.get("labels", [])),
-            ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items())),
-            row.get("executor", ""),
-            row.get("spark_jvms", ""),
-            row["version"],
-        )
-        for row in answer["workers"]
-    ]
-    columns = (
-        "worker", "host", "slots", "", "load", "memory free",
-        "labels", "targets (slots)", "executor", "Spark JVMs", "version",
-    )  # fmt: skip
-    out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
+    columns: Columns = {
+        "worker": "id",
+        "host": "hostname",
+        "slots": lambda row: f"{row['busy']}/{row['slots']}",
+        "": _closed,
+        "load": lambda row: f"{row['load_average']:.1f}",
+        "memory free": lambda row: size(row["memory_available_bytes"]),
+        "labels": lambda row: ", ".join(row.get("labels", [])),
+        "targets (slots)": _targets,
+        "executor": lambda row: row.get("executor"),
+        "Spark JVMs": lambda row: row.get("spark_jvms"),
+        "version": "version",
+    }
+    nobody = "no worker is registered: start one with `nimbus worker --config FILE`"
+    out.listed(api.get("/workers"), "workers", columns, empty=nobody)
+
+
+def _targets(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items()))
 
 
 def _closed(row: dict[str, Any]) -> str:

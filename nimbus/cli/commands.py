@@ -6,24 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nimbus.cli.lazy import Lazy, LazyGroup
+from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api
 
 
-@click.group(
-    cls=LazyGroup,
-    lazy={"list": Lazy("nimbus.cli.commands:list_", "List commands and their outcomes.")},
-)
+@click.group(cls=LazyGroup)
 def command() -> None:
     """See the commands that were sent to the leader."""
 
 
-@click.command(name="list", epilog=examples("nimbus command list --refused --pipeline sales"))
+@command.command(name="list", epilog=examples("nimbus command list --refused --pipeline sales"))
 @click.option("--refused", is_flag=True, help="Refusals alone.")
 @click.option("--pipeline", metavar="NAME", help="Only about this pipeline.")
 @click.option("--kind", metavar="KIND", help="Only of this kind, such as start_run.")
@@ -38,39 +35,20 @@ def list_(
     only = "true" if refused else None
     about |= {"kind": kind, "submitted_by": by}
     answer = api.listed("/commands", "commands", limit, refused=only, **about)
-    if out.told(answer):
-        return
-    columns = (
-        "command",
-        "status",
-        "kind",
-        "pipeline",
-        "run",
-        "by",
-        "from",
-        "at",
-        "epoch",
-        "code",
-        "reason",
-        "message",
-    )
-    rows = [
-        (
-            row["command_id"],
-            row["status"],
-            row["kind"],
-            row["pipeline"] or "",
-            row["run_id"] or "",
-            row["submitted_by"],
-            row["address"],
-            clock(row["at"]),
-            "" if row["epoch"] is None else row["epoch"],
-            row["code"],
-            row["reason"],
-            row["message"],
-        )
-        for row in answer["commands"]
-    ]
-    out.table(columns, rows, empty="no commands")
-    if not answer["history_complete"]:
+    columns: Columns = {
+        "command": "command_id",
+        "status": "status",
+        "kind": "kind",
+        "pipeline": "pipeline",
+        "run": "run_id",
+        "by": "submitted_by",
+        "from": "address",
+        "at": lambda row: clock(row["at"]),
+        "epoch": "epoch",
+        "code": "code",
+        "reason": "reason",
+        "message": "message",
+    }
+    out.listed(answer, "commands", columns)
+    if not (out.as_json or answer["history_complete"]):
         out.note("history did not answer: old commands may be missing from this list.")

@@ -12,7 +12,7 @@ import click
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.outputs import copy_output
 from nimbus.cli.words import clock
 from nimbus.domain.wording import counted
@@ -34,21 +34,15 @@ def dataset() -> None:
 @remote
 def list_(api: Api, out: Output) -> None:
     """List datasets: who publishes each, how often it was published, and when last."""
-    answer = api.listed("/datasets", "datasets", MOST_LISTED)
-    if out.told(answer):
-        return
-    rows = [
-        (
-            row["name"],
-            row["partition"] or "",
-            ", ".join(row["publishers"]) or "nobody",
-            row["published"],
-            clock(row["newest"] and row["newest"]["at"]),
-        )
-        for row in answer["datasets"]
-    ]
-    columns = ("dataset", "partition", "published by", "versions", "last")
-    out.table(columns, rows, empty="no datasets: a task publishes one with `publishes` in its pipeline")
+    columns: Columns = {
+        "dataset": "name",
+        "partition": "partition",
+        "published by": lambda row: ", ".join(row["publishers"]) or "nobody",
+        "versions": "published",
+        "last": lambda row: clock(row["newest"] and row["newest"]["at"]),
+    }
+    nothing = "no datasets: a task publishes one with `publishes` in its pipeline"
+    out.listed(api.listed("/datasets", "datasets", MOST_LISTED), "datasets", columns, empty=nothing)
 
 
 @dataset.command(

@@ -1,15 +1,18 @@
-"""`nimbus doctor`: finds what would prevent Nimbus from working on this machine, and gives advice."""
+"""`nimbus doctor`: finds what would prevent Nimbus from working here, and gives advice; `nimbus version`."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import click
 
+from nimbus import __version__
 from nimbus.cli.exits import Exit
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, output_option
+from nimbus.telemetry.build import commit, release
 
 
 @click.command(epilog=examples("nimbus doctor", "nimbus doctor --config configs/ha.yaml -o json"))
@@ -42,3 +45,11 @@ def doctor(config: Path | None, output: str) -> int:
         rows = [(f.check, f.verdict.value, f.detail, f.advice) for f in found]
         out.table(("check", "", "found", "advice"), rows)
     return Exit.RUN_FAILED if bad else Exit.OK
+
+
+@click.command()
+@output_option
+def version(output: str) -> None:
+    """Print the version, and the commit that it was built from."""
+    found = {"version": __version__, "commit": commit() or None}
+    click.echo(json.dumps(found) if output == "json" else f"nimbus {release()}")

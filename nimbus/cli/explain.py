@@ -1,4 +1,4 @@
-"""`nimbus run explain` and `nimbus pipeline explain`: why something is not running."""
+"""What was and is about one pipeline or run: `explain`, `intervals`, `replay`, `children`."""
 
 from __future__ import annotations
 
@@ -52,3 +52,97 @@ def _show(out: Output, answer: dict[str, Any]) -> None:
         out.line(f"  and {answer['more']} more")
     if answer["next_change"]:
         out.line(f"next change: {clock(answer['next_change'])}")
+
+
+@click.command(epilog=examples("nimbus pipeline intervals sales --from 2026-01-01 --to 2026-03-31"))
+@click.argument("name")
+@click.option(
+    "--from", "first", metavar="DATE", help="A day in the schedule's zone, or a time with an offset."
+)
+@click.option("--to", "last", metavar="DATE", help="The last date, included. Default: now.")
+@remote
+def intervals(api: Api, out: Output, name: str, first: str | None, last: str | None) -> None:
+    """Show the state of each date of a pipeline: succeeded, failed, stopped, running, missing, or unknown.
+
+    Without --from it shows the last 30 dates. Dates before the beginning of the index are unknown.
+    """
+    path = ("pipelines", name, "intervals")
+    answer = page = api.get(path, **{"from": first, "to": last})
+    while page["next_from"] is not None:
+        page = api.get(path, **{"from": page["next_from"], "to": last})
+        answer["intervals"] += page["intervals"]
+    answer["next_from"] = None
+    if out.told(answer):
+        return
+    rows = [
+        (clock(row["end"]), clock(row["start"]), row["state"], row["run"], clock(row["ended_at"]))
+        for row in answer["intervals"]
+    ]
+    columns = ("date", "data since", "state", "run", "ended")
+    out.table(columns, rows, empty="no dates: the pipeline has no schedule, or it has not fired in this time")
+
+
+@click.command(epilog=examples("nimbus run replay sales-20260301t060000z --at 2026-03-01T06:10:00Z"))
+@click.argument("run_id")
+@click.option("--at", required=True, metavar="TIME", help="With an offset, such as 2026-03-01T06:10:00Z.")
+@remote
+def replay(api: Api, out: Output, run_id: str, at: str) -> None:
+    """Show a run as it was at a time in its past, rebuilt from its record.
+
+    Attempts that the record only counts, pauses that are over, and child runs are not shown.
+    """
+    answer = api.get(("runs", run_id, "replay"), at=at)
+    if out.told(answer):
+        return
+    out.line(f"run    {answer['run_id']} at {clock(answer['at'])}")
+    out.line(f"state  {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))
+    out.line("")
+    rows = [
+        (
+            task["name"],
+            task["state"],
+            last.get("number", ""),
+            last.get("worker", ""),
+            last.get("outcome") or "",
+        )
+        for task in answer["tasks"]
+        for last in [task["attempts"][-1] if task["attempts"] else {}]
+    ]
+    out.table(("task", "state", "attempt", "worker", "outcome"), rows)
+    out.line("")
+    events = [
+        (clock(event["at"]), event["kind"], event["task"] or "", event["attempt"] or "", event["detail"])
+        for event in answer["events"]
+    ]
+    out.table(("at", "event", "task", "attempt", "detail"), events)
+
+
+@click.command(epilog=examples("nimbus run children daily-20260301t060000z regions --state failed"))
+@click.argument("run_id")
+@click.argument("task")
+@click.option(
+    "--state",
+    type=click.Choice(["waiting", "open", "succeeded", "failed", "stopped", "refused"]),
+    help="Only items in this state.",
+)
+@remote
+def children(api: Api, out: Output, run_id: str, task: str, state: str | None) -> None:
+    """List the items of a task of type `pipeline`, each with its last child run."""
+    answer = api.get(("runs", run_id, "tasks", task, "children"))
+    found = [row for row in answer["children"] if state in (None, row["state"])]
+    if out.told({**answer, "children": found}):
+        return
+    rows = [
+        (row["index"], _words(row["item"]), row["state"], _run(row), row["attempt"] or "") for row in found
+    ]
+    out.table(("item", "with", "state", "run", "attempt"), rows, empty="no items")
+
+
+def _words(item: Any) -> str:
+    if isinstance(item, dict):
+        return ", ".join(f"{name}={value}" for name, value in item.items())
+    return "" if item is None else str(item)
+
+
+def _run(row: Any) -> str:
+    return f"reused from {row['reused_from']}" if row["reused_from"] else row["run"] or ""

@@ -1,17 +1,22 @@
-"""`nimbus init` and `nimbus config init`: copies of files that are shipped with Nimbus, to begin with."""
+"""`nimbus init` and `nimbus config`: shipped files to begin with; the values that a daemon takes."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import nimbus
 from nimbus.cli.exits import Exit
-from nimbus.cli.options import examples
-from nimbus.cli.output import Output
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import config_option, examples
+from nimbus.cli.output import Output, output_option
 from nimbus.domain.ids import InvalidNameError, pipeline_name
+
+if TYPE_CHECKING:
+    from nimbus.config.shown import Shown
 
 _NOT_OURS = shutil.ignore_patterns("__pycache__", "wheels", ".pytest_cache", "README.md")
 
@@ -69,7 +74,12 @@ def _example(name: str) -> Path:
     return folder / name
 
 
-@click.command(
+@click.group(cls=LazyGroup)
+def config() -> None:
+    """Begin a configuration; see the value of each key, and its origin."""
+
+
+@config.command(
     "init",
     epilog=examples(
         "nimbus config init single > nimbus.yaml", "nimbus config init ha > /etc/nimbus/nimbus.yaml"
@@ -86,9 +96,42 @@ def config_init(kind: str) -> None:
     click.echo((shipped("configs") / f"{name}.yaml").read_text(encoding="utf-8"), nl=False)
 
 
-@click.command("schema")
+@config.command("schema")
 def config_schema() -> None:
-    """Print the JSON Schema of the configuration, which editors use to complete and check keys."""
+    """Print the JSON Schema of the configuration, for editors."""
     from nimbus.config import Settings
 
     Output("json").data(Settings.model_json_schema())
+
+
+@config.command(
+    epilog=examples(
+        "nimbus config show --config /etc/nimbus.yaml",
+        "nimbus config show --config /etc/nimbus.yaml --origins",
+        "nimbus config show --changed -o json",
+    )
+)
+@click.option("--origins", is_flag=True, help="Show the origin of each value.")
+@click.option("--changed", is_flag=True, help="Omit keys that have their default.")
+@config_option
+@output_option
+def show(config: Path | None, output: str, origins: bool, changed: bool) -> None:
+    """Show every key with the value that a daemon started now would use. Secrets are masked.
+
+    Needs no cluster. A running daemon keeps the values that it read when it started.
+    """
+    from nimbus.cli.storage import settings_of
+    from nimbus.config.shown import shown
+
+    out = Output(output)
+    found = [one for one in shown(settings_of(config)) if not (changed and one.is_default)]
+    if out.told({"settings": [_data(one, origins=origins) for one in found]}):
+        return
+    columns = ("key", "value", "from") if origins else ("key", "value")
+    rows = [(one.key, one.text, one.origin)[: len(columns)] for one in found]
+    out.table(columns, rows, empty="every key has its default")
+
+
+def _data(one: Shown, *, origins: bool) -> dict[str, object]:
+    data: dict[str, object] = {"key": one.key, "value": one.value}
+    return {**data, "origin": one.origin} if origins else data

@@ -24,26 +24,26 @@ _COMMANDS = {
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
     "dataset": Lazy("nimbus.cli.datasets:dataset", "See datasets that tasks have published."),
     "command": Lazy("nimbus.cli.commands:command", "List commands to the leader, and refusals."),
-    "var": Lazy("nimbus.cli.variables:var", "Set variables of the cluster for templates."),
-    "calendar": Lazy("nimbus.cli.calendars:calendar", "Set which days are worked, for schedules."),
-    "hold": Lazy("nimbus.cli.holds:hold", "Hold starts for maintenance or an incident."),
-    "share": Lazy("nimbus.cli.pools:share", "Set what teams get of slots, running runs and pools."),
-    "pool": Lazy("nimbus.cli.pools:pool", "Set limits that tasks of all pipelines share."),
+    "var": Lazy("nimbus.cli.settings:var", "Set variables of the cluster for templates."),
+    "calendar": Lazy("nimbus.cli.settings:calendar", "Set which days are worked, for schedules."),
+    "hold": Lazy("nimbus.cli.settings:hold", "Hold starts for maintenance or an incident."),
+    "share": Lazy("nimbus.cli.settings:share", "Set what teams get of slots, running runs and pools."),
+    "pool": Lazy("nimbus.cli.settings:pool", "Set limits that tasks of all pipelines share."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Predict fire times, waits and ends of runs."),
     "select": Lazy("nimbus.cli.select:select", "Stop, rerun, pause or resume many runs or pipelines."),
     "alert": Lazy("nimbus.cli.alerts:alert", "List alerts; test their targets."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "Find objects in storage that no release needs."),
-    "login": Lazy("nimbus.cli.login:login", "Store a token for a scheduler on this machine."),
+    "login": Lazy("nimbus.cli.tokens:login", "Store a token for a scheduler on this machine."),
     "token": Lazy("nimbus.cli.tokens:token", "Create, list and revoke tokens and their roles."),
     "access": Lazy("nimbus.cli.access:access", "Give roles on pipelines, datasets, names and teams."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, delete."),
-    "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
+    "scheduler": Lazy("nimbus.cli.workers:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
     "config": Lazy(
-        "nimbus.cli.config:config", "Begin a configuration; show it, with the origin of each value."
+        "nimbus.cli.init:config", "Begin a configuration; show it, with the origin of each value."
     ),
     "doctor": Lazy("nimbus.cli.doctor:doctor", "Check that Nimbus can work on this machine."),
-    "version": Lazy("nimbus.cli.version:version", "Print the version."),
+    "version": Lazy("nimbus.cli.doctor:version", "Print the version."),
 }
 
 _EPILOG = """\b

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+Columns = Mapping[str, str | Callable[[dict[str, Any]], Any]]
+"""Of a table, by heading: a key of the row, or what makes the cell of the row."""
 _PIPE_WIDTH = 1_000
 """Without a terminal Rich would wrap tables at 80 columns, and `grep` would find parts of lines."""
 
@@ -78,6 +80,13 @@ class Output:
             self.note(empty)
             return
         console().print(make_table(columns, rows))
+
+    def listed(self, answer: Mapping[str, Any], name: str, columns: Columns, *, empty: str = "") -> None:
+        """Print the list `name` of an answer as a table, or all of the answer as JSON."""
+        if not self.told(answer):
+            cells = columns.values()
+            rows = [[row[of] if isinstance(of, str) else of(row) for of in cells] for row in answer[name]]
+            self.table(tuple(columns), rows, empty=empty or f"no {name}")
 
     def line(self, text: str) -> None:
         """Print a line of data."""

@@ -10,7 +10,7 @@ import click
 from nimbus.cli.dry_run import dry_run_option
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Output, output_option
+from nimbus.cli.output import Columns, Output, output_option
 from nimbus.cli.words import clock, short, size
 from nimbus.domain.wording import counted
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         "releases": Lazy("nimbus.cli.release_diff:releases", "List releases of a pipeline."),
         "diff": Lazy("nimbus.cli.release_diff:diff", "Show how a release differs from the active one."),
         "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Show why a pipeline is not running."),
-        "intervals": Lazy("nimbus.cli.intervals:intervals", "Show the state of each date of a pipeline."),
+        "intervals": Lazy("nimbus.cli.explain:intervals", "Show the state of each date of a pipeline."),
         "own": Lazy("nimbus.cli.pipelines:own", "Set the owner of a pipeline."),
         "remove": Lazy("nimbus.cli.pipelines:remove", "Remove a pipeline from the catalog."),
     },
@@ -153,23 +153,17 @@ def own(api: Api, out: Output, name: str, owner: str | None, nobody: bool) -> in
 @remote
 def list_(api: Api, out: Output, **where: str | None) -> None:
     """List pipelines."""
-    answer = api.get("/pipelines", **where)
-    if out.told(answer):
-        return
-    rows = [
-        (
-            row["name"],
-            "quarantined" if row["quarantined"] else row["state"],
-            short(row["release"]),
-            "" if row["published"] == row["release"] else short(row["published"]),
-            row["tasks"],
-            _schedules(row),
-            row["quarantined"] or row["description"],
-        )
-        for row in answer["pipelines"]
-    ]
-    columns = ("pipeline", "state", "release", "published since", "tasks", "schedule", "")
-    out.table(columns, rows, empty="no pipelines: publish one with `nimbus pipeline publish DIR --activate`")
+    columns: Columns = {
+        "pipeline": "name",
+        "state": lambda row: "quarantined" if row["quarantined"] else row["state"],
+        "release": lambda row: short(row["release"]),
+        "published since": lambda row: "" if row["published"] == row["release"] else short(row["published"]),
+        "tasks": "tasks",
+        "schedule": _schedules,
+        "": lambda row: row["quarantined"] or row["description"],
+    }
+    nothing = "no pipelines: publish one with `nimbus pipeline publish DIR --activate`"
+    out.listed(api.get("/pipelines", **where), "pipelines", columns, empty=nothing)
 
 
 @click.command()

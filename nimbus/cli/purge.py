@@ -8,7 +8,7 @@ import click
 
 from nimbus.cli.exits import Exit
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
@@ -73,13 +73,14 @@ def purge(
 
 
 def _plan(out: Output, answer: dict[str, Any]) -> int:
-    if out.told(answer):
-        return Exit.OK
-    rows = [
-        (row["run_id"], row["state"], clock(row["finished_at"]), ", ".join(row["parts"]), row["kept"] or "")
-        for row in answer["runs"]
-    ]
-    out.table(("run", "state", "ended", "would go", "kept, since"), rows, empty="no run would lose anything")
-    if not answer["complete"]:
+    columns: Columns = {
+        "run": "run_id",
+        "state": "state",
+        "ended": lambda row: clock(row["finished_at"]),
+        "would go": lambda row: ", ".join(row["parts"]),
+        "kept, since": "kept",
+    }
+    out.listed(answer, "runs", columns, empty="no run would lose anything")
+    if not (out.as_json or answer["complete"]):
         out.note("there may be more: only 200 runs were examined.")
     return Exit.OK

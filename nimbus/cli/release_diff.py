@@ -8,7 +8,7 @@ import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import examples, remote
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.words import clock, short, size
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ _DIGEST = 64
 def releases(api: Api, out: Output, name: str, limit: int) -> None:
     """List releases of a pipeline, last published first."""
     answer = api.listed(("pipelines", name, "releases"), "releases", limit)
-    if out.told(answer):
-        return
-    rows = [(one["digest"], _is(one), clock(one["published_at"])) for one in answer["releases"]]
-    out.table(("release", "it is", "published"), rows)
-    if not answer["complete"]:
+    columns: Columns = {
+        "release": "digest",
+        "it is": _is,
+        "published": lambda one: clock(one["published_at"]),
+    }
+    out.listed(answer, "releases", columns, empty="nothing")
+    if not (out.as_json or answer["complete"]):
         out.note("storage did not answer: only releases of the catalog are listed.")
 
 

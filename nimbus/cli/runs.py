@@ -11,7 +11,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, filters, parameters, remote, report_command, selected
-from nimbus.cli.output import Output
+from nimbus.cli.output import Columns, Output
 from nimbus.cli.task_rows import application_rows, cost_rows, output_rows, task_rows
 from nimbus.cli.words import between, clock, short
 from nimbus.domain.wording import counted
@@ -35,13 +35,13 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "explain": Lazy("nimbus.cli.explain:explain_run", "Show why a run or a task is not running."),
         "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
-        "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
+        "events": Lazy("nimbus.cli.logs:events", "Store Spark's event log of a task in a file."),
         "outputs": Lazy("nimbus.cli.outputs:outputs", "List the files that tasks have left."),
         "get": Lazy("nimbus.cli.outputs:get", "Copy the output of a task into a new folder."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
         "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again as a new run: all tasks, or some."),
-        "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
-        "replay": Lazy("nimbus.cli.replay:replay", "Show a run as it was at a time in its past."),
+        "children": Lazy("nimbus.cli.explain:children", "List the child runs of a task."),
+        "replay": Lazy("nimbus.cli.explain:replay", "Show a run as it was at a time in its past."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Start no new tasks of a run."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Resume a paused run."),
         "note": Lazy("nimbus.cli.run_commands:note", "Note something about an ended run."),
@@ -151,24 +151,19 @@ def list_(
 ) -> None:
     """List runs, newest first: live ones and those in history."""
     answer = api.listed("/runs", "runs", limit, **where, **{"state": state, "from": first, "to": last})
-    if out.told(answer):
-        return
     now = datetime.now(UTC)
-    rows = [
-        (
-            row["id"],
-            row["pipeline"],
-            _state(row),
-            f"{row['tasks_done']}/{row['tasks_total']}",
-            row.get("submitted_by", ""),
-            clock(row["created_at"]),
-            between(row["created_at"], row["finished_at"], now),
-            row["reason"],
-        )
-        for row in answer["runs"]
-    ]
-    out.table(("run", "pipeline", "state", "tasks", "by", "created", "took", "reason"), rows, empty="no runs")
-    if not answer["history_complete"]:
+    columns: Columns = {
+        "run": "id",
+        "pipeline": "pipeline",
+        "state": _state,
+        "tasks": lambda row: f"{row['tasks_done']}/{row['tasks_total']}",
+        "by": lambda row: row.get("submitted_by"),
+        "created": lambda row: clock(row["created_at"]),
+        "took": lambda row: between(row["created_at"], row["finished_at"], now),
+        "reason": "reason",
+    }
+    out.listed(answer, "runs", columns)
+    if not (out.as_json or answer["history_complete"]):
         out.note("history did not answer: finished runs may be missing from this list.")
 
 

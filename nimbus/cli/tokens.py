@@ -1,9 +1,10 @@
-"""`nimbus token`: tokens and their roles."""
+"""`nimbus token` and `nimbus login`: tokens and their roles; the one that this machine stores."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ import click
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import connect, examples, remote, report_command, server_option
-from nimbus.cli.output import Output, output_option
+from nimbus.cli.output import Columns, Output, output_option
 from nimbus.cli.words import clock
+from nimbus.client.credentials import keep_tokens, kept_tokens
 
 if TYPE_CHECKING:
     from nimbus.access.tokens import NewToken
@@ -82,23 +84,17 @@ def create(
 @remote
 def list_(api: Api, out: Output) -> None:
     """List the tokens of the cluster, and those in the file of the scheduler that answers."""
-    answer = api.get("/tokens")
-    if out.told(answer):
-        return
-    rows = [
-        (
-            row["id"],
-            row["name"],
-            row["role"],
-            ", ".join(row["teams"]),
-            clock(row["created_at"]),
-            row["created_by"],
-            clock(row["expires_at"]) if row["expires_at"] else "never",
-            "file" if row.get("in_file") else "cluster",
-        )
-        for row in answer["tokens"]
-    ]
-    out.table(("token", "name", "role", "teams", "made", "by", "expires", "in"), rows, empty="no tokens")
+    columns: Columns = {
+        "token": "id",
+        "name": "name",
+        "role": "role",
+        "teams": lambda row: ", ".join(row["teams"]),
+        "made": lambda row: clock(row["created_at"]),
+        "by": "created_by",
+        "expires": lambda row: clock(row["expires_at"]) or "never",
+        "in": lambda row: "file" if row.get("in_file") else "cluster",
+    }
+    out.listed(api.get("/tokens"), "tokens", columns)
 
 
 @token.command(epilog=examples("nimbus token revoke 5a6c2ea59110"))
@@ -154,3 +150,48 @@ def _add_to(
         part.replace(file)
     except (OSError, records.UnreadableRecordError) as exc:
         raise CliError(f"{file}: {exc}", code="bad_tokens_file", exit_code=Exit.USAGE) from exc
+
+
+@click.command(
+    epilog=examples(
+        "nimbus login --server https://nimbus.example.com:8470",
+        "nimbus login < token.txt",
+        "nimbus login --forget",
+    )
+)
+@click.option("--forget", is_flag=True, help="Remove the stored token.")
+@server_option
+@output_option
+def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
+    """Store a token for a scheduler in a file; NIMBUS_TOKEN overrides it. Prompts for the token.
+
+    The token is tested before it is stored. Only you can read the file, ~/.config/nimbus/credentials.json.
+
+    A token of your identity provider (a JWT) works, too, until it expires.
+    If a tool renews your token in a file, set NIMBUS_TOKEN_FILE instead: it is read for each request.
+    """
+    from nimbus.access.oidc import is_jwt
+    from nimbus.access.tokens import id_in
+    from nimbus.client.api import Api
+    from nimbus.client.servers import servers
+
+    out, urls = Output(output), servers(server_urls)
+    kept = kept_tokens()
+    if forget:
+        place = keep_tokens({url: token for url, token in kept.items() if url not in urls})
+        for url in urls:
+            out.line(f"{'removed the' if url in kept else 'there was no'} token for {url} in {place}")
+        return
+    token = (click.prompt("token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()).strip()
+    if id_in(token) is None and not is_jwt(token):
+        raise CliError(
+            "that is no token: it begins with nbs_, as `nimbus token create` printed it, or is a JWT.",
+            code="bad_token",
+            exit_code=Exit.USAGE,
+        )
+    with Api(urls, token=token) as api:
+        who = api.get("/whoami")
+    place = keep_tokens({**kept, **dict.fromkeys(urls, token)})
+    if out.told(who):
+        return
+    out.line(f"you are {who['name']} ({who['role']}) for {', '.join(urls)}; the token is in {place}")
