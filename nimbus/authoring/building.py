@@ -50,11 +50,10 @@ def maker_of(place: Path) -> Path | None:
 
 def _checked(pipeline: Description) -> int:
     from nimbus.definition import InvalidDefinitionError, read_definition
-    from nimbus.templates.client import Templates
 
     place = pipeline.file.parent / DEFINITION_FILE
     try:
-        read_definition(place, Templates())
+        read_definition(place)
     except InvalidDefinitionError as exc:
         return _said(f"error: {exc}", USAGE)
     return _said(f"{place}: {pipeline.name}, {counted(len(pipeline.tasks), 'task')}", 0)

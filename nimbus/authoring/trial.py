@@ -97,7 +97,7 @@ def try_out(
         asked_at=now,
     )
     templates = Templates()
-    spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file), templates)
+    spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file))
     _check_reads(spec, reads)
     run = begin(templates.render(new_run(_without_retries(spec), draft)), now)
     return _Trying(pipeline, tasks, templates, place, checkpoints, reads, raises=raises).tried(run)

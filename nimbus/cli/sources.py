@@ -35,7 +35,6 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     from blobsync import Role, UnmatchedPatternError, collect
     from nimbus.definition import read_definition, unmatched_pattern
     from nimbus.definition.calendar_file import calendar_file
-    from nimbus.templates.client import Templates
 
     place = folder / DEFINITION_FILE
     if not place.is_file():
@@ -45,7 +44,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             exit_code=Exit.USAGE,
         )
     _check_made(place)
-    spec = read_definition(place, Templates())
+    spec = read_definition(place)
     calendars = {calendar_file(one.calendar) for one in spec.schedules if one.calendar and one.of_release}
     try:
         files = collect(

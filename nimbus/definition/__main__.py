@@ -10,7 +10,6 @@ import sys
 from nimbus.definition.apart import REFUSED, SPEC
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.definition.reader import parse_definition
-from nimbus.templates.client import Templates
 
 
 def main(name: str, cpu_s: float, memory_bytes: int) -> int:
@@ -20,7 +19,7 @@ def main(name: str, cpu_s: float, memory_bytes: int) -> int:
     gc.disable()  # a definition makes a million objects and no cycles; to look for some takes half the time
     signal.setitimer(signal.ITIMER_PROF, cpu_s)  # its signal ends the process, also within a call into C
     try:
-        spec = parse_definition(sys.stdin.buffer.read(), name, Templates())
+        spec = parse_definition(sys.stdin.buffer.read(), name)
         answer, status = SPEC.encode(spec), 0
     except InvalidDefinitionError as exc:
         answer, status = str(exc).encode(errors="replace"), REFUSED

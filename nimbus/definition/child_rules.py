@@ -12,7 +12,7 @@ from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, MOST_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.spelling import closest
-from nimbus.templates.client import Templates
+from nimbus.templates.checking import argument_faults
 from nimbus.templates.lists import file_in
 from nimbus.templates.names import ANY_FIELD
 
@@ -119,7 +119,7 @@ def _fields(values: list[Any] | str) -> str:
     return ANY_FIELD if isinstance(values, str) and file_in(values) else SCALAR
 
 
-def child_template_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
+def child_template_faults(model: DefinitionModel) -> Iterator[Fault]:
     """Faults of the templates of `params`. Those of one task can use its `item`."""
     texts: dict[KeyPath, str] = {}
     items: list[list[str] | None] = []
@@ -135,7 +135,7 @@ def child_template_faults(model: DefinitionModel, templates: Templates) -> Itera
             if isinstance(text, str):
                 texts["tasks", name, "params", key] = text
                 items.append(item)
-    found = templates.argument_faults(list(texts.values()), model.parameters, items)
+    found = argument_faults(list(texts.values()), model.parameters, items)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)

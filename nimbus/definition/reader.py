@@ -17,17 +17,16 @@ from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.domain.spelling import closest
-from nimbus.templates.client import Templates
+from nimbus.templates.checking import file_faults
 
 _LARGEST_SQL = 1 << 20
 
 
-def read_definition(path: Path, templates: Templates) -> PipelineSpec:
+def read_definition(path: Path) -> PipelineSpec:
     """Read a definition and check it against the files beside it.
 
     Args:
         path: The file, or the folder that contains `pipeline.yaml`.
-        templates: Checks templates.
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
@@ -37,16 +36,16 @@ def read_definition(path: Path, templates: Templates) -> PipelineSpec:
         document = read_document(file)
     except InvalidDocumentError as exc:
         raise InvalidDefinitionError(exc.problems) from exc
-    return _checked(document, templates, file.parent)
+    return _checked(document, file.parent)
 
 
-def parse_definition(text: bytes, name_for_errors: str, templates: Templates | None) -> PipelineSpec:
+def parse_definition(text: bytes, name_for_errors: str, *, is_published: bool = False) -> PipelineSpec:
     """Read a definition without the files beside it, such as one from a verified release.
 
     Args:
         text: Content of the file.
         name_for_errors: Name of its origin, for messages.
-        templates: Checks templates. None: they were checked when the release was published.
+        is_published: Its templates were checked when the release was published, and are not again.
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
@@ -55,7 +54,7 @@ def parse_definition(text: bytes, name_for_errors: str, templates: Templates | N
         document = parse_document(text, name_for_errors)
     except InvalidDocumentError as exc:
         raise InvalidDefinitionError(exc.problems) from exc
-    return _checked(document, templates, None)
+    return _checked(document, None, is_published=is_published)
 
 
 def unmatched_pattern(file: Path, pattern: str, why: str) -> InvalidDefinitionError:
@@ -76,12 +75,12 @@ def _libraries(path: KeyPath, model: DefinitionModel | TaskModel) -> dict[KeyPat
     return {(*path, "dependencies"): model.dependencies, (*path, "jars"): model.jars}
 
 
-def _checked(document: Document, templates: Templates | None, root: Path | None) -> PipelineSpec:
+def _checked(document: Document, root: Path | None, *, is_published: bool = False) -> PipelineSpec:
     model, problems = check(DefinitionModel, document)
     if model is not None:
-        problems = _problems(document, faults(model, templates))
-        if root is not None and templates is not None:
-            problems += _file_problems(document, model, templates, root)
+        problems = _problems(document, faults(model, is_published=is_published))
+        if root is not None:
+            problems += _file_problems(document, model, root)
     if model is None or problems:
         raise InvalidDefinitionError(problems)
     spec = build_pipeline(model)
@@ -100,9 +99,7 @@ def _problems(document: Document, found: Iterable[Fault]) -> list[Problem]:
     return shown + shown[-1:] * (len(ordered) - len(shown))
 
 
-def _file_problems(
-    document: Document, model: DefinitionModel, templates: Templates, root: Path
-) -> Iterator[Problem]:
+def _file_problems(document: Document, model: DefinitionModel, root: Path) -> Iterator[Problem]:
     for name, task in model.tasks.items():
         file = build_task(name, task, model).file
         if file is not None:
@@ -111,7 +108,7 @@ def _file_problems(
                 place = ("command", 0) if task.command else KEYS[task.type][:1]
                 yield document.problem(("tasks", name, *place), fault, suggestion)
             elif task.type is TaskKind.SQL:
-                yield from _sql_problems(root / file, model, templates)
+                yield from _sql_problems(root / file, model)
     for number, folder in enumerate(model.python_path):
         if not (root / folder).is_dir():
             yield document.problem(
@@ -142,7 +139,7 @@ def _head(file: Path) -> bytes:
         return program.read(shebang.HEAD_BYTES)
 
 
-def _sql_problems(file: Path, model: DefinitionModel, templates: Templates) -> Iterator[Problem]:
+def _sql_problems(file: Path, model: DefinitionModel) -> Iterator[Problem]:
     try:
         if file.stat().st_size > _LARGEST_SQL:
             yield Problem(file=str(file), message=f"the file is larger than {_LARGEST_SQL >> 20} MiB")
@@ -151,5 +148,5 @@ def _sql_problems(file: Path, model: DefinitionModel, templates: Templates) -> I
     except (OSError, UnicodeDecodeError) as exc:
         yield Problem(file=str(file), message=f"the file cannot be read as UTF-8 text: {exc}")
         return
-    for message, suggestion, line in templates.file_faults(text, model.parameters):
+    for message, suggestion, line in file_faults(text, model.parameters):
         yield Problem(file=str(file), line=line, message=message, suggestion=suggestion)

@@ -26,7 +26,7 @@ from nimbus.definition.webhook_rules import webhook_faults
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
-from nimbus.templates.client import Templates
+from nimbus.templates.checking import argument_faults
 from nimbus.templates.names import kept, names_release, needs_rendering, secrets_in, takes_secrets, tasks_read
 
 KEYS = {
@@ -64,13 +64,8 @@ SESSION_PROPERTIES = "spark.sql."
 """Prefix of properties that a Connect session can set. The server refuses the static ones among them."""
 
 
-def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Fault]:
-    """All faults between the parts of a definition, and in its templates.
-
-    Args:
-        model: The definition.
-        templates: Checks templates; None: they are not checked.
-    """
+def faults(model: DefinitionModel, *, is_published: bool = False) -> Iterator[Fault]:
+    """All faults between the parts of a definition and, if it is not published, in its templates."""
     for name, parameter in model.parameters.items():
         for fault in _parameter_faults(parameter):
             yield fault._replace(path=("parameters", name, *fault.path))
@@ -79,9 +74,9 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
         for fault in (*found, *child_faults(task, model.name)):
             yield fault._replace(path=("tasks", name, *fault.path))
     needs = Needs({name: task.needs for name, task in model.tasks.items()})
-    if templates is not None:
-        yield from _argument_faults(model, templates, needs)
-        yield from child_template_faults(model, templates)
+    if not is_published:
+        yield from _argument_faults(model, needs)
+        yield from child_template_faults(model)
     yield from all_items_faults(model.tasks)
     yield from list_faults(model)
     yield from _cycle_faults(needs)
@@ -335,8 +330,8 @@ def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             )
 
 
-def _argument_faults(model: DefinitionModel, templates: Templates, needs: Needs) -> Iterator[Fault]:
-    """Faults in arguments of all tasks. They are checked together, in one call of the helper process."""
+def _argument_faults(model: DefinitionModel, needs: Needs) -> Iterator[Fault]:
+    """Faults in arguments of all tasks. They are checked together: there is one limit for all."""
     texts = _conf_texts(("defaults", "spark", "conf"), model.defaults.spark)
     for name, task in model.tasks.items():
         if task.when:
@@ -347,7 +342,7 @@ def _argument_faults(model: DefinitionModel, templates: Templates, needs: Needs)
         if task.command:
             texts |= {("tasks", name, "command", n): kept(text) for n, text in enumerate(task.command) if n}
     texts |= key_texts(model)
-    found = templates.argument_faults(list(texts.values()), model.parameters)
+    found = argument_faults(list(texts.values()), model.parameters)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from blobsync import BlobSyncError, ReleaseRef, Syncer
@@ -81,7 +82,7 @@ class LocalReleases:
         try:
             if not self.is_here(release.pipeline, release.digest):
                 raise DefinitionNotHereError(release)
-            spec = self._read(release, _read_again)
+            spec = self._read(release, partial(parse_definition, is_published=True))
         except BlobSyncError as exc:
             raise DefinitionNotHereError(release) from exc
         self._keep(release, spec)
@@ -132,11 +133,6 @@ def _with_files(spec: PipelineSpec, folder: Path) -> PipelineSpec:
             needing += [name] if needs_interval(texts[-1]) else []
     variables = tuple(sorted({*spec.variables, *variables_of(texts)}))
     return replace(spec, interval_files=tuple(needing), variables=variables)
-
-
-def _read_again(text: bytes, name: str) -> PipelineSpec:
-    """Read a definition that a leader has checked."""
-    return parse_definition(text, name, None)
 
 
 def _parsed(release: ReleaseOf, text: bytes, read: Callable[[bytes, str], PipelineSpec]) -> PipelineSpec:

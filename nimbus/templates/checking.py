@@ -5,7 +5,7 @@ It only parses: Jinja's compiler would compute constants.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 from jinja2 import TemplateSyntaxError, nodes
@@ -13,12 +13,15 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
 from nimbus.templates.evaluation import STATEMENTS
-from nimbus.templates.names import ANY_FIELD, DATES, Fault, is_plain, tasks_read, variables_in
+from nimbus.templates.names import ANY_FIELD, DATES, Fault, TemplateError, is_plain, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_TEMPLATE = 4096
 """Limit of a written argument, in characters."""
+MOST_TEXT = 512 << 10
+"""Limit of all templates that are rendered or checked at once, in characters, without texts that have no `{{`
+or `{%`. To parse so many takes a second."""
 _FIELDS: dict[str, tuple[str, ...]] = {
     "run": ("id", "logical_date"),
     "pipeline": ("name",),
@@ -51,8 +54,35 @@ class Names:
         return closest(word, known) if self._suggestions >= 0 else None
 
 
-def argument_faults(text: str, names: Names, item: Collection[str] | None = None) -> list[Fault]:
-    """Faults of a task's argument: syntax, unknown names, statements, unknown filters."""
+def check_size(texts: Iterable[str]) -> None:
+    """Raise TemplateError if texts that are checked or rendered at once are too long."""
+    size = sum(len(text) for text in texts if not is_plain(text))
+    if size > MOST_TEXT:
+        raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
+
+
+def argument_faults(
+    texts: Sequence[str],
+    parameters: Collection[str],
+    items: Sequence[Collection[str] | None] | None = None,
+) -> list[list[Fault]]:
+    """Faults of each argument: syntax, unknown names, statements, unknown filters.
+
+    Args:
+        texts: Arguments as written.
+        parameters: Names of the pipeline's parameters.
+        items: Names that `item` has in each text; None: there is no `item`.
+    """
+    try:
+        check_size(texts)
+    except TemplateError as exc:
+        return [[Fault(str(exc))] if number == 0 else [] for number in range(len(texts))]
+    names = Names(parameters)
+    fields = [None] * len(texts) if items is None else items
+    return [_argument_faults(text, names, item) for text, item in zip(texts, fields, strict=True)]
+
+
+def _argument_faults(text: str, names: Names, item: Collection[str] | None) -> list[Fault]:
     if len(text) > LONGEST_TEMPLATE:
         return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
     if is_plain(text):
@@ -72,8 +102,9 @@ def argument_faults(text: str, names: Names, item: Collection[str] | None = None
     return [*unknown, *results, *_variable_faults(parts, variables_in(text))]
 
 
-def file_faults(text: str, names: Names) -> list[Fault]:
+def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     """Faults of the template in a SQL file, with lines: syntax, unknown names."""
+    names = Names(parameters)
     parsed = _parsed(_sql, text, names)
     if isinstance(parsed, Fault):
         return [parsed]

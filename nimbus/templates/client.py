@@ -1,10 +1,10 @@
-"""Renders and checks the templates of runs and definitions."""
+"""Renders the templates of runs."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -18,12 +18,10 @@ from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import KEY_PATTERN, Publication, Read, interval_in
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
-from nimbus.templates.checking import Names, argument_faults, file_faults
+from nimbus.templates.checking import check_size
 from nimbus.templates.lists import with_lists
 from nimbus.templates.names import (
-    Fault,
     TemplateError,
-    is_plain,
     kept,
     needs_interval,
     needs_rendering,
@@ -31,9 +29,6 @@ from nimbus.templates.names import (
 )
 from nimbus.templates.rendering import Renderer, render_arguments
 
-MOST_TEXT = 512 << 10
-"""Limit of all templates that are rendered or checked at once, in characters, without texts that have no `{{`
-or `{%`. To parse so many takes a second."""
 _CONF = "spark.conf."
 _KEY = "key of "
 LARGEST_RENDERED = 96 << 10
@@ -41,7 +36,7 @@ LARGEST_RENDERED = 96 << 10
 
 
 class Templates:
-    """Renders and checks templates. Any thread."""
+    """Renders templates. Any thread."""
 
     def __init__(self) -> None:
         self._renderer = Renderer()
@@ -152,40 +147,8 @@ class Templates:
         return {**spec.parameters, **dict(zip(texts, rendered, strict=True))}
 
     def _texts(self, run: Run, texts: Sequence[str], tasks: Sequence[str], **more: Any) -> list[str]:
-        _check_size(texts)
+        check_size(texts)
         return render_arguments(self._renderer, texts, tasks, {**_facts(run), **more})
-
-    @staticmethod
-    def argument_faults(
-        texts: Sequence[str],
-        parameters: Collection[str],
-        items: Sequence[Collection[str] | None] | None = None,
-    ) -> list[list[Fault]]:
-        """Faults of each argument: syntax, unknown names, statements, unknown filters.
-
-        Args:
-            texts: Arguments as written.
-            parameters: Names of the pipeline's parameters.
-            items: Names that `item` has in each text; None: there is no `item`.
-        """
-        try:
-            _check_size(texts)
-        except TemplateError as exc:
-            return [[Fault(str(exc))] if number == 0 else [] for number in range(len(texts))]
-        names = Names(parameters)
-        fields = [None] * len(texts) if items is None else items
-        return [argument_faults(text, names, item) for text, item in zip(texts, fields, strict=True)]
-
-    @staticmethod
-    def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
-        """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
-        return file_faults(text, Names(parameters))
-
-
-def _check_size(texts: Sequence[str]) -> None:
-    size = sum(len(text) for text in texts if not is_plain(text))
-    if size > MOST_TEXT:
-        raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
 
 
 def _known(spec: TaskSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import pytest
 from nimbus.definition import apart, parse_definition
 from nimbus.definition.apart import check_apart
 from nimbus.domain.errors import RefusedError
-from nimbus.templates.client import Templates
 
 TEXT = b"""
 schema: 1
@@ -26,7 +25,7 @@ COSTLY = b"schema: 1\nname: x\nparameters: {a: {type: string, default: a, choice
 
 
 def test_a_definition_is_the_same_as_when_it_is_read_here() -> None:
-    assert check_apart(TEXT, "x.yaml") == parse_definition(TEXT, "x.yaml", Templates())
+    assert check_apart(TEXT, "x.yaml") == parse_definition(TEXT, "x.yaml")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ TEMPLATES = Templates()
 
 def read(text: bytes) -> PipelineSpec | None:
     try:
-        return parse_definition(text, "x.yaml", TEMPLATES)
+        return parse_definition(text, "x.yaml")
     except InvalidDefinitionError as refused:
         assert refused.problems
         assert all(problem.message for problem in refused.problems)

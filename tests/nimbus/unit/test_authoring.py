@@ -42,7 +42,7 @@ def made(*tasks: Any, **said: Any) -> Pipeline:
 
 
 def spec_of(text: str) -> PipelineSpec:
-    return parse_definition(text.encode(), "test", None)
+    return parse_definition(text.encode(), "test", is_published=True)
 
 
 # The definition

@@ -17,7 +17,6 @@ from nimbus.definition.cron import fires_between, next_fire
 from nimbus.definition.intervals import intervals_of
 from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.pipeline import Schedule
-from nimbus.templates.client import Templates
 
 BERLIN = "Europe/Berlin"
 EASTER = Calendar(exceptions=(date(2026, 4, 3), date(2026, 4, 6), date(2026, 5, 1), date(2026, 12, 25)))
@@ -191,7 +190,7 @@ def test_calendar_of_the_release_is_read_with_its_definition(tmp_path: Path) -> 
     (tmp_path / "pipeline.yaml").write_text(text)
     (tmp_path / "calendars" / "de.yaml").write_text("holidays: [2026-05-01, 2026-05-02]\n")
 
-    spec = read_definition(tmp_path, Templates())
+    spec = read_definition(tmp_path)
 
     found = [(one.name, one.days, one.of_release) for one in spec.schedules]
     days = Calendar(exceptions=(date(2026, 5, 1),))  # 2 May is a Saturday
@@ -199,7 +198,7 @@ def test_calendar_of_the_release_is_read_with_its_definition(tmp_path: Path) -> 
 
     (tmp_path / "calendars" / "de.yaml").write_text("holidays: [2026-05-01, 2026-05-01]\n")
     with pytest.raises(InvalidDefinitionError) as refused:
-        read_definition(tmp_path, Templates())
+        read_definition(tmp_path)
     assert str(refused.value) == (
         f"{tmp_path}/calendars/de.yaml:1: holidays[1]: 2026-05-01 is here twice (first on line 1); keep one"
     )

@@ -14,7 +14,6 @@ from nimbus.definition import parse_definition
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.domain.spelling import closest
 from nimbus.templates import names
-from nimbus.templates.client import Templates
 from nimbus.templates.names import tasks_read
 
 HEAD = "schema: 1\nname: x\n"
@@ -55,7 +54,7 @@ def test_suggestions_are_found_only_for_the_problems_that_are_shown(
 
     monkeypatch.setattr(difflib, "get_close_matches", count)
     with pytest.raises(InvalidDefinitionError) as refused:
-        parse_definition(text.encode(), "x.yaml", Templates())
+        parse_definition(text.encode(), "x.yaml")
 
     lines = str(refused.value).splitlines()
     assert len(lines) == MOST_SHOWN + 1
@@ -73,7 +72,9 @@ def test_a_word_is_compared_with_those_near_it_when_there_are_many() -> None:
 
 def test_a_problem_of_megabytes_is_shown_in_part() -> None:
     with pytest.raises(InvalidDefinitionError) as refused:
-        parse_definition(f"{tasks('needs: []', 1)}? {'x' * 100_000}\n: 1\n".encode(), "x.yaml", None)
+        parse_definition(
+            f"{tasks('needs: []', 1)}? {'x' * 100_000}\n: 1\n".encode(), "x.yaml", is_published=True
+        )
 
     assert len(str(refused.value)) < 3000
 
@@ -94,6 +95,6 @@ def test_texts_without_templates_are_not_compiled(monkeypatch: pytest.MonkeyPatc
     from nimbus.templates import checking
 
     monkeypatch.setattr(checking, "_parsed", None)
-    spec = parse_definition(tasks("args: [a, b-N, '{', '}}']", 2).encode(), "x", Templates())
+    spec = parse_definition(tasks("args: [a, b-N, '{', '}}']", 2).encode(), "x")
 
     assert spec.tasks[1].args == ("a", "b-1", "{", "}}")

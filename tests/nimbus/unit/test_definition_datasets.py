@@ -48,7 +48,7 @@ DRAFT = Draft(
 
 
 def parsed(text: str) -> PipelineSpec:
-    return parse_definition(text.encode(), "pipeline.yaml", Templates())
+    return parse_definition(text.encode(), "pipeline.yaml")
 
 
 def published(spec: PipelineSpec) -> dict[str, tuple[Publication, ...]]:

@@ -21,7 +21,7 @@ def folder(place: Path, tasks: str, more: str = "") -> Path:
 
 def disk_refusal(place: Path) -> list[str]:
     with pytest.raises(InvalidDefinitionError) as refused:
-        read_definition(place, TEMPLATES)
+        read_definition(place)
     return str(refused.value).replace(f"{place}/", "").splitlines()
 
 
@@ -53,7 +53,7 @@ def test_program_of_the_release_must_be_there_and_executable(tmp_path: Path) -> 
 
     (place / "load.sh").chmod(0o755)
     (place / "load.sh").write_text("#!/bin/sh\n")
-    assert read_definition(place, TEMPLATES).tasks[0].file == "load.sh"
+    assert read_definition(place).tasks[0].file == "load.sh"
 
 
 def test_program_that_linux_can_start_nowhere_is_refused(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_program_that_linux_can_start_nowhere_is_refused(tmp_path: Path) -> None
 def test_program_of_the_host_is_no_file_of_the_release(tmp_path: Path, program: str) -> None:
     place = folder(tmp_path / "p", f"  a: {{type: shell, command: [{program}]}}\n")
 
-    assert read_definition(place, TEMPLATES).tasks[0].file is None
+    assert read_definition(place).tasks[0].file is None
 
 
 def test_jar_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_good_template_in_a_sql_file_passes(tmp_path: Path) -> None:
         "{% if params.other is defined %}SELECT 1{% endif %} SELECT '{{ run.logical_date }}'"
     )
 
-    assert read_definition(place, TEMPLATES).tasks[0].script == "a.sql"
+    assert read_definition(place).tasks[0].script == "a.sql"
 
 
 def test_sql_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ import pytest
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy
-from nimbus.templates.client import Templates
 
 
 def parsed(
     keys: str = "", *, top: str = "", more: str = "", kind: str = "pyspark, script: s.py"
 ) -> PipelineSpec:
     text = f"schema: 1\nname: p\n{top}tasks:\n  s: {{type: {kind}, keep: running{keys}}}\n{more}"
-    return parse_definition(text.encode(), "pipeline.yaml", Templates())
+    return parse_definition(text.encode(), "pipeline.yaml")
 
 
 def test_kept_task_has_no_timeout_of_defaults_and_its_pipeline_room_for_one_run() -> None:
@@ -34,7 +33,7 @@ def test_kept_task_has_no_timeout_of_defaults_and_its_pipeline_room_for_one_run(
 def test_ordinary_pipeline_does_not_keep_running() -> None:
     text = b"schema: 1\nname: p\ntasks:\n  a: {type: python, script: a.py}\n"
 
-    spec = parse_definition(text, "pipeline.yaml", Templates())
+    spec = parse_definition(text, "pipeline.yaml")
 
     assert not spec.keeps_running
     assert spec.concurrency is None

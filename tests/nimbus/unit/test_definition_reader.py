@@ -44,7 +44,7 @@ READING = (
 
 def refusal(text: str) -> list[str]:
     with pytest.raises(InvalidDefinitionError) as refused:
-        parse_definition(text.encode(), "pipeline.yaml", TEMPLATES)
+        parse_definition(text.encode(), "pipeline.yaml")
     assert refused.value.exit_code == 2
     assert refused.value.code == "invalid_definition"
     return str(refused.value).splitlines()
@@ -337,7 +337,6 @@ def test_text_without_quotes_stays_as_it_is_written() -> None:
           b: {{type: pyspark, script: b.py, args: [{listed}], env: {{A: 1.10, B: +10:30}}, spark: {{conf: {{spark.b: on}}}}}}
         }}}}""".encode(),
         "x",
-        TEMPLATES,
     )
 
     a, b = spec.tasks
@@ -352,7 +351,7 @@ def test_placeholder_of_spark_is_no_template() -> None:
         "spark: {conf: {spark.executor.extraJavaOptions: '-Xlog:gc:/tmp/{{APP_ID}}-{{EXECUTOR_ID}}.log'}}"
     )
 
-    spec = parse_definition(text.encode(), "x", TEMPLATES)
+    spec = parse_definition(text.encode(), "x")
 
     assert list(spec.tasks[1].spark_conf.values()) == ["-Xlog:gc:/tmp/{{APP_ID}}-{{EXECUTOR_ID}}.log"]
 
@@ -363,7 +362,7 @@ def test_secret_in_a_property_is_kept_for_the_driver() -> None:
         "spark: {conf: {spark.sql.catalog.pg.password: 'x-{{secrets.PW}}'}}}\n"
     )
 
-    (found,) = parse_definition(text.encode(), "x", TEMPLATES).tasks
+    (found,) = parse_definition(text.encode(), "x").tasks
 
     assert found.spark_conf == {"spark.sql.catalog.pg.password": "x-{{secrets.PW}}"}
     assert with_secrets(found.spark_conf["spark.sql.catalog.pg.password"], {"PW": "hush"}) == "x-hush"
@@ -372,7 +371,7 @@ def test_secret_in_a_property_is_kept_for_the_driver() -> None:
 def test_number_with_a_fraction_and_a_boolean_may_be_written_in_other_ways() -> None:
     text = task("allow_failure: yes, when: True, retries: {limit: 1, factor: 1.50}")
 
-    b = parse_definition(text.encode(), "x", TEMPLATES).tasks[1]
+    b = parse_definition(text.encode(), "x").tasks[1]
     assert (b.allow_failure, b.when, b.retries.factor) == (True, "true", 1.5)
 
 
@@ -464,7 +463,7 @@ def test_task_takes_the_spark_mode_of_the_defaults_unless_it_says_its_own(
         f"  a: {{type: sql, script: a.sql, spark: {own}}}\n  b: {{type: python, script: b.py}}\n"
     )
 
-    tasks = parse_definition(text.encode(), "x", TEMPLATES).tasks
+    tasks = parse_definition(text.encode(), "x").tasks
 
     assert tuple(task.spark_mode for task in tasks) == tuple(map(SparkMode, expected))
 
@@ -485,7 +484,7 @@ def test_task_takes_the_target_of_the_defaults_unless_it_says_its_own(
         f"  a: {{type: sql, script: a.sql, spark: {own}}}\n  b: {{type: python, script: b.py}}\n"
         f"  c: {{type: pyspark, script: c.py, spark: {own}}}\n"
     )
-    a, b, c = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+    a, b, c = parse_definition(text.encode(), "pipeline.yaml").tasks
 
     assert (a.spark_place, b.spark_place, c.spark_place) == (expected, None, expected)
 
@@ -498,7 +497,6 @@ def test_needs_can_say_how_they_must_have_ended() -> None:
             "when: \"{{ ds > '2026' }}\"}\n"
         ).encode(),
         "x",
-        TEMPLATES,
     ).tasks
 
     assert (b.needs, b.requirements) == (("a",), {"a": Requirement.NOT_FAILED})
@@ -509,7 +507,7 @@ def test_a_need_that_must_succeed_is_written_as_in_a_list() -> None:
     text = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
     listed, mapped = (
         parse_definition(
-            (text + f"  b: {{type: python, script: b.py, needs: {needs}}}\n").encode(), "x", None
+            (text + f"  b: {{type: python, script: b.py, needs: {needs}}}\n").encode(), "x", is_published=True
         )
         for needs in ("[a]", "{a: succeeded}")
     )
@@ -522,7 +520,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
     ten_minutes = timedelta(minutes=10)
     limits = Limits(memory_bytes=2 << 30, open_files=1024, log_bytes=1 << 20)
 
-    assert parse_definition(FULL.encode(), "x", TEMPLATES) == PipelineSpec(
+    assert parse_definition(FULL.encode(), "x") == PipelineSpec(
         name="flights",  # type: ignore[arg-type]  # names are texts; the comparison is what counts
         description="All of it.",
         schedule=Schedule(cron="0 6 * * *", timezone="America/New_York", catchup=CatchUp.ALL),
@@ -612,7 +610,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
 
 
 def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
-    spec = parse_definition((HEAD + TASKS).encode(), "x", TEMPLATES)
+    spec = parse_definition((HEAD + TASKS).encode(), "x")
 
     assert spec == PipelineSpec(
         name=spec.name, tasks=(TaskSpec(name=spec.tasks[0].name, kind=TaskKind.PYTHON, script="a.py"),)
@@ -621,8 +619,8 @@ def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
 
 @pytest.mark.parametrize("example", ["flights", "hello", "results"])
 def test_example_pipeline_is_good(example: str) -> None:
-    assert read_definition(EXAMPLES / example, TEMPLATES).name == example
-    assert read_definition(EXAMPLES / example / "pipeline.yaml", TEMPLATES).tasks
+    assert read_definition(EXAMPLES / example).name == example
+    assert read_definition(EXAMPLES / example / "pipeline.yaml").tasks
 
 
 @pytest.mark.parametrize(("keys", "args"), [
@@ -633,7 +631,7 @@ def test_example_pipeline_is_good(example: str) -> None:
 def test_declarative_pipeline_becomes_arguments_of_its_program(keys: str, args: tuple[str, ...]) -> None:
     text = f"{HEAD}defaults: {{spark: {{mode: connect}}}}\ntasks:\n  a: {{type: spark_pipeline, spec: etl/a.yml, {keys}}}\n"
 
-    (found,) = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+    (found,) = parse_definition(text.encode(), "pipeline.yaml").tasks
 
     assert (found.kind, found.file, found.args) == (TaskKind.SPARK_PIPELINE, "etl/a.yml", args)
     assert found.spark_mode is SparkMode.CLASSIC
@@ -650,7 +648,7 @@ def test_declarative_pipeline_becomes_arguments_of_its_program(keys: str, args: 
 def test_event_log_is_a_property_of_spark(default: str, own: str, conf: dict[str, str]) -> None:
     text = f"{HEAD}defaults: {{spark: {default}}}\ntasks:\n  a: {{type: sql, script: a.sql, spark: {own}}}\n"
 
-    (found,) = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+    (found,) = parse_definition(text.encode(), "pipeline.yaml").tasks
 
     assert found.spark_conf == conf
 
@@ -658,7 +656,7 @@ def test_event_log_is_a_property_of_spark(default: str, own: str, conf: dict[str
 def test_schedule_says_how_far_back_it_looks() -> None:
     text = top('schedule: {cron: "@daily", catchup: all, catchup_window: 30d, data_interval: 7d}')
 
-    spec = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES)
+    spec = parse_definition(text.encode(), "pipeline.yaml")
 
     assert spec.schedule is not None
     assert spec.schedule.catchup_window == timedelta(days=30)
@@ -675,7 +673,7 @@ tasks:
   e: {{type: pyspark, script: e.py, spark: {{target: t, deploy: cluster}}}}
 """
 
-    a, b, *others = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+    a, b, *others = parse_definition(text.encode(), "pipeline.yaml").tasks
 
     assert (a.environment, a.labels) == ("spark35", ("gpu", "environment:spark35"))
     assert (b.environment, b.labels) == ("site", ("environment:site",))
@@ -703,7 +701,7 @@ def test_task_says_what_it_takes_of_pools_and_which_labels_its_worker_must_have(
         "script: a.py", "script: a.py, pool: {warehouse: 2}, runs_on: [gpu, eu, gpu], start_after: 10m"
     )
 
-    (task,) = parse_definition((HEAD + tasks).encode(), "x", TEMPLATES).tasks
+    (task,) = parse_definition((HEAD + tasks).encode(), "x").tasks
 
     assert (task.pools, task.runs_on) == ({"warehouse": 2}, ("eu", "gpu"))
     assert task.start_after == timedelta(minutes=10)
@@ -720,7 +718,7 @@ def test_task_says_what_it_takes_of_pools_and_which_labels_its_worker_must_have(
 )
 def test_limit_that_cannot_be_is_refused(key: str, message: str) -> None:
     with pytest.raises(InvalidDefinitionError) as told:
-        parse_definition(f"{HEAD}{key}\n{TASKS}".encode(), "x", TEMPLATES)
+        parse_definition(f"{HEAD}{key}\n{TASKS}".encode(), "x")
 
     assert message in str(told.value)
 
@@ -733,7 +731,7 @@ def test_items_are_read_as_a_list_or_as_a_mapping_of_lists() -> None:
         "  c: {type: pipeline, pipeline: q}\n"
     )
 
-    spec = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES)
+    spec = parse_definition(text.encode(), "pipeline.yaml")
 
     a, b, c = (task.children for task in spec.tasks)
     assert a is not None and b is not None and c is not None
@@ -749,7 +747,6 @@ def test_tags_and_runbook_are_read() -> None:
     spec = parse_definition(
         top("tags: [nightly, finance, nightly]\nrunbook: https://wiki.example.com/flights#1").encode(),
         "p",
-        TEMPLATES,
     )
 
     assert spec.tags == ("finance", "nightly")
@@ -774,13 +771,11 @@ def test_tags_and_a_runbook_that_cannot_be_are_refused(line: str, words: str) ->
 
 
 def test_notify_is_read_and_an_empty_one_is_not_none() -> None:
-    told = parse_definition(
-        top("notify: [{on: [recovered, failed, failed], to: oncall}]").encode(), "p", TEMPLATES
-    )
-    silent = parse_definition(top("notify: []").encode(), "p", TEMPLATES)
+    told = parse_definition(top("notify: [{on: [recovered, failed, failed], to: oncall}]").encode(), "p")
+    silent = parse_definition(top("notify: []").encode(), "p")
 
     assert told.notify == (NotifyRule(on=(AlertEvent.FAILED, AlertEvent.RECOVERED), to="oncall"),)
-    assert (silent.notify, parse_definition(top("").encode(), "p", TEMPLATES).notify) == ((), None)
+    assert (silent.notify, parse_definition(top("").encode(), "p").notify) == ((), None)
     assert 'did you mean "failed"' in refusal(top("notify: [{on: [faild], to: oncall}]"))[0]
 
 
@@ -792,7 +787,7 @@ def test_task_reads_the_results_that_its_templates_take() -> None:
         '  d: {type: python, script: d.py, needs: [c], when: "{{ tasks.c.result.rows > 0 }}", '
         "args: [\"{{ tasks['a-b'].result.since }}\", \"{{ tasks.c.result['x'] }}\"]}\n"
     )
-    *_, c, d = parse_definition(text.encode(), "x", TEMPLATES).tasks
+    *_, c, d = parse_definition(text.encode(), "x").tasks
 
     assert (c.reads, d.reads) == ((), ("a-b", "c"))
 
@@ -833,7 +828,7 @@ def test_definition_knows_the_variables_that_its_templates_name() -> None:
         "args: [\"{{ vars['dwh'] }}{{ vars.b }}\", vars.c]}\n"
     )
 
-    assert parse_definition(text.encode(), "x", TEMPLATES).variables == ("b", "dwh", "on")
+    assert parse_definition(text.encode(), "x").variables == ("b", "dwh", "on")
 
 
 @pytest.mark.parametrize(
@@ -849,7 +844,7 @@ def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     fan = "  f: {type: pipeline, pipeline: p, params: {x: '{{ tasks.a.result.x }}'}, needs: [%s]}\n"
     plan = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
 
-    assert parse_definition((plan + fan % "a").encode(), "x", TEMPLATES).tasks[1].reads == ("a",)
+    assert parse_definition((plan + fan % "a").encode(), "x").tasks[1].reads == ("a",)
     (line,) = refusal(plan + fan % "")
     assert "tasks.f.params.x: takes the result of 'a', which may come later" in line
 
@@ -867,7 +862,7 @@ def test_items_may_come_from_the_result_of_a_task_that_is_needed(text: str) -> N
     head = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
     fan = f'  f: {{type: pipeline, pipeline: p, for_each: {{n: "{text}"}}, params: {{x: "{{{{ item.n }}}}"}}'
 
-    spec = parse_definition((head + fan + ", needs: [a]}\n").encode(), "x", TEMPLATES)
+    spec = parse_definition((head + fan + ", needs: [a]}\n").encode(), "x")
     (line,) = refusal(head + fan + "}\n")
 
     assert spec.tasks[1].reads == ("a",)
@@ -882,12 +877,12 @@ def test_items_of_a_file_may_have_any_fields_and_those_of_a_result_none() -> Non
         "  f: {type: pipeline, pipeline: p, for_each: '{{ tasks.a.%s', needs: [a], params: {x: '{{ item.x }}'}}\n"
     )
 
-    assert parse_definition((HEAD + text % "output }}/x.jsonl").encode(), "x", TEMPLATES)
+    assert parse_definition((HEAD + text % "output }}/x.jsonl").encode(), "x")
     assert "there is no item.x" in refusal(HEAD + text % "result.x }}")[0]
 
 
 def test_secrets_are_names_by_variable() -> None:
-    (_, b) = parse_definition(task("secrets: {DB_PASSWORD: warehouse.prod-1}").encode(), "x", TEMPLATES).tasks
+    (_, b) = parse_definition(task("secrets: {DB_PASSWORD: warehouse.prod-1}").encode(), "x").tasks
 
     assert b.secrets == {"DB_PASSWORD": "warehouse.prod-1"}
 
@@ -905,7 +900,7 @@ def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:
 
 
 def test_env_of_a_task_has_texts() -> None:
-    (_, b) = parse_definition(task("env: {REGION: eu, LEVEL: 3, ON: true}").encode(), "x", TEMPLATES).tasks
+    (_, b) = parse_definition(task("env: {REGION: eu, LEVEL: 3, ON: true}").encode(), "x").tasks
 
     assert b.env == {"REGION": "eu", "LEVEL": "3", "ON": "true"}
 

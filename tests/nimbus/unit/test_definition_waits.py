@@ -11,12 +11,11 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from nimbus.domain.webhooks import Webhook
-from nimbus.templates.client import Templates
 
 
 def only_task(keys: str, more: str = "") -> TaskSpec:
     text = f"schema: 1\nname: p\n{more}tasks:\n  a: {{{keys}}}\n"
-    (task,) = parse_definition(text.encode(), "pipeline.yaml", Templates()).tasks
+    (task,) = parse_definition(text.encode(), "pipeline.yaml").tasks
     return task
 
 
@@ -111,7 +110,7 @@ def pipeline(webhook: str) -> PipelineSpec:
     text = (
         f"schema: 1\nname: p\n{PARAMETERS}webhook: {webhook}\ntasks: {{a: {{type: python, script: a.py}}}}\n"
     )
-    return parse_definition(text.encode(), "pipeline.yaml", Templates())
+    return parse_definition(text.encode(), "pipeline.yaml")
 
 
 def test_webhook_takes_parameters_from_places_in_the_body() -> None:

@@ -154,7 +154,7 @@ deadline: "07:30"
 tasks:
   a: {type: python, script: a.py, warn_after: 90s}
 """
-    spec = parse_definition(text.encode(), "pipeline.yaml", None)
+    spec = parse_definition(text.encode(), "pipeline.yaml", is_published=True)
 
     assert (spec.warn_after, spec.expect) == (timedelta(minutes=40), timedelta(hours=1))
     assert spec.deadline == profile_of(spec).deadline == time(7, 30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -24,7 +23,6 @@ from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.validators import Validators
-from nimbus.templates.client import Templates
 
 TEXT = "schema: 1\nname: {name}\ntasks:\n  a: {{type: python, script: a.py, args: ['{{{{ ds }}}}']}}\n"
 
@@ -176,8 +174,7 @@ def test_a_release_that_a_rule_of_the_house_refuses_is_not_taken_in(
 def test_release_that_names_a_secret_of_others_is_refused_when_it_is_published(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = partial(parse_definition, templates=Templates())
-    monkeypatch.setattr(releases, "check_apart", here)  # without a process
+    monkeypatch.setattr(releases, "check_apart", parse_definition)  # without a process
     release = disk.put("p")
     file = disk.root / "p" / DEFINITION_FILE
     file.write_text(file.read_text().replace("a.py,", "a.py, secrets: {DB: warehouse},"))

@@ -21,8 +21,8 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.templates import evaluation
-from nimbus.templates.checking import NAMES
-from nimbus.templates.client import MOST_TEXT, Templates
+from nimbus.templates.checking import MOST_TEXT, NAMES, argument_faults, file_faults
+from nimbus.templates.client import Templates
 from nimbus.templates.dates import date_values
 from nimbus.templates.names import Fault, TemplateError
 from nimbus.templates.rendering import LONGEST_ARGUMENT, render_context
@@ -253,7 +253,7 @@ def test_check_computes_no_constant(templates: Templates, tmp_path: Path) -> Non
     )
 
     with pytest.raises(InvalidDefinitionError) as refused:
-        read_definition(tmp_path, templates)
+        read_definition(tmp_path)
 
     assert sorted(str(problem).removeprefix(f"{tmp_path}/") for problem in refused.value.problems) == [
         "b.sql:1: there is no filter 'zzz'",
@@ -286,19 +286,19 @@ def test_a_template_is_rendered_anew_for_each_run(rendered: Rendered) -> None:
     assert [rendered("{{ params.x }}", x=x) for x in ("ä", "\ud800", 7)] == ["ä", "\ud800", "7"]
 
 
-def test_all_faults_are_found_each_at_its_argument(templates: Templates) -> None:
-    found = templates.argument_faults(["{{ ds }}", "{{ dss }}", "{% for a in b %}{% endfor %}"], ["month"])
+def test_all_faults_are_found_each_at_its_argument() -> None:
+    found = argument_faults(["{{ ds }}", "{{ dss }}", "{% for a in b %}{% endfor %}"], ["month"])
 
     assert found == [
         [],
         [Fault("there is no 'dss'", "ds", 1)],
         [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")],
     ]
-    assert templates.argument_faults([], []) == []
+    assert argument_faults([], []) == []
 
 
-def test_faults_of_a_file_have_lines(templates: Templates) -> None:
-    assert templates.file_faults("SELECT\n{{ params.moth }}", ["month"]) == [
+def test_faults_of_a_file_have_lines() -> None:
+    assert file_faults("SELECT\n{{ params.moth }}", ["month"]) == [
         Fault("there is no parameter 'moth'", "params.month", 2)
     ]
 

@@ -15,7 +15,7 @@ from nimbus.domain.publications import Version
 from nimbus.domain.reads import input_names
 from nimbus.domain.run_number import next_number
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context, fence_token
-from nimbus.templates.client import Templates
+from nimbus.templates.checking import file_faults
 from nimbus.worker.driver_plan import context_document
 from nimbus.worker.program import MOST_INPUTS, variables
 from nimbus.worker.sql_task import SqlTaskError, render_sql
@@ -55,7 +55,7 @@ def test_dates_in_a_sql_file_are_the_local_day_of_the_logical_date(logical_date:
 
 def test_sql_file_can_name_files_of_the_release() -> None:
     assert render_sql("csv.`{{ release_root }}/a.csv`", TASK, "t.sql") == "csv.`release/a.csv`"
-    assert Templates().file_faults("csv.`{{ release_root }}/a.csv`", ()) == []
+    assert file_faults("csv.`{{ release_root }}/a.csv`", ()) == []
 
 
 def test_sql_file_writes_booleans_as_the_environment_does() -> None:
