@@ -77,7 +77,12 @@ class ScheduleLaws:
         """Record a command's change: fire times during a pause are not caught up."""
         old, new, now = before.schedule_position, record.schedule_position, record.updated_at
         if record.rewound_from != before.rewound_from:
-            back = old is not None and new == now < old <= (record.rewound_from or old)
+            schedules = before.profile.schedules
+            least = all(
+                record.position_of(one) == min(now, before.position_of(one) or now) for one in schedules
+            )
+            furthest = before.furthest or now
+            back = least and now < furthest <= (record.rewound_from or furthest)
             hold(Law.FIRE_ONCE, back, record.name, "is set back from", old, "to", new, "at", now)
             self.rewound += 1
         known = {one.name: one.times for one in before.profile.schedules}
