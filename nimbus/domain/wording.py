@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 """Each unit is 1024 times the one before."""
@@ -14,6 +15,11 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 def counted(count: int, noun: str) -> str:
     """For example `1 file` and `2 files`. `noun`: a singular whose plural adds an s."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first five names, and that there are others."""
+    return f"{', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"
 
 
 def format_size(count: int) -> str:

@@ -61,7 +61,7 @@ from nimbus.domain.holds import why_held
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.wording import counted
+from nimbus.domain.wording import counted, some_of
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -97,9 +97,6 @@ from nimbus.engine.rules.selections import next_parts
 from nimbus.engine.rules.settings import changed
 from nimbus.engine.rules.terms import check_successor
 from nimbus.engine.state import State
-
-MOST_NAMED = 5
-"""How many live runs a refusal names."""
 
 
 def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
@@ -419,10 +416,9 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
     record = _known(state, command.pipeline)
     live = sorted(state.runs.of(record.name))
     if live:
-        named = f"{', '.join(live[:MOST_NAMED])}{' and others' if len(live) > MOST_NAMED else ''}"
         raise RefusedError(
             "pipeline_in_use",
-            f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
+            f"pipeline {record.name} has {len(live)} live runs ({some_of(live)}): stop or await them.",
         )
     check_none_open(state, record)
     index = state.catalog.intervals.get(record.name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from nimbus.access.oidc import NAME_PREFIX
 from nimbus.domain.access import MOST_GRANTS, MOST_TOKENS, AccessGrant, AccessRole, Token
@@ -43,13 +43,13 @@ from nimbus.domain.settings import (
     Share,
     checked_weight,
 )
-from nimbus.domain.wording import counted
+from nimbus.domain.wording import counted, some_of
 from nimbus.domain.writes import PutSettings
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
-MOST_NAMED = 5
-"""How many runs a refusal names."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def changed(
@@ -65,6 +65,10 @@ def changed(
     if isinstance(command, GrantAccess | RevokeAccess):
         return _changed_grants(state, command, by, now)
     return _changed(state, command, by, now)
+
+
+def _without(entries: Mapping[K, V], name: K) -> dict[K, V]:
+    return {other: entry for other, entry in entries.items() if other != name}
 
 
 def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> tuple[ClusterSettings, str]:
@@ -87,8 +91,8 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
         case RemoveVariable(name=name):
             if name not in before.variables:
                 raise RefusedError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
-            others = {other: value for other, value in before.variables.items() if other != name}
-            return replace(before, variables=others), f"vars.{name} is removed; existing runs keep it"
+            variables = _without(before.variables, name)
+            return replace(before, variables=variables), f"vars.{name} is removed; existing runs keep it"
         case CordonWorker() | UncordonWorker():
             return _with_cordon(before, command)
         case _:
@@ -105,7 +109,7 @@ def _with_cordon(
     before: ClusterSettings, command: CordonWorker | UncordonWorker
 ) -> tuple[ClusterSettings, str]:
     worker = command.worker
-    cordoned = {other: why for other, why in before.cordoned.items() if other != worker}
+    cordoned = _without(before.cordoned, worker)
     drained = tuple(other for other in before.drained if other != worker)
     if isinstance(command, UncordonWorker):
         return replace(before, cordoned=cordoned, drained=drained), f"worker {worker} is given tasks"
@@ -119,27 +123,26 @@ def _with_cordon(
 
 def _with_calendar(state: State, command: SetCalendar, by: str, now: datetime) -> tuple[ClusterSettings, str]:
     before, name = state.settings, command.name
-    calendars = {other: one for other, one in before.calendars.items() if other != name}
+    calendars = _without(before.calendars, name)
     users = sorted(record.name for record in followers(state.catalog.pipelines.values(), name))
-    named = f"{', '.join(users[:MOST_NAMED])}{' and others' if len(users) > MOST_NAMED else ''}"
     if command.days is not None:
         if len(calendars) >= MOST_CALENDARS:
             raise RefusedError("too_many_calendars", f"there are {MOST_CALENDARS} calendars: remove one.")
         one = ClusterCalendar(days=command.days, reason=command.reason, set_by=by, set_at=now)
-        said = f"; fire times from now on follow it in {named}" if users else ""
+        said = f"; fire times from now on follow it in {some_of(users)}" if users else ""
         return replace(before, calendars={**calendars, name: one}), f"calendar {name} is set{said}"
     if name not in before.calendars:
         raise RefusedError("unknown_calendar", f"there is no calendar {name}: see `nimbus calendar list`.")
     if users:
         raise RefusedError(
             "calendar_in_use",
-            f"pipelines follow calendar {name} ({named}): activate releases of them that do not, or set it.",
+            f"pipelines follow calendar {name} ({some_of(users)}): set it, or activate releases that do not.",
         )
     return replace(before, calendars=calendars), f"calendar {name} is removed"
 
 
 def _with_share(before: ClusterSettings, command: SetShare, by: str, now: datetime) -> ClusterSettings:
-    shares = {team: share for team, share in before.shares.items() if team != command.team}
+    shares = _without(before.shares, command.team)
     if checked_weight(command.team, command.weight) > 1:
         if len(shares) >= MOST_SHARES:
             raise RefusedError("too_many_shares", f"{MOST_SHARES} teams have weights: set one of them to 1.")
@@ -151,7 +154,7 @@ def _with_share(before: ClusterSettings, command: SetShare, by: str, now: dateti
 def _with_hold(state: State, command: SetHold, by: str, now: datetime) -> tuple[ClusterSettings, str]:
     name, before = command.name, state.settings
     known = before.holds.get(name)
-    holds = {other: hold for other, hold in before.holds.items() if other != name}
+    holds = _without(before.holds, name)
     if command.hold is None:
         if known is None:
             raise RefusedError("unknown_hold", f"there is no hold {name}: see `nimbus hold list`.")
@@ -170,7 +173,7 @@ def end_hold(state: State, name: str, now: datetime) -> Answer:
     due = None if hold is None else hold.next_change
     if hold is None or due is None or due > now:
         return Nothing(at=due)
-    holds = {other: one for other, one in state.settings.holds.items() if other != name}
+    holds = _without(state.settings.holds, name)
     if hold.until is None:
         holds[name] = replace(hold, alerted=True)
     return Decision(
@@ -196,15 +199,12 @@ def _without_pool(state: State, pool: str) -> ClusterSettings:
         raise RefusedError("unknown_pool", f"there is no pool {pool}: see `nimbus pool list`.")
     users = sorted(run_id for run_id in state.runs.live if _needs(state, run_id, pool))
     if users:
-        named = f"{', '.join(users[:MOST_NAMED])}{' and others' if len(users) > MOST_NAMED else ''}"
         raise RefusedError(
             "pool_in_use",
-            f"tasks of {len(users)} live runs need pool {pool} ({named}); "
+            f"tasks of {len(users)} live runs need pool {pool} ({some_of(users)}); "
             f"`nimbus pool set {pool} 0` stops further attempts from using it.",
         )
-    return replace(
-        state.settings, pools={name: size for name, size in state.settings.pools.items() if name != pool}
-    )
+    return replace(state.settings, pools=_without(state.settings.pools, pool))
 
 
 def _needs(state: State, run_id: RunId, pool: str) -> bool:
@@ -223,8 +223,7 @@ def _changed_tokens(
     if isinstance(command, RevokeToken):
         if command.id not in before.tokens:
             raise RefusedError("unknown_token", f"there is no token {command.id}: see `nimbus token list`.")
-        rest = {token_id: token for token_id, token in before.tokens.items() if token_id != command.id}
-        return replace(before, tokens=rest), f"token {command.id} is revoked"
+        return replace(before, tokens=_without(before.tokens, command.id)), f"token {command.id} is revoked"
     same = before.tokens.get(command.id)
     if same is not None:
         if same.sha256 != command.sha256:
