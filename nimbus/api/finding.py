@@ -18,6 +18,7 @@ from nimbus.api.explain_queue import QueueView
 from nimbus.api.explain_reads import DatasetView
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
+from nimbus.api.seen import has_had
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
 from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
@@ -137,8 +138,7 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     if services.reader.run(wanted) is not None:
         return  # a repeated request starts one run: the leader answers it
     try:
-        history = services.history
-        used = history.read(wanted) is not None or history.purged(wanted) is not None
+        used = has_had(services, wanted)
     except NimbusError as exc:
         if not exc.retryable:
             raise

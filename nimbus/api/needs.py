@@ -22,7 +22,7 @@ _API: Mapping[str, AccessRole] = {
     "GET /commands": _NONE,
     "GET /commands/{command_id}": _NONE,
     "GET /events": _NONE,
-    "GET /holds": _STATUS,
+    "GET /holds": _NONE,
     "PUT /holds/{hold}": _OPERATOR,
     "DELETE /holds/{hold}": _OPERATOR,
     "GET /leader": _NONE,
@@ -121,7 +121,6 @@ CLUSTER_WIDE = frozenset(
         "GET /metrics",
         "POST /api/v1/alerts/targets/{name}/test",
         "POST /api/v1/purge-plan",
-        "GET /api/v1/holds",
         "GET /api/v1/shares",
     }
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from nimbus.access.rules import Lookups, OfPipeline
 from nimbus.api.asking import principal, role_of
@@ -19,11 +19,9 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import (
-    Command,
     CommandOutcome,
     QueuedCommand,
     StartRun,
-    Unreadable,
 )
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
@@ -32,9 +30,10 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, Pip
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
+from nimbus.domain.purge import Purged, RunNote
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import ListedRun, Run
-from nimbus.domain.run_order import RunPlace
+from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
@@ -53,6 +52,9 @@ from nimbus.ports import (
     RecentRuns,
 )
 
+Said = TypeVar("Said", QueuedCommand, CommandOutcome)
+_MOST_OF_A_SECOND = 4_000
+"""How many runs of one second are read to find one that may be seen; those after them are left out."""
 _STATUS, _LOGS, _VIEWER = AccessRole.STATUS, AccessRole.LOGS, AccessRole.VIEWER
 
 
@@ -77,6 +79,11 @@ def lookups(services: ApiServices) -> Lookups:
 def sees_data_of(services: ApiServices, run_id: str) -> bool:
     """True when the principal may see the data of a run, or of all runs."""
     return sees(_VIEWER) or role_of(lookups(services).of_run(RunId(run_id))).includes(_VIEWER)
+
+
+def has_had(services: ApiServices, run: RunId) -> bool:
+    """True for the id of an ended or purged run, also of one that may not be seen."""
+    return cast("SeenHistory", services.history).has_had(run)
 
 
 def sees(needed: AccessRole) -> bool:
@@ -115,11 +122,6 @@ class SeenReader:
         """The role on the pipeline of a run; the role on everything for an unknown one."""
         return role_of(self.lookups().of_run(RunId(run_id)))
 
-    def shows(self, command: Command | Unreadable, by: str) -> bool:
-        """True when the principal may see a command: its own, or one about what it may see."""
-        asks = principal()
-        return by == asks.name or role_of(self.lookups().of(command, asks)).includes(_STATUS)
-
     def topics(self, asked: Sequence[str]) -> Sequence[str]:
         """Those of the topics of a stream that are not about what may not be seen."""
         if sees(_STATUS):
@@ -141,7 +143,7 @@ class SeenReader:
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
-        return self._all.pipeline(name) if self._may(name, _STATUS) else None
+        return self._all.pipeline(name) if self.may(name, _STATUS) else None
 
     def backfills(self) -> tuple[Backfill, ...]:
         """Those whose data may be seen: they have parameters."""
@@ -154,15 +156,15 @@ class SeenReader:
     def backfill(self, backfill: BackfillId) -> Backfill | None:
         """One backfill."""
         found = self._all.backfill(backfill)
-        return found if found is None or self._may(found.pipeline, _VIEWER) else None
+        return found if found is None or self.may(found.pipeline, _VIEWER) else None
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """The index of a pipeline."""
-        return self._all.intervals(name) if self._may(name, _STATUS) else None
+        return self._all.intervals(name) if self.may(name, _STATUS) else None
 
     def due(self, name: PipelineName) -> Due | None:
         """What is due for a pipeline."""
-        return self._all.due(name) if self._may(name, _STATUS) else None
+        return self._all.due(name) if self.may(name, _STATUS) else None
 
     def dataset_names(self) -> tuple[DatasetName, ...]:
         """Those whose data may be seen."""
@@ -239,25 +241,30 @@ class SeenReader:
     def commands(self) -> tuple[QueuedCommand, ...]:
         """The own ones, and those about what may be seen."""
         found = self._all.commands()
-        if sees(_STATUS):
+        if sees(_LOGS):
             return found
-        return tuple(one for one in found if self.shows(one.command, one.submitted_by))
+        asks, of = principal(), self.lookups().of
+        return _with_reasons(
+            (one, _LOGS if one.submitted_by == asks.name else role_of(of(one.command, asks))) for one in found
+        )
 
     def decided(self, outcomes: Iterable[CommandOutcome]) -> tuple[CommandOutcome, ...]:
         """Those of decided commands that may be seen."""
-        if sees(_STATUS):
+        if sees(_LOGS):
             return tuple(outcomes)
-        asks, role = principal().name, self.roles()
-        return tuple(
-            one
-            for one in outcomes
-            if one.submitted_by == asks
-            or (one.pipeline is not None and role(one.pipeline).includes(_STATUS))
-            or (one.pipeline is None and one.run_id is not None and self.run(one.run_id) is not None)
-        )
+        asks, roles = principal(), self.roles()
+
+        def role(one: CommandOutcome) -> AccessRole:
+            if one.submitted_by == asks.name:
+                return _LOGS
+            run = self._all.run(one.run_id) if one.pipeline is None and one.run_id is not None else None
+            pipeline = one.pipeline if run is None else run.pipeline
+            return asks.role if pipeline is None else roles(pipeline)
+
+        return _with_reasons((one, role(one)) for one in outcomes)
 
     def settings(self) -> ClusterSettings:
-        """All, without variables that may not be seen, and without tokens and grants."""
+        """All, without variables and holds that may not be seen, and without tokens and grants."""
         found = self._all.settings()
         if sees(_VIEWER):
             return found
@@ -265,7 +272,9 @@ class SeenReader:
         seen = {
             name: value for name, value in variables if role_of(Thing("variable", name)).includes(_VIEWER)
         }
-        return replace(found, variables=seen, tokens={}, grants=())
+        pipelines = self.pipelines() if found.holds else ()
+        holds = {name: hold for name, hold in found.holds.items() if any(map(hold.covers, pipelines))}
+        return replace(found, variables=seen, holds=holds, tokens={}, grants=())
 
     def terms(self, most: int) -> tuple[Term, ...]:
         """All."""
@@ -279,7 +288,8 @@ class SeenReader:
         role = self.roles()
         return tuple(one for one in found if role(one.pipeline).includes(_LOGS))
 
-    def _may(self, pipeline: PipelineName, needed: AccessRole) -> bool:
+    def may(self, pipeline: PipelineName, needed: AccessRole) -> bool:
+        """True when the principal has a role on a pipeline."""
         return sees(needed) or self.role(pipeline).includes(needed)
 
 
@@ -290,9 +300,23 @@ class SeenHistory:
         self._all, self._reader = history, reader
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("terms", "purged", "note", "created_before", "kept_version", "reusers"):
+        if name in ("terms", "created_before", "kept_version", "reusers"):
             return getattr(self._all, name)
         raise AttributeError(name)
+
+    def has_had(self, run: RunId) -> bool:
+        """See `has_had` of this module."""
+        return self._all.read(run) is not None or self._all.purged(run) is not None
+
+    def purged(self, run: RunId) -> Purged | None:
+        """What is purged of a run that may be seen."""
+        found = self._all.purged(run)
+        return found if found is None or self._reader.may(found.pipeline, _STATUS) else None
+
+    def note(self, run: RunId) -> RunNote | None:
+        """The note about a run whose data may be seen."""
+        found = self._all.note(run)
+        return found if found is None or self._reader.may(found.what.pipeline, _VIEWER) else None
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
@@ -302,9 +326,21 @@ class SeenHistory:
     def recent(
         self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None, **more: object
     ) -> RecentRuns:
-        """Those that may be seen: a page may be short without being the last."""
-        found = self._all.recent(pipeline, limit, after, **more)  # type: ignore[arg-type] # as of `History`
-        return found._replace(runs=tuple(self._reader.shown(found.runs)))
+        """Those that may be seen: a page may be short without being the last.
+
+        Its end is in a cursor, so it names no run that may not be seen: it is the last shown run, or the
+        beginning of its second. If that is not beyond `after`, more runs of this second are read.
+        """
+        while True:
+            found = self._all.recent(pipeline, limit, after, **more)  # type: ignore[arg-type] # as of `History`
+            runs, end = tuple(self._reader.shown(found.runs)), found.more_after
+            if end is not None and not sees(_STATUS):
+                end = max((*map(place, runs), RunPlace(end.before_latest_s, ""), after or RunPlace(0, "")))
+                if end == after and limit <= _MOST_OF_A_SECOND:
+                    limit = 2 * limit + 1
+                    continue
+                end = RunPlace(end.before_latest_s, "~") if end == after else end
+            return RecentRuns(runs, end)
 
     def outcomes(
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
@@ -395,6 +431,21 @@ def _check(role: AccessRole, needed: AccessRole, what: str) -> None:
         raise AccessDeniedError(
             "role_too_low", f"{what}: needs the role {needed}, and {principal().name} has {role} on it."
         )
+
+
+def _with_reasons(found: Iterable[tuple[Said, AccessRole]]) -> tuple[Said, ...]:
+    """Those that a role of `status` shows; why, only with `logs`."""
+    return tuple(
+        one if role.includes(_LOGS) else _without_reason(one) for one, role in found if role.includes(_STATUS)
+    )
+
+
+def _without_reason(said: Said) -> Said:
+    return (
+        replace(said, asked_by=None)
+        if isinstance(said, QueuedCommand)
+        else replace(said, asked_by=None, message="")
+    )
 
 
 def _scheduler(info: SchedulerInfo, sees: Callable[[str], bool]) -> SchedulerInfo:

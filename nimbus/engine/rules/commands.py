@@ -445,9 +445,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     same = state.runs.live.get(command.run_id) or state.runs.finished.get(command.run_id)
     if same is not None:
         if same.pipeline != record.name:
-            raise RefusedError(
-                "run_exists", f"run {command.run_id} exists already, of pipeline {same.pipeline}."
-            )
+            raise RefusedError("run_exists", f"run {command.run_id} exists already, of another pipeline.")
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )

@@ -19,16 +19,22 @@ from structlog.testing import capture_logs
 from nimbus.access.gate import Credentials, Gate
 from nimbus.access.limits import RateLimit
 from nimbus.access.tokens import new_token
+from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api.app import create_app
 from nimbus.api.event_hub import MOST_OF_ONE
 from nimbus.api.needs import NEEDS
+from nimbus.api.paging import decoded
 from nimbus.api.server import ApiServer
-from nimbus.domain.access import AccessGrant, AccessRole, PrincipalSource, Token
+from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.backfill import BackfillRequest
-from nimbus.domain.commands import CreateBackfill, QueuedCommand
+from nimbus.domain.commands import CommandOutcome, CreateBackfill, NoteRun, QueuedCommand
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import BackfillId, DatasetName, TaskName
+from nimbus.domain.holds import Hold, HoldOf
+from nimbus.domain.ids import BackfillId, CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.publications import Partitioning, Publication
+from nimbus.domain.purge import Purged, RunNote, Said
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -231,6 +237,137 @@ def test_role_on_a_pipeline_shows_as_much_as_it_says(secured: Secured) -> None:
     assert seen(AccessRole.LOGS) == (200, 403, 403, "because", {})
     assert seen(AccessRole.VIEWER) == (200, 200, 403, "because", {"code": "hidden"})
     assert seen(AccessRole.OPERATOR) == (200, 200, 202, "because", {"code": "hidden"})
+
+
+def member(secured: Secured, *roles: tuple[str, AccessRole]) -> None:
+    """Let the token `none` be a member of team `other`, whose grants are these roles."""
+    stranger = replace(secured.tokens[AccessRole.NONE], teams=("other",))
+    grants = tuple(AccessGrant(who="other", role=role, on=on, at=T0) for on, role in roles)
+    known = {token.id: token for token in (*secured.tokens.values(), stranger)}
+    world = secured.world
+    world.cluster.put(replace(world.record, owner="data"))
+    others = replace(world.spec, name=PipelineName("other_sums"))
+    world.cluster.put(active(others, owner="other"))
+    world.cluster.put(replace(world.reader.settings(), tokens=known, grants=grants))
+    world.gate.know_store(known, b"k" * 32, grants)
+
+
+def test_id_of_an_ended_run_that_may_not_be_seen_is_not_used_again(secured: Secured) -> None:
+    member(secured, ("team:other", AccessRole.AUTHOR))
+    world = secured.world
+    world.history.store(world.new_run("r8", state=RunState.SUCCEEDED, finished_at=T0))
+    own = world.new_run("own", pipeline=PipelineName("other_sums"), state=RunState.FAILED, finished_at=T0)
+    world.cluster.put(own)
+
+    answers = [
+        secured.ask("POST", "/api/v1/runs", "none", json={"pipeline": "other_sums", "run_id": "r8"}),
+        secured.ask("POST", "/api/v1/runs/own/rerun", "none", json={"scope": "all", "run_id": "r8"}),
+    ]
+
+    assert [code(answer) for answer in answers] == [(409, "run_exists")] * 2
+    assert secured.queued() == ()
+
+
+def test_lists_of_runs_are_read_to_the_end_by_cursors_that_name_no_hidden_run(secured: Secured) -> None:
+    member(secured, ("team:other", AccessRole.VIEWER))
+    world = secured.world
+    own = [f"own-{number}" for number in range(3)]
+    for name in (*own, *(f"{letter}-hidden-{number}" for letter in "az" for number in range(7))):
+        of = PipelineName("other_sums" if name in own else "sums")
+        for after_s in (0, 5):
+            at = T0 + timedelta(seconds=after_s)
+            run = world.new_run(f"{name}-{after_s}", pipeline=of, created_at=at, finished_at=at)
+            world.history.store(replace(run, state=RunState.SUCCEEDED))
+    found, cursor = list[str](), ""
+    for _ in range(40):
+        page = secured.ask("GET", f"/api/v1/runs?limit=1{cursor}", "none").json()
+        found += [run["id"] for run in page["runs"]]
+        if page["next_cursor"] is None:
+            break
+        assert "hidden" not in str(decoded(page["next_cursor"]))
+        cursor = f"&cursor={page['next_cursor']}"
+
+    assert found == [f"{name}-{after_s}" for after_s in (5, 0) for name in own]
+
+
+def test_purge_of_a_run_that_may_not_be_seen_is_not_told(secured: Secured) -> None:
+    member(secured, ("team:other", AccessRole.VIEWER))
+    world = secured.world
+    said = Said(at=T0, by="ada", why="hidden")
+    gone = Purged(run=RunId("r8"), pipeline=world.spec.name, created_at=T0, parts={Part.HISTORY: said})
+    S3Purges(world.releases.bucket).note(gone)
+
+    told = {who: secured.ask("GET", "/api/v1/runs/r8", who).text for who in ("none", "viewer")}
+
+    assert ["hidden" in told[who] for who in ("none", "viewer")] == [False, True]
+
+
+def test_role_on_a_pipeline_shows_reasons_and_notes_as_it_says(secured: Secured) -> None:
+    world = secured.world
+    run = world.opened(world.new_run("r3", parameters={"code": "hidden value"}), "extract")
+    run = world.ended(run, "extract", Outcome.FAILED, reason="hidden end")
+    over = {"state": RunState.FAILED, "finished_at": T0, "note": "hidden note", "reason": "hidden reason"}
+    world.cluster.put(replace(run, **over))
+    note = NoteRun(run_id=run.id, pipeline=run.pipeline, text="hidden remark")
+    world.history.put_note(RunNote(what=note, at=T0, by="ada"))
+    refused = CommandOutcome(
+        command=CommandId("cmd-0000000009"),
+        accepted=False,
+        code="bad_parameters",
+        message="hidden message",
+        decided_at=T0,
+        epoch=7,
+        run_id=RunId("r9"),
+        kind="start_run",
+        pipeline=run.pipeline,
+        submitted_by="eve",
+        asked_by=Principal(
+            name="eve", role=AccessRole.ADMIN, source=PrincipalSource.TOKEN, reason="hidden cause"
+        ),
+    )
+    world.cluster.set("outcomes", refused.command, refused)
+    secured.ask("POST", "/api/v1/pipelines/sums/rewind", "admin", json={"reason": "hidden why"})
+    of_api = ("commands", "commands/cmd-0000000009", "runs", "runs/r3", "runs/r9", "runs/r3/timeline")
+    of_pages = ("", "commands", "runs", "runs/r3", "pipelines/sums", "runs/r3/tasks/extract")
+    paths = [f"/api/v1/{path}" for path in of_api] + [f"/ui/{path}" for path in of_pages]
+    paths += ["/api/v1/runs?parameter=code=hidden%20value", "/api/v1/runs/r3/explanation"]
+
+    def told(role: AccessRole) -> set[str]:
+        member(secured, ("pipeline:sums", role))
+        return {
+            said
+            for path in paths
+            for said in re.findall(r"hidden \w+", secured.ask("GET", path, "none").text)
+        }
+
+    reasons = {"hidden end", "hidden reason", "hidden message", "hidden cause", "hidden why"}
+    assert told(AccessRole.STATUS) == set()
+    assert told(AccessRole.LOGS) == reasons
+    assert told(AccessRole.VIEWER) == {*reasons, "hidden note", "hidden remark", "hidden value"}
+
+
+def test_holds_are_shown_to_members_of_the_teams_that_they_hold(secured: Secured) -> None:
+    member(secured, ("team:other", AccessRole.STATUS))
+    holds = {
+        name: Hold(of=of, name=on, reason=f"because of {name}", held_at=T0)
+        for name, of, on in (
+            ("all", HoldOf.ALL, ""),
+            ("own", HoldOf.TEAM, "other"),
+            ("theirs", HoldOf.PREFIX, "sums"),
+        )
+    }
+    secured.world.cluster.put(replace(secured.world.reader.settings(), holds=holds))
+
+    def shown(path: str, who: str) -> set[str]:
+        answer = secured.ask("GET", path, who)
+        assert answer.status_code == 200, answer.text
+        return set(re.findall(r"because of (\w+)", answer.text))
+
+    for path in ("/api/v1/holds", "/ui/pipelines"):
+        assert shown(path, "none") == {"all", "own"}
+        assert shown(path, "status") == {"all", "own", "theirs"}
+    member(secured)
+    assert shown("/api/v1/holds", "none") == shown("/ui/pipelines", "none") == set()
 
 
 def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured: Secured) -> None:
