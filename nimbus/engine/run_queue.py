@@ -172,9 +172,8 @@ class RunQueue:
         return self._of_team.keys()
 
     def _is_open(self, line: _Line) -> bool:
-        if line.top is None and self._is_held(line.pipeline):
-            return False
-        return self.has_room(line.pipeline, top=line.top, needs=line.needs, holds=line.holds)
+        has_room = self.has_room(line.pipeline, top=line.top, needs=line.needs, holds=line.holds)
+        return has_room and not (line.top is None and self._is_held(line.pipeline))
 
     def _head(self, line: _Line) -> RunId:
         """The run of a line that starts next: its first, or, at a backfill's turn, its first backfill run."""

@@ -58,11 +58,12 @@ class Catalog:
         return pipeline not in self.quarantined and not self.is_held(pipeline)
 
     def put_holds(self, holds: Mapping[str, Hold]) -> None:
-        """Replace the holds. A run of a pipeline that is or was held must be built again."""
+        """Replace the holds. A run of a pipeline that a changed one covers or covered must be built again."""
         before, self.holds = self.holds, holds
-        for name in before.keys() | holds.keys():
+        changed = before.items() ^ holds.items()
+        for name, _ in changed:
             self._agenda.add(about_hold(name))
-        names = [name for name, one in self.pipelines.items() if hold_of(one, before) != hold_of(one, holds)]
+        names = [name for name, one in self.pipelines.items() if any(hold.covers(one) for _, hold in changed)]
         for name in names:
             self._builds.results.pop(about_pipeline(name), None)
             self._agenda.add(about_pipeline(name))
