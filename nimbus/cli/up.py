@@ -138,7 +138,8 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
         out.line(f"  export {VARIABLE}={','.join(addresses.schedulers)}")
     config = "" if folder == STACK_FOLDER else f" --config {stack.config_file(1)}"
     out.line("  nimbus cluster participants")
-    out.line(f"  nimbus pipeline publish examples/hello --activate{config}")
+    out.line("  nimbus init hello --minimal")
+    out.line(f"  nimbus pipeline publish hello --activate{config}")
     out.line("  nimbus run start hello --watch")
     if addresses.spark:
         out.line("\nA task with `spark: {target: standalone}` runs its Spark on the cluster.")

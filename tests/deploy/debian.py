@@ -38,6 +38,12 @@ def bare(name: str = "bare", packages: str = "ca-certificates") -> Path:
     return root
 
 
+def wheel_into(root: Path) -> str:
+    """Build the wheel of this project into `/srv` of a root; its file's name."""
+    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", root / "srv", PROJECT)
+    return next((root / "srv").glob("*.whl")).name
+
+
 def installed(folder: Path) -> Path:
     """A root with Debian 12, the wheel of this project in `/opt/nimbus`, its units, and its folders."""
     base = bare("systemd", _PACKAGES)
@@ -50,8 +56,7 @@ def installed(folder: Path) -> Path:
             shutil.rmtree(ours) if ours.is_dir() else ours.unlink()
     root = folder / "debian"
     _run("cp", "-a", base, root)
-    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", root / "srv", PROJECT)
-    wheel = next((root / "srv").glob("*.whl")).name
+    wheel = wheel_into(root)
     _run("chroot", root, "/opt/nimbus/bin/pip", "install", "-q", "--no-deps", "--no-index", f"/srv/{wheel}")
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
     for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):

@@ -40,7 +40,7 @@ def test_address_of_a_scheduler_leads_to_the_pages(web: httpx.Client) -> None:
 
 
 def test_home_of_an_empty_cluster_says_how_to_begin(world: Any, web: httpx.Client) -> None:
-    begin = "nimbus pipeline publish examples/hello --activate"
+    begin = "nimbus pipeline publish hello --activate"
     assert begin not in web.get("/ui/").text
 
     world.cluster.set("pipelines", world.record.name, None)
