@@ -26,6 +26,8 @@ from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind
 from nimbus.domain.run import Paused, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, Settlement, TaskState
+from nimbus.domain.writes import ConsumeCommand
+from nimbus.engine.rules.commands import refuse_command
 from nimbus.engine.rules.selections import next_parts
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, RUN, Bench
@@ -396,3 +398,14 @@ def test_reruns_of_two_selections_in_one_second_have_different_ids() -> None:
 
     assert len({*runs}) == len(runs) == 2000
     assert runs[7] == f"{P}-20260301t120000z-1-0007"
+
+
+def test_selection_that_cannot_go_on_says_how_many_commands_it_has_queued() -> None:
+    left = ActOnSelection(action="stop", of="runs", targets={"r9": P}, queued=6, reason="x")
+    queued = QueuedCommand(id=CommandId("cmd-1"), command=left, submitted_at=NOW, submitted_by="ann")
+
+    writes = refuse_command(a_bench().reign.state, queued, "conflict", "it is gone", NOW).writes
+
+    assert [write.outcome.message for write in writes if isinstance(write, ConsumeCommand)] == [
+        "it ended after 6 commands: it is gone"
+    ]
