@@ -133,9 +133,7 @@ def _withdrawn(
 def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:
     """Refuse a command whose decision failed, so that it does not stay in the queue for ever."""
     done = queued.command.queued if isinstance(queued.command, ActOnSelection) else 0
-    what = (
-        f"it ended after {counted(done, 'command')}" if done else "it could not be done, and changed nothing"
-    )
+    what = f"ended after {counted(done, 'command')}" if done else "could not be done, and changed nothing"
     return _consumed(state, queued, now, code=code, message=f"it {what}: {why}")
 
 
