@@ -57,7 +57,7 @@ def lacks(read: Read, run: Reader, view: DatasetView) -> str:
     if not told:
         return ""
     if not view.publishers:
-        return f"{told} (no active pipeline publishes it)"
+        return f"{told} (no active pipeline that you may see publishes it)"
     if not view.runs:
         return f"{told} (no run of {', '.join(view.publishers)}, which publishes it, is under way)"
     more = f" and {len(view.runs) - MOST_RUNS} more" if len(view.runs) > MOST_RUNS else ""

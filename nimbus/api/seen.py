@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from nimbus.access.rules import Lookups, OfPipeline
-from nimbus.api.asking import principal, role_of
+from nimbus.api.asking import highest_role, principal, role_of
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import AccessDeniedError, AccessRole, Thing
 from nimbus.domain.alerts import Alert
@@ -264,7 +264,7 @@ class SeenReader:
         return _with_reasons((one, role(one)) for one in outcomes)
 
     def settings(self) -> ClusterSettings:
-        """All, without variables and holds that may not be seen, and without tokens and grants."""
+        """All, without variables, holds and calendars that may not be seen, and without tokens and grants."""
         found = self._all.settings()
         if sees(_VIEWER):
             return found
@@ -274,7 +274,8 @@ class SeenReader:
         }
         pipelines = self.pipelines() if found.holds else ()
         holds = {name: hold for name, hold in found.holds.items() if any(map(hold.covers, pipelines))}
-        return replace(found, variables=seen, holds=holds, tokens={}, grants=())
+        calendars = found.calendars if highest_role().includes(_VIEWER) else {}
+        return replace(found, variables=seen, holds=holds, calendars=calendars, tokens={}, grants=())
 
     def terms(self, most: int) -> tuple[Term, ...]:
         """All."""
@@ -487,6 +488,7 @@ def _task(task: TaskRun, *, why: bool) -> TaskRun:
         children = children and replace(children, reason="")
     return replace(
         task,
+        spec=replace(task.spec, args=("(not shown)",) * len(task.spec.args)),
         attempts=tuple(attempts),
         settled=settled,
         reused=reused and replace(reused, attempt=None, result=None),

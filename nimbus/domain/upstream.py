@@ -138,7 +138,7 @@ def _why(gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], 
     """Why no successful run covers a gap."""
     index = upstream.index
     if not upstream.exists:
-        return "there is no such pipeline"
+        return "there is no such pipeline, or you may not see it"
     if under_way := _runs_in(gap, live):
         return f"run {under_way[0].id} is {under_way[0].state}"
     if index is None:

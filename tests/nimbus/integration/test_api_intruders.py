@@ -27,15 +27,17 @@ from nimbus.api.paging import decoded
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.backfill import BackfillRequest
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.commands import CommandOutcome, CreateBackfill, NoteRun, QueuedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, CommandId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.purge import Purged, RunNote, Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import RunState
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.scheduler.output_files import FolderFiles
@@ -308,6 +310,8 @@ def test_role_on_a_pipeline_shows_reasons_and_notes_as_it_says(secured: Secured)
     run = world.ended(run, "extract", Outcome.FAILED, reason="hidden end")
     over = {"state": RunState.FAILED, "finished_at": T0, "note": "hidden note", "reason": "hidden reason"}
     world.cluster.put(replace(run, **over))
+    gate = TaskSpec(name=TaskName("gate"), kind=TaskKind.APPROVAL, script="", args=("hidden prompt",))
+    world.cluster.put(world.new_run("r4", tasks=Tasks([TaskRun(spec=gate)])))
     note = NoteRun(run_id=run.id, pipeline=run.pipeline, text="hidden remark")
     world.history.put_note(RunNote(what=note, at=T0, by="ada"))
     refused = CommandOutcome(
@@ -330,7 +334,12 @@ def test_role_on_a_pipeline_shows_reasons_and_notes_as_it_says(secured: Secured)
     of_api = ("commands", "commands/cmd-0000000009", "runs", "runs/r3", "runs/r9", "runs/r3/timeline")
     of_pages = ("", "commands", "runs", "runs/r3", "pipelines/sums", "runs/r3/tasks/extract")
     paths = [f"/api/v1/{path}" for path in of_api] + [f"/ui/{path}" for path in of_pages]
-    paths += ["/api/v1/runs?parameter=code=hidden%20value", "/api/v1/runs/r3/explanation"]
+    paths += [
+        "/api/v1/runs?parameter=code=hidden%20value",
+        "/api/v1/runs/r4/explanation",
+        "/api/v1/runs/r4",
+        "/ui/runs/r4",
+    ]
 
     def told(role: AccessRole) -> set[str]:
         member(secured, ("pipeline:sums", role))
@@ -343,10 +352,18 @@ def test_role_on_a_pipeline_shows_reasons_and_notes_as_it_says(secured: Secured)
     reasons = {"hidden end", "hidden reason", "hidden message", "hidden cause", "hidden why"}
     assert told(AccessRole.STATUS) == set()
     assert told(AccessRole.LOGS) == reasons
-    assert told(AccessRole.VIEWER) == {*reasons, "hidden note", "hidden remark", "hidden value"}
+    assert told(AccessRole.VIEWER) == {
+        *reasons,
+        "hidden note",
+        "hidden remark",
+        "hidden value",
+        "hidden prompt",
+    }
 
 
-def test_holds_are_shown_to_members_of_the_teams_that_they_hold(secured: Secured) -> None:
+def test_holds_are_shown_to_the_teams_that_they_hold_and_calendars_to_viewers(
+    secured: Secured,
+) -> None:
     member(secured, ("team:other", AccessRole.STATUS))
     holds = {
         name: Hold(of=of, name=on, reason=f"because of {name}", held_at=T0)
@@ -356,7 +373,8 @@ def test_holds_are_shown_to_members_of_the_teams_that_they_hold(secured: Secured
             ("theirs", HoldOf.PREFIX, "sums"),
         )
     }
-    secured.world.cluster.put(replace(secured.world.reader.settings(), holds=holds))
+    days = {"bank": ClusterCalendar(days=Calendar(), reason="because of branches", set_at=T0)}
+    secured.world.cluster.put(replace(secured.world.reader.settings(), holds=holds, calendars=days))
 
     def shown(path: str, who: str) -> set[str]:
         answer = secured.ask("GET", path, who)
@@ -366,6 +384,7 @@ def test_holds_are_shown_to_members_of_the_teams_that_they_hold(secured: Secured
     for path in ("/api/v1/holds", "/ui/pipelines"):
         assert shown(path, "none") == {"all", "own"}
         assert shown(path, "status") == {"all", "own", "theirs"}
+    assert shown("/ui/pipelines", "viewer") == {"all", "own", "theirs", "branches"}
     member(secured)
     assert shown("/api/v1/holds", "none") == shown("/ui/pipelines", "none") == set()
 

@@ -138,7 +138,7 @@ def test_what_lies_before_the_index_is_unknown_and_said_so() -> None:
 def test_pipeline_that_has_ended_no_run_yet_is_said_so() -> None:
     assert judge(WAIT, DAILY, Upstream(None, ())).missing.endswith("(no run of it has ended yet)")
     unknown = Upstream(None, (), exists=False)
-    assert judge(WAIT, DAILY, unknown).missing.endswith("(there is no such pipeline)")
+    assert judge(WAIT, DAILY, unknown).missing.endswith("(there is no such pipeline, or you may not see it)")
 
 
 def test_last_counts_back_from_the_end_of_the_interval_on_the_calendar_of_its_zone() -> None:
