@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from heapq import nlargest, nsmallest
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import structlog
 
@@ -18,7 +18,7 @@ from nimbus.api.explain_queue import QueueView
 from nimbus.api.explain_reads import DatasetView
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.seen import has_had
+from nimbus.api.seen import SeenHistory
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
 from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
@@ -138,7 +138,7 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     if services.reader.run(wanted) is not None:
         return  # a repeated request starts one run: the leader answers it
     try:
-        used = has_had(services, wanted)
+        used = cast("SeenHistory", services.history).has_had(wanted)
     except NimbusError as exc:
         if not exc.retryable:
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from nimbus.access.rules import Lookups, OfPipeline
 from nimbus.api.asking import highest_role, principal, role_of
@@ -24,10 +24,7 @@ from nimbus.domain.commands import (
     StartRun,
 )
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
-from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, RunNote
@@ -38,8 +35,6 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import TaskRun
-from nimbus.domain.terms import Term
-from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import (
     ClusterReader,
     CommandQueue,
@@ -52,6 +47,8 @@ from nimbus.ports import (
     RecentRuns,
 )
 
+About = TypeVar("About", bound=OfPipeline)
+Port = TypeVar("Port")
 Said = TypeVar("Said", QueuedCommand, CommandOutcome)
 _MOST_OF_A_SECOND = 4_000
 """How many runs of one second are read to find one that may be seen; those after them are left out."""
@@ -63,7 +60,7 @@ def seen_services(services: ApiServices) -> ApiServices:
     reader = SeenReader(services.reader, services.history)
     return replace(
         services,
-        reader=reader,
+        reader=cast("ClusterReader", reader),
         history=cast("History", SeenHistory(services.history, reader)),
         commands=cast("CommandQueue", SeenCommands(services.commands, reader)),
         logs=cast("LogArchive", SeenLogs(services.logs, reader)),
@@ -81,11 +78,6 @@ def sees_data_of(services: ApiServices, run_id: str) -> bool:
     return sees(_VIEWER) or role_of(lookups(services).of_run(RunId(run_id))).includes(_VIEWER)
 
 
-def has_had(services: ApiServices, run: RunId) -> bool:
-    """True for the id of an ended or purged run, also of one that may not be seen."""
-    return cast("SeenHistory", services.history).has_had(run)
-
-
 def sees(needed: AccessRole) -> bool:
     """True when the principal has a role on everything."""
     return principal().role.includes(needed)
@@ -96,6 +88,14 @@ class SeenReader:
 
     def __init__(self, reader: ClusterReader, history: History) -> None:
         self._all, self._history = reader, history
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("pipeline", "intervals", "due"):
+            read = getattr(self._all, name)
+            return lambda pipeline: read(pipeline) if self.may(pipeline, _STATUS) else None
+        if name in ("workers", "terms"):
+            return getattr(self._all, name)
+        raise AttributeError(name)
 
     def lookups(self) -> Lookups:
         """What a request is about, for checks: not limited to what may be seen."""
@@ -141,30 +141,14 @@ class SeenReader:
             one for one in found if role_of(Thing("pipeline", one.name, one.owner)).includes(_STATUS)
         )
 
-    def pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        """One pipeline."""
-        return self._all.pipeline(name) if self.may(name, _STATUS) else None
-
     def backfills(self) -> tuple[Backfill, ...]:
         """Those whose data may be seen: they have parameters."""
-        found = self._all.backfills()
-        if sees(_VIEWER):
-            return found
-        role = self.roles()
-        return tuple(one for one in found if role(one.pipeline).includes(_VIEWER))
+        return self._those(self._all.backfills(), _VIEWER)
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
         """One backfill."""
         found = self._all.backfill(backfill)
         return found if found is None or self.may(found.pipeline, _VIEWER) else None
-
-    def intervals(self, name: PipelineName) -> IntervalIndex | None:
-        """The index of a pipeline."""
-        return self._all.intervals(name) if self.may(name, _STATUS) else None
-
-    def due(self, name: PipelineName) -> Due | None:
-        """What is due for a pipeline."""
-        return self._all.due(name) if self.may(name, _STATUS) else None
 
     def dataset_names(self) -> tuple[DatasetName, ...]:
         """Those whose data may be seen."""
@@ -225,10 +209,6 @@ class SeenReader:
         role = self.roles()
         return tuple(_scheduler(info, lambda name: role(name).includes(_STATUS)) for info in found)
 
-    def workers(self) -> tuple[WorkerInfo, ...]:
-        """All."""
-        return self._all.workers()
-
     def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
         """All, so that they can be counted; without the names of what may not be seen."""
         found = self._all.orders(workers)
@@ -277,36 +257,42 @@ class SeenReader:
         calendars = found.calendars if highest_role().includes(_VIEWER) else {}
         return replace(found, variables=seen, holds=holds, calendars=calendars, tokens={}, grants=())
 
-    def terms(self, most: int) -> tuple[Term, ...]:
-        """All."""
-        return self._all.terms(most)
-
     def alerts(self) -> tuple[Alert, ...]:
         """Those of pipelines whose logs may be seen: they say why something failed."""
-        found = self._all.alerts()
-        if sees(_LOGS):
+        return self._those(self._all.alerts(), _LOGS)
+
+    def _those(self, found: tuple[About, ...], needed: AccessRole) -> tuple[About, ...]:
+        if sees(needed):
             return found
         role = self.roles()
-        return tuple(one for one in found if role(one.pipeline).includes(_LOGS))
+        return tuple(one for one in found if role(one.pipeline).includes(needed))
 
     def may(self, pipeline: PipelineName, needed: AccessRole) -> bool:
         """True when the principal has a role on a pipeline."""
         return sees(needed) or self.role(pipeline).includes(needed)
 
 
-class SeenHistory:
-    """Those methods of `nimbus.ports.History` that read for a request. It has no others."""
+class _Seen(Generic[Port]):
+    """What requests read of a port: by methods, which check, and by those in `plain`. It has no others."""
 
-    def __init__(self, history: History, reader: SeenReader) -> None:
-        self._all, self._reader = history, reader
+    plain: tuple[str, ...] = ()
+
+    def __init__(self, port: Port, reader: SeenReader) -> None:
+        self._all, self._reader = port, reader
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("terms", "created_before", "kept_version", "reusers"):
+        if name in self.plain:
             return getattr(self._all, name)
         raise AttributeError(name)
 
+
+class SeenHistory(_Seen[History]):
+    """See `nimbus.ports.History`."""
+
+    plain = ("terms", "created_before", "kept_version", "reusers")
+
     def has_had(self, run: RunId) -> bool:
-        """See `has_had` of this module."""
+        """True for the id of an ended or purged run, also of one that may not be seen."""
         return self._all.read(run) is not None or self._all.purged(run) is not None
 
     def purged(self, run: RunId) -> Purged | None:
@@ -367,62 +353,46 @@ class SeenHistory:
         return self._all.results(run)
 
 
-class SeenCommands:
-    """See `nimbus.ports.CommandQueue`."""
+class SeenCommands(_Seen[CommandQueue]):
+    """See `nimbus.ports.CommandQueue`. `nimbus.api.submitting` checks; a key is that of its principal."""
 
-    def __init__(self, queue: CommandQueue, reader: SeenReader) -> None:
-        self._queue, self._reader = queue, reader
-
-    @property
-    def submit(self) -> Callable[..., CommandId]:
-        """Queues a command. `nimbus.api.submitting` has checked it."""
-        return self._queue.submit
-
-    def keyed(self, key_hash: str) -> KeyedCommand | None:
-        """The command of a key, which is that of its principal."""
-        return self._queue.keyed(key_hash)
+    plain = ("submit", "keyed")
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """The outcome of a command that may be seen."""
-        found = self._queue.outcome(command, changed)
+        found = self._all.outcome(command, changed)
         return None if found is None else next(iter(self._reader.decided([found])), None)
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
         """Those that may be seen."""
-        return self._reader.decided(self._queue.outcomes())
+        return self._reader.decided(self._all.outcomes())
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
         """The newest refusal to start a run, if it may be seen."""
-        found = self._queue.refused_start(run)
+        found = self._all.refused_start(run)
         return None if found is None else next(iter(self._reader.decided([found])), None)
 
 
-class SeenLogs:
+class SeenLogs(_Seen[LogArchive]):
     """The reads of `nimbus.ports.LogArchive`."""
-
-    def __init__(self, logs: LogArchive, reader: SeenReader) -> None:
-        self._logs, self._reader = logs, reader
 
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
         """A piece of a log."""
         _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
-        return self._logs.read(attempt, offset, limit, kept)
+        return self._all.read(attempt, offset, limit, kept)
 
     def size(self, attempt: AttemptId) -> int:
         """The size of a log."""
         _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
-        return self._logs.size(attempt)
+        return self._all.size(attempt)
 
 
-class SeenDefinitions:
+class SeenDefinitions(_Seen[Definitions]):
     """See `nimbus.ports.Definitions`. A definition has parameters and commands."""
-
-    def __init__(self, definitions: Definitions, reader: SeenReader) -> None:
-        self._all, self._reader = definitions, reader
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
         """The definition of a release; for others it is not here."""
-        if not sees(_VIEWER) and not self._reader.role(release.pipeline).includes(_VIEWER):
+        if not self._reader.may(release.pipeline, _VIEWER):
             raise DefinitionNotHereError(release)
         return self._all.definition(release)
 
