@@ -18,11 +18,17 @@ from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, QueuedCommand
+from nimbus.domain.commands import (
+    Abdication,
+    Command,
+    CommandKey,
+    CommandOutcome,
+    KeyedCommand,
+    QueuedCommand,
+)
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -42,8 +48,7 @@ from nimbus.domain.publications import Table, Version
 from nimbus.domain.purge import Kept as KeptRun
 from nimbus.domain.purge import Purged, PurgeOrder, RunNote
 from nimbus.domain.results import Results, TaskResults
-from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.domain.run_order import RunPlace
+from nimbus.domain.run import ListedRun, Run, RunPlace, RunState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
@@ -735,7 +740,7 @@ class History(Protocol):
         state: RunState | None = None,
         since: datetime | None = None,
     ) -> RecentRuns:
-        """At most `limit` finished runs after a place in the order of `nimbus.domain.run_order`.
+        """At most `limit` finished runs after a place in the order of `nimbus.domain.run`.
 
         Fewer do not mean that there are no more: a call reads a bounded number of objects.
 

@@ -19,11 +19,10 @@ from pydantic.main import IncEx
 from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
-from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome
+from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, KeyedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline_health import PipelineHealth

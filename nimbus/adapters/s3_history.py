@@ -54,8 +54,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import Table, Version, interval_in, moment_text
 from nimbus.domain.purge import Kept, Purged, PurgeOrder, RunNote, reused_runs
 from nimbus.domain.results import Results, TaskResults
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.run_order import LATEST_S, RunPlace, place, place_at
+from nimbus.domain.run import LATEST_S, Run, RunPlace, RunState, place, place_at
 from nimbus.domain.terms import Term
 from nimbus.ports import RecentRuns
 

@@ -9,8 +9,7 @@ import structlog
 
 from blobsync import BlobNotFoundError, ObjectStore
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import RunState
-from nimbus.domain.run_order import RunPlace, place_at
+from nimbus.domain.run import RunPlace, RunState, place_at
 from nimbus.records import Codec, T
 
 _log = structlog.get_logger(__name__)

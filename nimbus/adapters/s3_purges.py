@@ -36,7 +36,7 @@ from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run_order import RunPlace, place_at
+from nimbus.domain.run import RunPlace, place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"

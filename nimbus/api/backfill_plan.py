@@ -9,8 +9,12 @@ from functools import partial
 from itertools import islice
 
 from nimbus.api.backfill_requests import BackfillPlanBody, refuse_too_many, requested
-from nimbus.api.models_backfills import BackfillPlanModel, DownstreamBackfillModel
-from nimbus.api.models_intervals import IntervalModel, IntervalState
+from nimbus.api.models_backfills import (
+    BackfillPlanModel,
+    DownstreamBackfillModel,
+    IntervalModel,
+    IntervalState,
+)
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.definition.backfill_dates import count_dates, dates_left, interval_of_date, whole_range

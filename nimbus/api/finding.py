@@ -31,8 +31,7 @@ from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.purge import fate_of
-from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.domain.run_order import RunPlace, place, place_at
+from nimbus.domain.run import ListedRun, Run, RunPlace, RunState, place, place_at
 from nimbus.domain.schedulers import leader_report
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
@@ -164,7 +163,7 @@ class RunPage(NamedTuple):
 
 
 def list_runs(services: ApiServices, only: Filter, *, limit: int, after: RunPlace | None = None) -> RunPage:
-    """A page of runs, newest first, in the order of `nimbus.domain.run_order`.
+    """A page of runs, newest first, in the order of `nimbus.domain.run`.
 
     Live runs are listed even when history's storage is down: an outage hides only finished runs. Of a filter
     without index, MOST_PARTS times `limit` runs are read at most, so a page may be short.

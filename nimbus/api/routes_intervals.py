@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query
 
-from nimbus.api.models_intervals import IntervalModel, IntervalsModel, IntervalState
+from nimbus.api.models_backfills import IntervalModel, IntervalsModel, IntervalState
 from nimbus.api.requests import BoundText, PipelineNameText
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices

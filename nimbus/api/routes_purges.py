@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 
 from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel
-from nimbus.api.models_purges import PlannedPurgeModel, PurgePlanModel
+from nimbus.api.models_runs import PlannedPurgeModel, PurgePlanModel
 from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit

@@ -20,7 +20,6 @@ from nimbus.api.finding import (
     surroundings,
 )
 from nimbus.api.models import CommandModel
-from nimbus.api.models_purges import purged_part
 from nimbus.api.models_runs import (
     RequestedRunModel,
     ResultsModel,
@@ -29,6 +28,7 @@ from nimbus.api.models_runs import (
     RunReadsModel,
     RunsModel,
     TimelineModel,
+    purged_part,
 )
 from nimbus.api.paging import (
     CursorText,
@@ -53,8 +53,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.purge import Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import has_result, kept_results
-from nimbus.domain.run import Run
-from nimbus.domain.run_order import RunPlace
+from nimbus.domain.run import Run, RunPlace
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import TaskRun
 from nimbus.ports import Kept

@@ -29,8 +29,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, RunNote
 from nimbus.domain.results import Results, TaskResults
-from nimbus.domain.run import ListedRun, Run
-from nimbus.domain.run_order import RunPlace, place
+from nimbus.domain.run import ListedRun, Run, RunPlace, place
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots

@@ -20,9 +20,8 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import DENIALS, AccessDeniedError
-from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
+from nimbus.domain.commands import Command, CommandOutcome, KeyUsedError, LiveRunCommand, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.idempotency import KeyUsedError
 from nimbus.domain.ids import CommandId
 from nimbus.ports import CommandQueue
 

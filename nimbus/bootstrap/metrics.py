@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
+from fastapi import Depends, FastAPI
 from prometheus_client import CollectorRegistry
 
 from blobsync import Syncer
 from leader import SessionState
+from nimbus.access.gate import Gate
 from nimbus.adapters.store.access import TreeAccess
 from nimbus.adapters.store.session import calls_on
-from nimbus.api.metrics_app import create_metrics_app
+from nimbus.api import routes_health
+from nimbus.api.access import Authenticate, authorize
+from nimbus.api.cross_site import CrossSiteGuard
+from nimbus.api.middleware import AnswerHead
+from nimbus.api.problems import install
 from nimbus.api.server import ApiServer
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.foundation import Foundation
@@ -71,3 +78,20 @@ def tell_sync(registry: CollectorRegistry, foundation: Foundation, syncer: Synce
         scrub=syncer.scrub_progress,
         disk=foundation.local.disk_state,
     )
+
+
+def create_metrics_app(registry: CollectorRegistry, gate: Gate, allowed_hosts: Iterable[str] = ()) -> FastAPI:
+    """Build the application. Starts nothing.
+
+    Args:
+        registry: The metrics.
+        gate: Authenticates requests.
+        allowed_hosts: As in `nimbus.api.app.create_app`.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize)])
+    install(app)
+    app.add_middleware(Authenticate, gate=gate)
+    app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
+    app.add_middleware(AnswerHead)
+    app.include_router(routes_health.metrics_router(registry))
+    return app

@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import ParameterSource
 
 from nimbus.cli.exits import Exit
-from nimbus.cli.interrupts import terminated_like_interrupted
 from nimbus.cli.options import examples
 from nimbus.cli.output import Output
 from nimbus.client.servers import CLIENT_FILE, STACK_FOLDER, VARIABLE, write_client_file
@@ -169,3 +171,17 @@ def _stop(out: Output, folder: Path, stack: LocalStack) -> None:
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that there is only one way to stop."""
+
+    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -20,9 +20,8 @@ from nimbus.definition.faults import Fault
 from nimbus.definition.kept_rules import kept_faults
 from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
 from nimbus.definition.needs import Needs
-from nimbus.definition.schedule_rules import schedule_faults
+from nimbus.definition.schedule_rules import schedule_faults, webhook_faults
 from nimbus.definition.wait_rules import wait_faults, wait_texts
-from nimbus.definition.webhook_rules import webhook_faults
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest

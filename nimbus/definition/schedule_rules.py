@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_parameter, schedules_of
@@ -12,6 +13,8 @@ from nimbus.definition.models import DefinitionModel, ScheduleModel
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.parameters import value_fault
 from nimbus.domain.pipeline import CatchUp
+from nimbus.domain.spelling import closest
+from nimbus.domain.webhooks import path_fault
 
 
 def schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
@@ -74,3 +77,26 @@ def _calendar_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterato
             yield ("working_day",), "must be 1 for the first of a month, -1 for the last, and so on, not 0"
     if schedule.on_holidays not in (None, OnHolidays.SKIP) and not names_its_times(schedule.cron):
         yield ("on_holidays",), "moves times of a day, and `cron` has * for minutes or hours: use skip"
+
+
+def webhook_faults(model: DefinitionModel) -> Iterator[Fault]:
+    """Faults: parameters that the pipeline does not have, or that it needs and the webhook does not give."""
+    if model.webhook is None:
+        return
+    given = model.webhook.params
+    for name, text in given.items():
+        if name not in model.parameters:
+            yield Fault(
+                ("webhook", "params", name),
+                "the pipeline has no such parameter",
+                partial(closest, name, model.parameters),
+            )
+        elif (fault := path_fault(text)) is not None:
+            yield Fault(("webhook", "params", name), fault)
+    needed = sorted(
+        name for name, parameter in model.parameters.items() if parameter.required and name not in given
+    )
+    if needed:
+        yield Fault(
+            ("webhook",), f"does not give {', '.join(needed)}, which has no default; add it to params"
+        )

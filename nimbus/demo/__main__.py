@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.interrupts import terminated_like_interrupted
+from nimbus.cli.up import terminated_like_interrupted
 from nimbus.client.api import Api
 from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
 from nimbus.demo.story import perform

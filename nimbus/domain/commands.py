@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.calendars import Calendar
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.holds import Hold
 from nimbus.domain.ids import (
     BackfillId,
@@ -556,3 +557,26 @@ def newest_refusal(run: RunId, outcomes: Iterable[CommandOutcome]) -> CommandOut
     """The refusal of the newest command that asked to start `run`."""
     refusals = (outcome for outcome in outcomes if outcome.run_id == run and not outcome.accepted)
     return max(refusals, key=lambda outcome: outcome.command, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedCommand:
+    """The command that a key belongs to."""
+
+    request: str
+    """As of `CommandKey.request`."""
+    outcome: CommandOutcome | None = None
+    """None: the command waits."""
+
+    def may_be_forgotten(self, before: datetime) -> bool:
+        """True when the command was decided before `before`. The key of a waiting command is always kept."""
+        return self.outcome is not None and self.outcome.decided_at < before
+
+
+class KeyUsedError(NimbusError):
+    """A command with this key was queued before. Nothing was queued."""
+
+    code = "key_used"
+
+    def __init__(self, key: CommandKey) -> None:
+        super().__init__(f"a command with key {key.hash} was queued before.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from nimbus.domain.children import Parent
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, ReleaseDigest, RunId
@@ -246,3 +246,36 @@ class Run(RunHeader):
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _header_of = attrgetter(*_HEADER_FIELDS)
 _put_header = tuple(getattr(Run, name).__set__ for name in _HEADER_FIELDS)
+
+
+LATEST_S = 9_999_999_999
+"""A time in the far future, in seconds since 1970."""
+
+
+class RunPlace(NamedTuple):
+    """A place in the order of lists, newest first. Keys in history have the same order."""
+
+    before_latest_s: int
+    """Seconds from the creation to `LATEST_S`, so that the newest runs sort first."""
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.before_latest_s:010d}~{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> RunPlace:
+        """Read what `str` writes. Raises ValueError for any other text."""
+        seconds, _, name = text.partition("~")
+        if not (seconds.isdecimal() and len(seconds) == 10 and name):
+            raise ValueError(f"{text!r} is no place in a list of runs")
+        return cls(int(seconds), name)
+
+
+def place(run: ListedRun | Run) -> RunPlace:
+    """The place of a run in lists."""
+    return place_at(run.created_at, run.id)
+
+
+def place_at(created_at: datetime, run: str) -> RunPlace:
+    """The place in lists of a run created at `created_at`."""
+    return RunPlace(LATEST_S - int(created_at.timestamp()), run)

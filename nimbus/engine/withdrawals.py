@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
-from nimbus.domain.publications import Version
+from nimbus.domain.publications import Version, earlier
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.withdrawals import earlier
 from nimbus.engine.decision import StoreVersions
 from nimbus.ports import History
 

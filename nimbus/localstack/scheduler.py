@@ -1,4 +1,4 @@
-"""One scheduler of the local stack, as a child process."""
+"""A scheduler or a worker of the local stack, as a child process."""
 
 from __future__ import annotations
 
@@ -49,3 +49,27 @@ class SchedulerProcess(ManagedProcess):
             return False
         finally:
             connection.close()
+
+
+STARTED = b"worker_started"
+"""The log line of a worker that has registered."""
+
+
+class WorkerProcess(ManagedProcess):
+    """A worker daemon. It has no port, so its log shows when it is ready."""
+
+    def __init__(
+        self, *, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(name=name, log=log, environment=environment, start_deadline=timedelta(seconds=60))
+        self._words = list(command)
+        self._begin = 0
+
+    def _command(self) -> Sequence[str]:
+        self._begin = self.log.stat().st_size if self.log.exists() else 0
+        return self._words
+
+    def _answers(self) -> bool:
+        with self.log.open("rb") as log:
+            log.seek(self._begin)
+            return STARTED in log.read()

@@ -21,7 +21,7 @@ from nimbus.localstack.lock import FolderLock
 from nimbus.localstack.ports import PortBook
 from nimbus.localstack.process import ManagedProcess, Report, silent
 from nimbus.localstack.s3 import S3Server
-from nimbus.localstack.scheduler import SchedulerProcess
+from nimbus.localstack.scheduler import SchedulerProcess, WorkerProcess
 from nimbus.localstack.settings import (
     BUCKET,
     DATA_BUCKET,
@@ -34,7 +34,6 @@ from nimbus.localstack.settings import (
     write_settings,
 )
 from nimbus.localstack.standalone import TARGET, StandaloneCluster
-from nimbus.localstack.worker import WorkerProcess
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 Part = TypeVar("Part")

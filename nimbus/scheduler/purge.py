@@ -45,8 +45,7 @@ from nimbus.domain.purge import (
     why_kept,
 )
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run
-from nimbus.domain.run_order import RunPlace
+from nimbus.domain.run import Run, RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.deleting import delete_below

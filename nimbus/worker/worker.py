@@ -30,10 +30,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from nimbus.domain.admission import need_of
-from nimbus.domain.checkpoints import earlier, inherited
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.slots import Holder
+from nimbus.domain.slots import Holder, earlier, inherited
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,

@@ -25,10 +25,9 @@ from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
+from nimbus.domain.commands import Abdication, CommandOutcome, KeyedCommand, QueuedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
-from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth

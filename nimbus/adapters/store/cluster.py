@@ -29,10 +29,17 @@ from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Command, CommandKey, CommandOutcome, QueuedCommand, newest_refusal
+from nimbus.domain.commands import (
+    Command,
+    CommandKey,
+    CommandOutcome,
+    KeyedCommand,
+    KeyUsedError,
+    QueuedCommand,
+    newest_refusal,
+)
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
-from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run

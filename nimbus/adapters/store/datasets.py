@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, MutableMapping
 from datetime import UTC, datetime
+from typing import Generic, TypeVar
 
 from nimbus import records
 from nimbus.adapters.store.calls import Calls, readable
-from nimbus.adapters.store.compressed import Compressed
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.writes import PutDataset, RemoveDatasetRecord
+from nimbus.records import Codec, UnreadableRecordError
+
+T = TypeVar("T")
+_LARGEST = 8 << 20
+"""Limit of a record after decompression, in bytes."""
+
+
+class Compressed(Generic[T]):
+    """A codec around another one."""
+
+    def __init__(self, plain: Codec[T]) -> None:
+        self._plain = plain
+
+    def encode(self, record: T) -> bytes:
+        """The record."""
+        return zlib.compress(self._plain.encode(record))
+
+    def decode(self, data: bytes, place: str) -> T:
+        """Read a record. Raises UnreadableRecordError."""
+        unfolding = zlib.decompressobj()
+        try:
+            plain = unfolding.decompress(data, _LARGEST)
+        except zlib.error as exc:
+            raise UnreadableRecordError(place, str(exc)) from exc
+        return self._plain.decode(plain, place)
+
 
 MOST_DECODED = 500
 """How many datasets a leader keeps decoded."""

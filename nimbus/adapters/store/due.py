@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nimbus import records
 from nimbus.adapters.store.calls import Calls, readable
-from nimbus.adapters.store.compressed import Compressed
+from nimbus.adapters.store.datasets import Compressed
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.due import Due

@@ -29,10 +29,9 @@ from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
+from nimbus.domain.commands import Abdication, KeyedCommand, QueuedCommand, Unreadable
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
-from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth

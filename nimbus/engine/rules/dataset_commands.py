@@ -11,9 +11,8 @@ from nimbus.domain.commands import DatasetCommand, QueuedCommand, RemoveDataset,
 from nimbus.domain.datasets import Dataset, datasets_of, versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.publications import Accepted, Change, Outside, Version
+from nimbus.domain.publications import Accepted, Change, Outside, Version, content_of
 from nimbus.domain.run_number import next_number
-from nimbus.domain.withdrawals import content_of
 from nimbus.domain.writes import PutDataset, RemoveDatasetRecord, Write
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVersions
 from nimbus.engine.rules.datasets import with_version

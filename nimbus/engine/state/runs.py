@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
 from nimbus.domain.child_runs import child_of, is_under_way
-from nimbus.domain.children import ItemState
+from nimbus.domain.children import ItemState, Parent
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
 from nimbus.domain.lifecycle import must_stop
@@ -29,13 +29,50 @@ from nimbus.engine.agenda import (
     about_late,
     about_run,
 )
-from nimbus.engine.finished import Finished, finished
 from nimbus.engine.ready import Needs, ReadyTasks
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.attempts import OpenAttempts
 from nimbus.engine.state.commands import Commands
 from nimbus.engine.state.jobs import Built, Jobs
 from nimbus.engine.state.tasks import WaitingTasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The state of a final run in the engine's memory."""
+
+    pipeline: PipelineName
+    state: RunState
+    reason: str
+    finished_at: datetime
+    parent: Parent | None
+    attempts: dict[AttemptId, None]
+    """Attempts that are still in ZooKeeper. Changed in place: a run can have tens of thousands."""
+    archiving: bool = False
+    """True: the archive was asked to store the run."""
+    archived: bool = False
+    """True: history has the run."""
+
+
+def finished(run: Run, before: Finished | None) -> Finished:
+    """The state of a run that is final. `before`: its earlier state, whose archiving goes on."""
+    attempts = dict.fromkeys(
+        AttemptId(run.id, name, number)
+        for name, task in run.tasks.items()
+        if task.spec.children is None and task.attempts
+        for number in range(task.attempts[0].number if task.spec.keeps_running else 1, task.tried + 1)
+    )
+    return Finished(
+        pipeline=run.pipeline,
+        state=run.state,
+        reason=run.reason,
+        finished_at=run.finished_at or run.created_at,
+        parent=run.parent,
+        attempts=attempts,
+        archiving=before is not None and before.archiving,
+        archived=before is not None and before.archived,
+    )
+
 
 TASKS_AT_ONCE = 200
 """Tasks of a new run that may begin and are put at once, in about 1 ms. The others follow in later turns."""

@@ -42,7 +42,7 @@ _MODULES = (
         for name in (
             "clock", "driver", "driver_progress", "environment", "files", "flushing",
             "forked", "procfs", "program", "program_end", "secret_mask", "shared_output", "short_path",
-            "spark_cost", "spark_pipeline", "sql_task", "task_traceback", "usage",
+            "spark_cost", "spark_pipeline", "sql_task", "usage",
         )
     ),
     *(

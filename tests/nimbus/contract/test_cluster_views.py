@@ -38,6 +38,8 @@ from nimbus.domain.commands import (
     CommandKey,
     CommandOutcome,
     CordonWorker,
+    KeyedCommand,
+    KeyUsedError,
     MarkTask,
     PausePipeline,
     PauseRun,
@@ -58,7 +60,6 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.holds import Hold, HoldOf
-from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,

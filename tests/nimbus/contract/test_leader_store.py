@@ -27,9 +27,8 @@ from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.commands import Abdication, ActOnSelection, CommandOutcome, StopRun, part_of
+from nimbus.domain.commands import Abdication, ActOnSelection, CommandOutcome, KeyedCommand, StopRun, part_of
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,

@@ -10,9 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.gate import Gate
-from nimbus.api.metrics_app import create_metrics_app
 from nimbus.api.server import ApiServer, PortInUseError
-from nimbus.bootstrap.metrics import MetricsServer
+from nimbus.bootstrap.metrics import MetricsServer, create_metrics_app
 from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.telemetry.build import tell_build
 from tests.nimbus.unit.test_access import a_token

@@ -16,9 +16,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain.checkpoints import earlier, inherited
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, End, earlier, inherited
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from tests.nimbus.bench_board import BenchBoard

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.adapters.store.run_size import check_growth
+from nimbus.adapters.store.runs import check_growth
 from nimbus.definition.models import MOST_TASKS
 from nimbus.domain import growth, lifecycle
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId

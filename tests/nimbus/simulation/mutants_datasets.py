@@ -8,8 +8,8 @@ from typing import Any
 
 from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset, published_by
+from nimbus.domain.publications import earlier
 from nimbus.domain.run_number import next_number
-from nimbus.domain.withdrawals import earlier
 from nimbus.engine import versions
 from nimbus.engine import withdrawals as engine_withdrawals
 from nimbus.engine.decision import StoreVersions

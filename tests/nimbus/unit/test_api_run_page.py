@@ -11,8 +11,7 @@ import pytest
 from nimbus.api.finding import _first_places
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import ListedRun, RunCause, RunState
-from nimbus.domain.run_order import place
+from nimbus.domain.run import ListedRun, RunCause, RunState, place
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DICE = Random(1)

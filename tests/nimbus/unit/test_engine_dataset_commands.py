@@ -25,6 +25,7 @@ from nimbus.domain.publications import (
     Publication,
     Read,
     Version,
+    earlier,
 )
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
@@ -32,7 +33,6 @@ from nimbus.domain.run import RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.withdrawals import earlier
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.rules.command_checks import check_access
