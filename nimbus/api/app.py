@@ -78,7 +78,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         dependencies=[Depends(authorize)],
     )
     install(app)
-    app.state.reader = services.reader
+    app.state.reader, app.state.services = services.reader, services
     app.state.events = hub = EventHub(services.changes)
     streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
     streams.set_function(lambda: hub.streams)

@@ -17,7 +17,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import CONDITIONAL, Wait, submit
+from nimbus.api.submitting import CONDITIONAL, Submit
 from nimbus.domain.access import AccessRole, PrincipalSource
 from nimbus.domain.commands import CreateToken, RevokeToken, SetOwner
 from nimbus.domain.revisions import of_token
@@ -127,37 +127,26 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return TokenModel.model_validate(found)
 
     @routes.put("/tokens/{token_id}", **CONDITIONAL)
-    async def create_token(
-        token_id: _TokenId, body: TokenBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def create_token(token_id: _TokenId, body: TokenBody, submit: Submit) -> CommandModel:
         """Create a token. A repeated request with the same secret changes nothing."""
-
-        def command() -> CreateToken:
-            return CreateToken(
-                id=token_id,
-                name=body.name,
-                role=body.role,
-                teams=tuple(body.teams),
-                sha256=body.sha256,
-                expires_at=body.expires_at,
-            )
-
-        return await submit(services, command, response, wait_s=wait)
+        command = CreateToken(
+            id=token_id,
+            name=body.name,
+            role=body.role,
+            teams=tuple(body.teams),
+            sha256=body.sha256,
+            expires_at=body.expires_at,
+        )
+        return await submit(command)
 
     @routes.delete("/tokens/{token_id}", **CONDITIONAL)
-    async def revoke_token(token_id: _TokenId, response: Response, wait: Wait = 0) -> CommandModel:
+    async def revoke_token(token_id: _TokenId, submit: Submit) -> CommandModel:
         """Revoke a token."""
-        return await submit(services, lambda: RevokeToken(id=token_id), response, wait_s=wait)
+        return await submit(RevokeToken(id=token_id))
 
     @routes.put("/pipelines/{name}/owner", **CONDITIONAL)
-    async def set_owner(
-        name: PipelineNameText, body: OwnerBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def set_owner(name: PipelineNameText, body: OwnerBody, submit: Submit) -> CommandModel:
         """Set the owner of a pipeline, who may publish and remove it."""
-
-        def command() -> SetOwner:
-            return SetOwner(pipeline=known_pipeline(services, name).name, owner=body.owner)
-
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(lambda: SetOwner(pipeline=known_pipeline(services, name).name, owner=body.owner))
 
     return routes

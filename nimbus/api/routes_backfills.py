@@ -22,7 +22,7 @@ from nimbus.api.requests import (
 )
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit
 from nimbus.domain.backfill import (
     Backfill,
     BackfillState,
@@ -65,7 +65,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return plan_of(services, body)
 
     @routes.post("/backfills", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def create(body: NewBackfillBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def create(body: NewBackfillBody, submit: Submit) -> CommandModel:
         """Start runs for the dates of a range, a few at a time."""
 
         def command() -> CreateBackfill:
@@ -76,15 +76,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
                 pipeline=record.name, backfill=BackfillId(body.id), request=request, digest=digest
             )
 
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(command)
 
     @routes.post("/backfills/{backfill}/{verb}", **CONDITIONAL)
     async def steer(
         backfill: BackfillIdText,
         verb: Literal["pause", "resume", "cancel"],
-        response: Response,
+        submit: Submit,
         body: ReasonBody | None = None,
-        wait: Wait = 0,
     ) -> CommandModel:
         """Pause, resume or cancel. A paused backfill starts no runs. Cancel also stops its queued runs."""
         to = {
@@ -93,11 +92,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             "cancel": BackfillState.CANCELLED,
         }
         reason = f"by {verb}" if body is None else body.reason
-
-        def command() -> SteerBackfill:
-            return SteerBackfill(backfill=known_backfill(services, backfill).id, to=to[verb], reason=reason)
-
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(
+            lambda: SteerBackfill(backfill=known_backfill(services, backfill).id, to=to[verb], reason=reason)
+        )
 
     return routes
 

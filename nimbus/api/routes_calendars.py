@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from nimbus.api.models import CalendarModel, CalendarsModel, CommandModel
 from nimbus.api.requests import CalendarBody, PipelineNameText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.config.problems import InvalidDocumentError
 from nimbus.definition.calendar_file import parse_calendar
 from nimbus.domain.catalog import followers
@@ -25,22 +25,18 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return known_calendars(services)
 
     @routes.put("/calendars/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def set_calendar(
-        name: PipelineNameText, body: CalendarBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def set_calendar(name: PipelineNameText, body: CalendarBody, submit: Submit) -> CommandModel:
         """Set a calendar. Fire times that are not decided yet follow it, in all pipelines that name it."""
         try:
             days = parse_calendar(body.text.encode(), f"calendar {name}")
         except InvalidDocumentError as exc:
             raise RefusedError("bad_calendar", str(exc)) from exc
-        command = SetCalendar(name=name, days=days, reason=body.reason)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(SetCalendar(name=name, days=days, reason=body.reason))
 
     @routes.delete("/calendars/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def remove_calendar(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def remove_calendar(name: PipelineNameText, submit: Submit) -> CommandModel:
         """Remove a calendar. Refused while a pipeline follows it."""
-        command = SetCalendar(name=name, days=None)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(SetCalendar(name=name, days=None))
 
     return routes
 

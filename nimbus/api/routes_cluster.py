@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.api import views
@@ -25,7 +25,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import AbdicationBody, CommandIdText
 from nimbus.api.routes_terms import succession
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, await_outcome, command_model, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit, Wait, await_outcome, command_model
 from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import CommandId
 
@@ -177,9 +177,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return command_model(wanted, outcome)
 
     @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def abdicate(body: AbdicationBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def abdicate(body: AbdicationBody, submit: Submit) -> CommandModel:
         """Ask the leader to hand over to a named scheduler or to the next one. It then queues again."""
-        return await submit(services, lambda: Abdicate(reason=body.reason, to=body.to), response, wait_s=wait)
+        return await submit(Abdicate(reason=body.reason, to=body.to))
 
     @routes.get("/settings")
     def settings() -> SettingsModel:

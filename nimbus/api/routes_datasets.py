@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 
 from nimbus.api.finding import active_pipelines, by_dataset, publishers_of
 from nimbus.api.models import CommandModel
@@ -24,7 +24,7 @@ from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, u
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import DatasetNameText, NewVersionBody, ReasonBody, WithdrawBody
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
@@ -73,29 +73,23 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
 
     @routes.post("/{name}/versions", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def publish(
-        name: DatasetNameText, body: NewVersionBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def publish(name: DatasetNameText, body: NewVersionBody, submit: Submit) -> CommandModel:
         """Publish a version whose data no task made. Repeat it safely with an `Idempotency-Key`."""
-        return await submit(services, lambda: published(name, body), response, wait_s=wait)
+        return await submit(lambda: published(name, body))
 
     @routes.post("/{name}/remove", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def remove(
-        name: DatasetNameText, body: ReasonBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def remove(name: DatasetNameText, body: ReasonBody, submit: Submit) -> CommandModel:
         """Remove a dataset with its list of versions. Refused while an active release names it."""
-        command = RemoveDataset(dataset=DatasetName(name), reason=body.reason)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(RemoveDataset(dataset=DatasetName(name), reason=body.reason))
 
     @routes.post("/{name}/withdraw", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def withdraw(
-        name: DatasetNameText, body: WithdrawBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def withdraw(name: DatasetNameText, body: WithdrawBody, submit: Submit) -> CommandModel:
         """Publish the content before the newest version of a partition again."""
-        command = WithdrawDataset(
-            dataset=DatasetName(name), partition=body.partition, number=body.number, reason=body.reason
+        return await submit(
+            WithdrawDataset(
+                dataset=DatasetName(name), partition=body.partition, number=body.number, reason=body.reason
+            )
         )
-        return await submit(services, lambda: command, response, wait_s=wait)
 
     return routes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import Field, StringConstraints
 
 from nimbus.api.asking import grants, principal
@@ -13,7 +13,7 @@ from nimbus.api.requests import RequestBody
 from nimbus.api.routes_access import GrantModel, OwnerText
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Thing, grant_on
 from nimbus.domain.commands import GrantAccess, RevokeAccess
 from nimbus.domain.ids import NAME_PATTERN, VARIABLE_PATTERN, DatasetName, PipelineName
@@ -114,15 +114,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return _may(services, who, role, on)
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def grant(body: GrantBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def grant(body: GrantBody, submit: Submit) -> CommandModel:
         """Give a role on something. Another role of the same principal on the same thing is replaced."""
-        command = GrantAccess(who=body.who, role=body.role, on=body.on, reason=body.reason)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(GrantAccess(who=body.who, role=body.role, on=body.on, reason=body.reason))
 
     @routes.post("/revoke", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def revoke(body: RevokeBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def revoke(body: RevokeBody, submit: Submit) -> CommandModel:
         """Take a grant away."""
-        command = RevokeAccess(who=body.who, on=body.on, reason=body.reason)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(RevokeAccess(who=body.who, on=body.on, reason=body.reason))
 
     return routes

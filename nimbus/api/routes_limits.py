@@ -13,7 +13,7 @@ from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CordonBody, PipelineNameText, PoolBody, WorkerIdText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit
 from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import WorkerId
@@ -42,30 +42,24 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return found
 
     @routes.put("/pools/{name}", **CONDITIONAL)
-    async def set_pool(
-        name: PipelineNameText, body: PoolBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def set_pool(name: PipelineNameText, body: PoolBody, submit: Submit) -> CommandModel:
         """Create a pool, or change its size."""
-        return await submit(services, lambda: SetPool(pool=name, size=body.size), response, wait_s=wait)
+        return await submit(SetPool(pool=name, size=body.size))
 
     @routes.delete("/pools/{name}", **CONDITIONAL)
-    async def remove_pool(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def remove_pool(name: PipelineNameText, submit: Submit) -> CommandModel:
         """Remove a pool. Refused while tasks of live runs need it."""
-        return await submit(services, lambda: RemovePool(pool=name), response, wait_s=wait)
+        return await submit(RemovePool(pool=name))
 
     @routes.post("/workers/{worker}/cordon", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def cordon(
-        worker: WorkerIdText, body: CordonBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def cordon(worker: WorkerIdText, body: CordonBody, submit: Submit) -> CommandModel:
         """Cordon a worker: it gets no new attempts; open ones go on. Kept even while it is not registered."""
-        command = CordonWorker(worker=WorkerId(worker), reason=body.reason, drain=body.drain)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(CordonWorker(worker=WorkerId(worker), reason=body.reason, drain=body.drain))
 
     @routes.post("/workers/{worker}/uncordon", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def uncordon(worker: WorkerIdText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def uncordon(worker: WorkerIdText, submit: Submit) -> CommandModel:
         """End the cordon of a worker."""
-        command = UncordonWorker(worker=WorkerId(worker))
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(UncordonWorker(worker=WorkerId(worker)))
 
     return routes
 

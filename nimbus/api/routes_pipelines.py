@@ -14,7 +14,7 @@ from nimbus.api.paging import OwnerText, Paging, TagText
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ActivateBody, PipelineNameText, ReasonBody, ReleaseBody
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import CONDITIONAL, Wait, submit
+from nimbus.api.submitting import CONDITIONAL, Submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
@@ -88,18 +88,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return views.pipeline_model(record, pipeline_definition(services, record), bad)
 
     @routes.post("/{name}/releases", **CONDITIONAL)
-    async def publish(
-        name: PipelineNameText, body: ReleaseBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def publish(name: PipelineNameText, body: ReleaseBody, submit: Submit) -> CommandModel:
         """Add a release, whose files are in storage already, to the catalog; with `activate`, activate it."""
-        command = PublishRelease(
-            pipeline=PipelineName(name), digest=ReleaseDigest(body.digest), activate=body.activate
+        return await submit(
+            PublishRelease(
+                pipeline=PipelineName(name), digest=ReleaseDigest(body.digest), activate=body.activate
+            )
         )
-        return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.post("/{name}/activate", **CONDITIONAL)
     async def activate(
-        name: PipelineNameText, response: Response, body: ActivateBody | None = None, wait: Wait = 0
+        name: PipelineNameText, submit: Submit, body: ActivateBody | None = None
     ) -> CommandModel:
         """Choose the active release, and let the schedule fire."""
         asked = body or ActivateBody(digest=None, reason="", drop_due=False)
@@ -111,25 +110,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
                 pipeline=known, digest=digest, reason=asked.reason, drop_due=asked.drop_due
             )
 
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(command)
 
     @routes.post("/{name}/pause", **CONDITIONAL)
-    async def pause(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def pause(name: PipelineNameText, submit: Submit) -> CommandModel:
         """Stop the schedule; runs under way go on."""
-
-        def command() -> PausePipeline:
-            return PausePipeline(pipeline=known_pipeline(services, name).name)
-
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(lambda: PausePipeline(pipeline=known_pipeline(services, name).name))
 
     @routes.delete("/{name}", **CONDITIONAL)
-    async def remove(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def remove(name: PipelineNameText, submit: Submit) -> CommandModel:
         """Remove a pipeline from the catalog. Refused while it has live runs."""
-
-        def command() -> RemovePipeline:
-            return RemovePipeline(pipeline=known_pipeline(services, name).name)
-
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(lambda: RemovePipeline(pipeline=known_pipeline(services, name).name))
 
     _add_rewind(routes, services)
     return routes
@@ -137,12 +128,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def _add_rewind(routes: APIRouter, services: ApiServices) -> None:
     @routes.post("/{name}/rewind", **CONDITIONAL)
-    async def rewind(
-        name: PipelineNameText, body: ReasonBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def rewind(name: PipelineNameText, body: ReasonBody, submit: Submit) -> CommandModel:
         """Let the schedule go on from now, if its position is ahead because a leader's clock was."""
-
-        def command() -> RewindSchedule:
-            return RewindSchedule(pipeline=known_pipeline(services, name).name, reason=body.reason)
-
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(
+            lambda: RewindSchedule(pipeline=known_pipeline(services, name).name, reason=body.reason)
+        )

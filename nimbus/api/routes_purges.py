@@ -8,7 +8,7 @@ from datetime import UTC
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import Field, StringConstraints
 
 from nimbus.api.finding import read_in_parts
@@ -16,7 +16,7 @@ from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import PlannedPurgeModel, PurgePlanModel
 from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
@@ -70,13 +70,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["runs"], prefix=prefix)
 
     @routes.post("/purges", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def purge(body: NewPurgeBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def purge(body: NewPurgeBody, submit: Submit) -> CommandModel:
         """Delete parts of ended runs. Once it is accepted, the leader does it within minutes."""
-
-        def command() -> PurgeRuns:
-            return body.command()
-
-        return await submit(services, command, response, wait_s=wait)
+        return await submit(body.command)
 
     @routes.post("/purge-plan")
     def plan(body: PurgeBody) -> PurgePlanModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from nimbus.api.finding import find_run, look_for_run, refuse_used_id
 from nimbus.api.models import CommandModel
@@ -11,7 +11,7 @@ from nimbus.api.requests import MarkBody, NoteBody, ReasonBody, RerunBody, RunId
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.routes_runs import make_run_id, unknown_task
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import MarkTask, NoteRun, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
@@ -24,7 +24,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["runs"], prefix=f"{prefix}/runs")
 
     @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def stop(run_id: RunIdText, body: ReasonBody, submit: Submit) -> CommandModel:
         """End a run: no new task starts, running tasks are stopped. A pending run does not begin."""
 
         def made() -> StopRun:
@@ -33,42 +33,32 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             stopped = RunId(run_id) if is_pending else _live(services, run_id, "stop")
             return StopRun(run_id=stopped, reason=body.reason)
 
-        return await submit(services, made, response, wait_s=wait)
+        return await submit(made)
 
     @routes.post("/{run_id}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def pause(run_id: RunIdText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def pause(run_id: RunIdText, submit: Submit) -> CommandModel:
         """Pause a run: no new task starts; running tasks go on, and its deadline still counts."""
-
-        def made() -> PauseRun:
-            return PauseRun(run_id=_live(services, run_id, "pause"))
-
-        return await submit(services, made, response, wait_s=wait)
+        return await submit(lambda: PauseRun(run_id=_live(services, run_id, "pause")))
 
     @routes.post("/{run_id}/resume", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def resume(run_id: RunIdText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def resume(run_id: RunIdText, submit: Submit) -> CommandModel:
         """Resume a paused run."""
-
-        def made() -> ResumeRun:
-            return ResumeRun(run_id=_live(services, run_id, "resume"))
-
-        return await submit(services, made, response, wait_s=wait)
+        return await submit(lambda: ResumeRun(run_id=_live(services, run_id, "resume")))
 
     @routes.post("/{run_id}/rerun", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def rerun(run_id: RunIdText, body: RerunBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def rerun(run_id: RunIdText, body: RerunBody, submit: Submit) -> CommandModel:
         """Repeat an ended run as a new run. Tasks that need not be repeated are reused."""
-        return await submit(services, lambda: _rerun(services, run_id, body), response, wait_s=wait)
+        return await submit(lambda: _rerun(services, run_id, body))
 
     @routes.post("/{run_id}/tasks/{task}/mark", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def mark(
-        run_id: RunIdText, task: TaskNameText, body: MarkBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def mark(run_id: RunIdText, task: TaskNameText, body: MarkBody, submit: Submit) -> CommandModel:
         """Set a waiting task to succeeded or skipped without running it."""
 
         def made() -> MarkTask:
             live = _live(services, run_id, "mark")
             return MarkTask(run_id=live, task=TaskName(task), state=body.state, reason=body.reason)
 
-        return await submit(services, made, response, wait_s=wait)
+        return await submit(made)
 
     _add_note(routes, services)
     return routes
@@ -76,7 +66,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def _add_note(routes: APIRouter, services: ApiServices) -> None:
     @routes.put("/{run_id}/note", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def note(run_id: RunIdText, body: NoteBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def note(run_id: RunIdText, body: NoteBody, submit: Submit) -> CommandModel:
         """Note something about an ended run, such as the cause of its failure. Replaces the note before."""
 
         def made() -> NoteRun:
@@ -86,7 +76,7 @@ def _add_note(routes: APIRouter, services: ApiServices) -> None:
             task = None if body.task is None else TaskName(body.task)
             return NoteRun(run_id=run.id, pipeline=run.pipeline, text=body.text, task=task)
 
-        return await submit(services, made, response, wait_s=wait)
+        return await submit(made)
 
 
 def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:

@@ -44,7 +44,7 @@ from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, Start
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.seen import sees_data_of
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.api.timeline import key_of, timeline
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
@@ -91,9 +91,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         )
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def start(body: StartRunBody, submit: Submit) -> CommandModel:
         """Start a run. With the caller's `run_id`, a repeated request starts one run."""
-        return await submit(services, lambda: _start(services, body), response, wait_s=wait)
+        return await submit(lambda: _start(services, body))
 
     @routes.get("/{run_id}")
     def run(run_id: RunIdText) -> RunModel | RequestedRunModel:
@@ -129,16 +129,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
     async def approve(
-        run_id: RunIdText, task: PipelineNameText, body: ApprovalBody, response: Response, wait: Wait = 0
+        run_id: RunIdText, task: PipelineNameText, body: ApprovalBody, submit: Submit
     ) -> CommandModel:
         """Approve or reject a waiting task of type `approval`. Repeating the same decision is accepted."""
-        command = DecideApproval(
-            run_id=RunId(run_id),
-            task=TaskName(task),
-            approved=body.approved,
-            reason=body.reason,
+        return await submit(
+            DecideApproval(
+                run_id=RunId(run_id),
+                task=TaskName(task),
+                approved=body.approved,
+                reason=body.reason,
+            )
         )
-        return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.get(
         "/{run_id}/tasks/{task}/log",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from nimbus.api.finding import MAX_RUNS, list_runs, read_in_parts
@@ -14,7 +14,7 @@ from nimbus.api.models import CommandModel, Model
 from nimbus.api.paging import Where
 from nimbus.api.requests import ReasonBody, RequestBody, RunIdText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import MOST_SELECTED, ActOnSelection
 from nimbus.domain.errors import RefusedError
@@ -84,12 +84,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return selected(services, body)
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def act(body: ActOnSelectionBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def act(body: ActOnSelectionBody, submit: Submit) -> CommandModel:
         """Do the same with each selected run or pipeline, by a command for each.
 
         Their outcomes are listed by `GET /commands?of=`, with the id of this command.
         """
-        return await submit(services, lambda: _ordered(services, body), response, wait_s=wait)
+        return await submit(lambda: _ordered(services, body))
 
     return routes
 

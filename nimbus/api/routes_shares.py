@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from nimbus.api.finding import team_uses
 from nimbus.api.models import CommandModel, HoldModel, HoldsModel, ShareModel, SharesModel
 from nimbus.api.requests import HoldBody, PipelineNameText, ShareBody
 from nimbus.api.routes_access import OwnerText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import SetHold, SetShare
 from nimbus.domain.holds import Hold
 from nimbus.domain.leader_report import TeamUse
@@ -27,10 +27,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return known_shares(services)
 
     @routes.put("/shares/{team}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def set_share(team: OwnerText, body: ShareBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def set_share(team: OwnerText, body: ShareBody, submit: Submit) -> CommandModel:
         """Set the weight of a team's share. Nothing that runs is stopped: what ends is given to others."""
-        command = SetShare(team=team, weight=body.weight, reason=body.reason)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(SetShare(team=team, weight=body.weight, reason=body.reason))
 
     @routes.get("/holds")
     def holds() -> HoldsModel:
@@ -53,9 +52,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return HoldsModel(holds=rows)
 
     @routes.put("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def set_hold(
-        hold: PipelineNameText, body: HoldBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def set_hold(hold: PipelineNameText, body: HoldBody, submit: Submit) -> CommandModel:
         """Hold starts, or change a hold. What runs goes on; runs that are asked for are queued."""
         held = Hold(
             of=body.of,
@@ -65,12 +62,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             alert_after=timedelta(seconds=body.alert_after_s),
             held_at=services.clock.now(),
         )
-        return await submit(services, lambda: SetHold(name=hold, hold=held), response, wait_s=wait)
+        return await submit(SetHold(name=hold, hold=held))
 
     @routes.delete("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def end_hold(hold: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def end_hold(hold: PipelineNameText, submit: Submit) -> CommandModel:
         """End a hold. What came due is dealt with as the catch-up of each pipeline says."""
-        return await submit(services, lambda: SetHold(name=hold, hold=None), response, wait_s=wait)
+        return await submit(SetHold(name=hold, hold=None))
 
     return routes
 

@@ -9,7 +9,7 @@ from nimbus.api.models import CommandModel, VariableModel, VariablesModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import VariableBody, VariableNameText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import CONDITIONAL, Wait, submit
+from nimbus.api.submitting import CONDITIONAL, Submit
 from nimbus.domain.commands import RemoveVariable, SetVariable
 from nimbus.domain.revisions import of_variable
 
@@ -33,16 +33,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return VariableModel(name=name, value=value)
 
     @routes.put("/{name}", **CONDITIONAL)
-    async def set_variable(
-        name: VariableNameText, body: VariableBody, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def set_variable(name: VariableNameText, body: VariableBody, submit: Submit) -> CommandModel:
         """Set a variable. Existing runs keep the old value."""
-        command = SetVariable(name=name, value=body.value)
-        return await submit(services, lambda: command, response, wait_s=wait)
+        return await submit(SetVariable(name=name, value=body.value))
 
     @routes.delete("/{name}", **CONDITIONAL)
-    async def remove_variable(name: VariableNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def remove_variable(name: VariableNameText, submit: Submit) -> CommandModel:
         """Remove a variable. Existing runs keep its value."""
-        return await submit(services, lambda: RemoveVariable(name=name), response, wait_s=wait)
+        return await submit(RemoveVariable(name=name))
 
     return routes

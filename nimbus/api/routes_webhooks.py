@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
 import structlog
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Request
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
@@ -25,7 +25,7 @@ from nimbus.api.models import CommandModel
 from nimbus.api.requests import DatasetNameText, NewVersionBody, PipelineNameText
 from nimbus.api.routes_datasets import published
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import PublishDataset, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
@@ -130,29 +130,22 @@ def router(services: ApiServices) -> APIRouter:
     secrets = None if services.hook_secret is None else HookSecrets(services.hook_secret)
 
     @routes.post("/{pipeline}", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def start(
-        pipeline: PipelineNameText, sent: _Sent, response: Response, wait: Wait = 0
-    ) -> CommandModel:
+    async def start(pipeline: PipelineNameText, sent: _Sent, submit: Submit) -> CommandModel:
         """Start a run of a pipeline that has a `webhook`. A repeated delivery starts nothing."""
-        return await submit(
-            services, lambda: _start(services, secrets, pipeline, sent), response, wait_s=wait
-        )
+        return await submit(lambda: _start(services, secrets, pipeline, sent))
 
     @routes.post("/{pipeline}/datasets/{dataset}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def publish(
         pipeline: PipelineNameText,
         dataset: DatasetNameText,
         sent: _Sent,
-        response: Response,
-        wait: Wait = 0,
+        submit: Submit,
     ) -> CommandModel:
         """Publish a version of a dataset that a pipeline with a `webhook` takes from outside."""
         target = f"{pipeline}/datasets/{dataset}"
         await run_in_threadpool(_checked, services, secrets, pipeline, target, sent)
         note_delivery(f"/hooks/{target} {sent.signed.delivery}", sent.body)
-        return await submit(
-            services, lambda: _published(services, pipeline, dataset, sent.body), response, wait_s=wait
-        )
+        return await submit(lambda: _published(services, pipeline, dataset, sent.body))
 
     return routes
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Query, Response
+from fastapi import Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.access.rules import check_command
@@ -31,6 +32,8 @@ Wait = Annotated[
     float,
     Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the leader's decision; 0: answer at once."),
 ]
+
+Submitter = Callable[[Callable[[], Command] | Command], Awaitable[CommandModel]]
 
 ACCEPTED_RESPONSES: dict[int | str, dict[str, object]] = {
     200: {"description": "Decided while waiting: accepted.", "model": CommandModel},
@@ -59,16 +62,16 @@ CONDITIONAL: dict[str, Any] = {
 """Settings of a route whose command can have a condition."""
 
 
-async def submit(
-    services: ApiServices, make: Callable[[], Command], response: Response, *, wait_s: float
+async def _submit(
+    services: ApiServices, response: Response, wait_s: float, make: Callable[[], Command] | Command
 ) -> CommandModel:
     """Queue a command; answer 202, or the outcome if it comes within `wait_s`.
 
     Args:
         services: The services with the queue.
-        make: Builds the command. Runs on a worker thread, so it may read.
         response: Gets the status.
         wait_s: Longest time to wait for the outcome.
+        make: The command, or what builds it on a worker thread, where it may read.
 
     With an `Idempotency-Key` that was sent before, nothing is queued: the answer is that of its command.
 
@@ -85,7 +88,7 @@ async def submit(
         key = key_of_request()
         if key is not None and (known := queued_before(services, key)) is not None:
             return known
-        command = make()
+        command = make() if callable(make) else make
         run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
         asks = principal()
         check_command(asks, command, lookups(services), grants())
@@ -109,6 +112,15 @@ async def submit(
         raise _refusal(outcome)
     response.status_code = 202 if outcome is None else 200
     return command_model(command_id, outcome, run_id=run_id)
+
+
+async def _submitter(request: Request, response: Response, wait: Wait = 0) -> Submitter:
+    """Read what a route needs to submit a command, beside the command."""
+    return partial(_submit, request.app.state.services, response, wait)
+
+
+Submit = Annotated[Submitter, Depends(_submitter)]
+"""The parameter of a route that submits a command: see `_submit`."""
 
 
 def _refusal(outcome: CommandOutcome) -> NimbusError:
