@@ -11,24 +11,7 @@ from contextlib import suppress
 import structlog
 
 from leader.errors import RecordError
-from leader.protocol.requests import (
-    Check,
-    Create,
-    Delete,
-    NodeMissingError,
-    NotEmptyError,
-    Operation,
-    RefusedError,
-    SetData,
-    Stat,
-    Steps,
-    TransactionFailedError,
-    VersionMismatchError,
-    delete,
-    ensure_path,
-    get,
-    transaction,
-)
+from leader.protocol import requests as r
 
 _log = structlog.get_logger(__name__)
 
@@ -54,8 +37,8 @@ class EphemeralNode:
         return self._wrote is not None
 
     def keep(
-        self, data: bytes, session_id: int, fences: tuple[Check, ...] = (), *, watch: bool
-    ) -> Steps[RefusedError | None]:
+        self, data: bytes, session_id: int, fences: tuple[r.Check, ...] = (), *, watch: bool
+    ) -> r.Steps[r.RefusedError | None]:
         """Write the node, or correct it. A correct node that this session wrote is only read.
 
         Args:
@@ -73,7 +56,7 @@ class EphemeralNode:
             NotEmptyError: A node with children is in the way.
             RecordError: Another client changes the node as fast as this one writes it.
         """
-        found: tuple[bytes, Stat] | None = None
+        found: tuple[bytes, r.Stat] | None = None
         look = self._wrote is not None and self._wrote[1] == session_id  # else it most likely does not exist
         for _ in range(_TRIES):
             if look:
@@ -92,7 +75,7 @@ class EphemeralNode:
             f"another client keeps changing {self.path}: {_TRIES} times during one write; find that client"
         )
 
-    def withdraw(self, session_id: int | None) -> Steps[None]:
+    def withdraw(self, session_id: int | None) -> r.Steps[None]:
         """Delete the node, if this object wrote it and the present session owns it.
 
         If another client replaces the node between the read and the delete, the new node may be deleted. Its
@@ -103,23 +86,23 @@ class EphemeralNode:
                 with that session, and no request is sent.
         """
         if self._wrote is not None and self._wrote[1] == session_id:
-            with suppress(NodeMissingError, VersionMismatchError):
-                _, stat = yield from get(self.path)
+            with suppress(r.NodeMissingError, r.VersionMismatchError):
+                _, stat = yield from r.get(self.path)
                 if stat.owner == session_id:
-                    yield from delete(self.path, stat.version)
+                    yield from r.delete(self.path, stat.version)
         self._wrote = None
 
     def forget(self) -> None:
         """Note that the node is deleted."""
         self._wrote = None
 
-    def _look(self, watch: bool) -> Steps[tuple[bytes, Stat] | None]:
+    def _look(self, watch: bool) -> r.Steps[tuple[bytes, r.Stat] | None]:
         try:
-            return (yield from get(self.path, watch=watch))
-        except NodeMissingError:
+            return (yield from r.get(self.path, watch=watch))
+        except r.NodeMissingError:
             return None
 
-    def _check_found(self, found: tuple[bytes, Stat] | None, session_id: int) -> None:
+    def _check_found(self, found: tuple[bytes, r.Stat] | None, session_id: int) -> None:
         """Log a change by another client. Call `raise_if_foreign` if another session owns the node."""
         if self._wrote is not None and (found is None or (found[0], found[1].owner) != self._wrote):
             _log.warning("ephemeral_node_corrected", path=self.path)
@@ -127,23 +110,23 @@ class EphemeralNode:
             self._raise_if_foreign(found[0])
 
     def _write(
-        self, found: tuple[bytes, Stat] | None, data: bytes, session_id: int, fences: tuple[Check, ...]
-    ) -> Steps[TransactionFailedError | None]:
+        self, found: tuple[bytes, r.Stat] | None, data: bytes, session_id: int, fences: tuple[r.Check, ...]
+    ) -> r.Steps[r.TransactionFailedError | None]:
         """Write the node in place of `found`. Return why nothing was written; None after a write."""
-        write: tuple[Operation, ...] = (Create(self.path, data, ephemeral=True),)
+        write: tuple[r.Operation, ...] = (r.Create(self.path, data, ephemeral=True),)
         if found is not None and found[1].owner == session_id:
-            write = (SetData(self.path, data, found[1].version),)
+            write = (r.SetData(self.path, data, found[1].version),)
         elif found is not None:
-            write = (Delete(self.path, found[1].version), *write)
+            write = (r.Delete(self.path, found[1].version), *write)
         before, self._wrote = self._wrote, (data, session_id)  # before the answer, which may be lost
         try:
-            yield from transaction(*fences, *write)
-        except TransactionFailedError as exc:
+            yield from r.transaction(*fences, *write)
+        except r.TransactionFailedError as exc:
             self._wrote = before
             exc.raise_if_forbidden()
-            if isinstance(exc.cause, NotEmptyError):
+            if isinstance(exc.cause, r.NotEmptyError):
                 raise exc.cause from exc
-            if found is None and exc.index >= len(fences) and isinstance(exc.cause, NodeMissingError):
-                yield from ensure_path(self.path.rpartition("/")[0])
+            if found is None and exc.index >= len(fences) and isinstance(exc.cause, r.NodeMissingError):
+                yield from r.ensure_path(self.path.rpartition("/")[0])
             return exc
         return None

@@ -7,19 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 
+from nimbus.api import models as m
 from nimbus.api import views
-from nimbus.api.models import (
-    CommandModel,
-    LeaderAnswer,
-    Model,
-    ParticipantModel,
-    ParticipantsModel,
-    StatusModel,
-    WantedModel,
-    WantedSlotsModel,
-    WorkerModel,
-    WorkersModel,
-)
 from nimbus.api.paging import Key, Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import AbdicationBody, CommandIdText
@@ -30,7 +19,7 @@ from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import CommandId
 
 
-class SettingModel(Model):
+class SettingModel(m.Model):
     """One key of the configuration."""
 
     key: str
@@ -43,7 +32,7 @@ class SettingModel(Model):
     """True: the value is the default."""
 
 
-class SettingsModel(Model):
+class SettingsModel(m.Model):
     """Every key, in the order of the example configuration."""
 
     answered_by: str
@@ -77,7 +66,7 @@ def known_command(services: ApiServices, command: CommandId) -> CommandOutcome |
     return outcome
 
 
-def known_workers(services: ApiServices) -> list[WorkerModel]:
+def known_workers(services: ApiServices) -> list[m.WorkerModel]:
     """Registered workers, by id."""
     reader = services.reader
     found, refused = reader.workers(), views.refusals(reader.schedulers())
@@ -85,14 +74,14 @@ def known_workers(services: ApiServices) -> list[WorkerModel]:
     return views.worker_models(found, orders, refused, reader.settings().cordoned)
 
 
-def wanted_slots(services: ApiServices) -> WantedModel:
+def wanted_slots(services: ApiServices) -> m.WantedModel:
     """What the leader has reported last."""
     leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
     if leader is None or leader.report.wanted is None:
-        return WantedModel(reported_at=None, wanted=[])
+        return m.WantedModel(reported_at=None, wanted=[])
     now = services.clock.now()
     rows = [
-        WantedSlotsModel(
+        m.WantedSlotsModel(
             labels=list(one.labels),
             target=one.target or None,
             slots=one.slots,
@@ -101,10 +90,10 @@ def wanted_slots(services: ApiServices) -> WantedModel:
         )
         for one in leader.report.wanted
     ]
-    return WantedModel(reported_at=leader.reported_at, wanted=rows)
+    return m.WantedModel(reported_at=leader.reported_at, wanted=rows)
 
 
-def cluster_status(services: ApiServices) -> StatusModel:
+def cluster_status(services: ApiServices) -> m.StatusModel:
     """The counts of the cluster."""
     reader = services.reader
     workers = reader.workers()
@@ -123,7 +112,7 @@ def cluster_status(services: ApiServices) -> StatusModel:
     )
 
 
-def _in_queue(row: ParticipantModel) -> Key:
+def _in_queue(row: m.ParticipantModel) -> Key:
     """Sort key: the queue in its order, then schedulers that are not in it."""
     return (row.queue_position is None, row.queue_position or 0, row.id)
 
@@ -133,12 +122,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["cluster"], prefix=prefix)
 
     @routes.get("/participants")
-    def participants(paging: Paging) -> ParticipantsModel:
+    def participants(paging: Paging) -> m.ParticipantsModel:
         """Every scheduler: registration, place in the queue, role, epoch, readiness, and missing files."""
         health = services.health
         found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
         page = paging.page(found.participants, _in_queue)
-        return ParticipantsModel(
+        return m.ParticipantsModel(
             leader=found.leader,
             participants=page.rows,
             next_cursor=page.next_cursor,
@@ -146,29 +135,29 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         )
 
     @routes.get("/leader")
-    def leader() -> LeaderAnswer:
+    def leader() -> m.LeaderAnswer:
         """The leader; null while there is none."""
         view = services.health.leader()
-        return LeaderAnswer(leader=views.leader_model(view, services.reader.schedulers()))
+        return m.LeaderAnswer(leader=views.leader_model(view, services.reader.schedulers()))
 
     @routes.get("/status")
-    def status() -> StatusModel:
+    def status() -> m.StatusModel:
         """The cluster at a glance."""
         return cluster_status(services)
 
     @routes.get("/workers")
-    def workers(paging: Paging) -> WorkersModel:
+    def workers(paging: Paging) -> m.WorkersModel:
         """Registered workers, with their open attempts and refusals."""
         page = paging.page(known_workers(services), lambda one: (one.id,))
-        return WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
+        return m.WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
     @routes.get("/workers/wanted")
-    def wanted() -> WantedModel:
+    def wanted() -> m.WantedModel:
         """Slots that ready tasks lack now, by label and target, and for how long: for autoscalers."""
         return wanted_slots(services)
 
     @routes.get("/commands/{command_id}")
-    async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:
+    async def command(command_id: CommandIdText, wait: Wait = 0) -> m.CommandModel:
         """The state of a command. Outcomes are kept for about an hour."""
         wanted = CommandId(command_id)
         outcome = await run_in_threadpool(known_command, services, wanted)
@@ -177,7 +166,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return command_model(wanted, outcome)
 
     @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def abdicate(body: AbdicationBody, submit: Submit) -> CommandModel:
+    async def abdicate(body: AbdicationBody, submit: Submit) -> m.CommandModel:
         """Ask the leader to hand over to a named scheduler or to the next one. It then queues again."""
         return await submit(Abdicate(reason=body.reason, to=body.to))
 

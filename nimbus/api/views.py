@@ -10,22 +10,9 @@ from functools import partial
 from graphlib import TopologicalSorter
 from itertools import islice
 
+from nimbus.api import models as m
 from nimbus.api.children import children_model
 from nimbus.api.explain import Surroundings, how_kept, why, why_run
-from nimbus.api.models import (
-    ConcurrencyModel,
-    LeaderModel,
-    OrderModel,
-    ParticipantModel,
-    ParticipantsModel,
-    PipelineModel,
-    PipelineSpecModel,
-    PipelineSummaryModel,
-    ScheduleModel,
-    SetAsideModel,
-    StatusModel,
-    WorkerModel,
-)
 from nimbus.api.models_datasets import ChangeModel, OutsideModel, VersionModel
 from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
 from nimbus.api.services import HistoryServers, LeaderView, QueuePlace
@@ -48,17 +35,17 @@ MOST_ORDERS = 20
 """Limit of orders of one worker in a list of workers."""
 
 
-def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> LeaderModel | None:
+def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> m.LeaderModel | None:
     """The confirmed leader, with the start of its leadership from its registration."""
     if leader is None:
         return None
     since = next((s.leader_since for s in schedulers if s.id == leader.id and s.epoch == leader.epoch), None)
-    return LeaderModel(id=leader.id, address=leader.address, epoch=leader.epoch, leader_since=since)
+    return m.LeaderModel(id=leader.id, address=leader.address, epoch=leader.epoch, leader_since=since)
 
 
 def participants_model(
     queue: Sequence[QueuePlace], schedulers: Sequence[SchedulerInfo], leader: LeaderView | None
-) -> ParticipantsModel:
+) -> m.ParticipantsModel:
     """Join queue and registrations. A scheduler that is only in one of them is shown, too."""
     places = {place.id: place for place in queue}
     known = {info.id: info for info in schedulers}
@@ -73,13 +60,13 @@ def participants_model(
         }
         if info is None:
             rows.append(
-                ParticipantModel.model_validate({"id": name, "boot_id": place and place.boot_id, **update})
+                m.ParticipantModel.model_validate({"id": name, "boot_id": place and place.boot_id, **update})
             )
         else:
-            fields = {field: getattr(info, field, None) for field in ParticipantModel.model_fields}
-            rows.append(ParticipantModel.model_validate({**fields, **update}))
+            fields = {field: getattr(info, field, None) for field in m.ParticipantModel.model_fields}
+            rows.append(m.ParticipantModel.model_validate({**fields, **update}))
     rows.sort(key=lambda row: (row.queue_position is None, row.queue_position or 0, row.id))
-    return ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
+    return m.ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
 
 
 def worker_models(
@@ -87,7 +74,7 @@ def worker_models(
     orders: Mapping[WorkerId, Sequence[str]],
     refused: Mapping[WorkerId, Refusals],
     cordoned: Mapping[WorkerId, str],
-) -> list[WorkerModel]:
+) -> list[m.WorkerModel]:
     """Workers by id, with their orders and refusals."""
     models = []
     workers = tuple(workers)
@@ -102,17 +89,17 @@ def worker_models(
         if worker.id in refused:
             found = refused[worker.id]
             update |= {"refusals": found.count, "backoff_until": found.until}
-        models.append(WorkerModel.model_validate(worker).model_copy(update=update))
+        models.append(m.WorkerModel.model_validate(worker).model_copy(update=update))
     return models
 
 
-def _attempts(orders: Iterable[str]) -> list[OrderModel]:
+def _attempts(orders: Iterable[str]) -> list[m.OrderModel]:
     """The first orders of a worker."""
     found = []
     for name in islice(orders, MOST_ORDERS):
         with suppress(InvalidNameError):  # skip an invalid order, and show the others
             one = AttemptId.parse(name)
-            found.append(OrderModel(run=one.run, task=one.task, attempt=one.number))
+            found.append(m.OrderModel(run=one.run, task=one.task, attempt=one.number))
     return found
 
 
@@ -148,10 +135,10 @@ def status_model(
     max_running: int | None,
     commands: Sequence[QueuedCommand],
     succession: str = "",
-) -> StatusModel:
+) -> m.StatusModel:
     """The counts of the cluster."""
     report = leader_report(schedulers)
-    return StatusModel(
+    return m.StatusModel(
         leader=leader_model(leader, schedulers),
         answered_by=info.id,
         answered_by_lacks=info.lacks,
@@ -168,7 +155,7 @@ def status_model(
         runs_counted=len(in_cluster(run for run in runs if not run.state.is_final)),
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
-        set_aside=[SetAsideModel.model_validate(one) for one in report.set_aside],
+        set_aside=[m.SetAsideModel.model_validate(one) for one in report.set_aside],
         set_aside_count=report.set_aside_count,
         succession=succession,
         cluster_schema=schema,
@@ -177,21 +164,21 @@ def status_model(
     )
 
 
-def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> PipelineSummaryModel:
+def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> m.PipelineSummaryModel:
     """One line of the catalog."""
-    return PipelineSummaryModel.model_validate(_pipeline_fields(record, bad))
+    return m.PipelineSummaryModel.model_validate(_pipeline_fields(record, bad))
 
 
 def pipeline_model(
     record: PipelineRecord, spec: PipelineSpec | None, bad: Mapping[str, str]
-) -> PipelineModel:
+) -> m.PipelineModel:
     """One pipeline in full. `spec`: None if its release is not on this disk."""
-    return PipelineModel.model_validate(
+    return m.PipelineModel.model_validate(
         {
             **_pipeline_fields(record, bad),
             "skipped_fires_total": record.skips.total,
             "skipped_fires": record.skips.listed,
-            "spec": None if spec is None else PipelineSpecModel.model_validate(spec),
+            "spec": None if spec is None else m.PipelineSpecModel.model_validate(spec),
         }
     )
 
@@ -207,10 +194,12 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "runbook": profile.runbook,
         "release": record.release,
         "published": record.published,
-        "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
-        "more_schedules": [ScheduleModel.model_validate(one) for one in profile.more_schedules],
+        "schedule": m.ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
+        "more_schedules": [m.ScheduleModel.model_validate(one) for one in profile.more_schedules],
         "starts_by_data": profile.starts_by_data,
-        "concurrency": ConcurrencyModel.model_validate(profile.concurrency) if profile.concurrency else None,
+        "concurrency": m.ConcurrencyModel.model_validate(profile.concurrency)
+        if profile.concurrency
+        else None,
         "tasks": profile.tasks,
         "quarantined": bad.get(record.name),
         "schedule_position": record.position_of(profile.schedule)

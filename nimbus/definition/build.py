@@ -9,20 +9,7 @@ from typing import Any, NamedTuple
 
 from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
-from nimbus.definition.models import (
-    DefaultsModel,
-    DefinitionModel,
-    LimitsModel,
-    ParameterModel,
-    ReadModel,
-    RetriesModel,
-    ScheduleModel,
-    SparkModel,
-    StartModel,
-    TaskModel,
-    WaitForModel,
-    WebhookModel,
-)
+from nimbus.definition import models as m
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
@@ -53,7 +40,7 @@ from nimbus.templates.names import tasks_read, variables_in
 _EVENT_LOG = "spark.eventLog.enabled"
 
 
-def build_pipeline(model: DefinitionModel) -> PipelineSpec:
+def build_pipeline(model: m.DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
     schedules = [_schedule(name, one) for name, one in schedules_of(model).items()]
@@ -113,7 +100,7 @@ def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for text in texts for name in variables_in(text)}))
 
 
-def build_parameter(model: ParameterModel) -> ParameterSpec:
+def build_parameter(model: m.ParameterModel) -> ParameterSpec:
     """One parameter."""
     return ParameterSpec(
         type=model.type,
@@ -127,7 +114,7 @@ def build_parameter(model: ParameterModel) -> ParameterSpec:
     )
 
 
-def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
+def build_retries(own: m.RetriesModel, defaults: m.RetriesModel) -> RetryPolicy:
     """Retries from the task's own keys, then the definition's defaults, then the defaults of Nimbus."""
     said = _said(own, defaults)
     if "on" in said:
@@ -135,7 +122,7 @@ def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
     return RetryPolicy(**said)
 
 
-def _limits(own: LimitsModel, defaults: LimitsModel) -> Limits | None:
+def _limits(own: m.LimitsModel, defaults: m.LimitsModel) -> Limits | None:
     said = _said(own, defaults)
     units = {"memory": "memory_bytes", "open_files": "open_files", "disk": "disk_bytes", "log": "log_bytes"}
     return Limits(**{units[name]: value for name, value in said.items()}) if said else None
@@ -165,7 +152,7 @@ class Spark(NamedTuple):
         return None if self.target is None else SparkPlace(target=self.target, deploy=self.deploy)
 
 
-def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
+def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> Spark:
     """Merge a task's Spark keys with the defaults. The task's own keys win, also `target: null`.
 
     Kinds that start their own Spark are always classic.
@@ -183,23 +170,23 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
     )
 
 
-def _concurrency(model: DefinitionModel) -> Concurrency | None:
+def _concurrency(model: m.DefinitionModel) -> Concurrency | None:
     if any(task.keep for task in model.tasks.values()):
         return Concurrency(limit=1)  # the next run begins after the one before has ended
     said = model.concurrency
     return None if said is None else Concurrency(limit=said.limit, when_full=said.when_full)
 
 
-def _webhook(model: WebhookModel) -> Webhook:
+def _webhook(model: m.WebhookModel) -> Webhook:
     return Webhook(secret=model.secret, parameters=dict(model.params))
 
 
-def schedules_of(model: DefinitionModel) -> Mapping[str, ScheduleModel]:
+def schedules_of(model: m.DefinitionModel) -> Mapping[str, m.ScheduleModel]:
     """The schedules of a definition by name; the name of `schedule` is empty."""
     return (model.schedules or {}) if model.schedule is None else {"": model.schedule}
 
 
-def _schedule(name: str, model: ScheduleModel) -> Schedule:
+def _schedule(name: str, model: m.ScheduleModel) -> Schedule:
     return Schedule(
         name=name,
         cron=model.cron,
@@ -214,7 +201,7 @@ def _schedule(name: str, model: ScheduleModel) -> Schedule:
     )
 
 
-def _arguments(model: TaskModel) -> tuple[str, ...]:
+def _arguments(model: m.TaskModel) -> tuple[str, ...]:
     if model.command:
         return tuple(model.command[1:])
     if model.prompt is not None:
@@ -228,18 +215,18 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
 
 
-def source_of(model: WaitForModel) -> DataSource | None:
+def source_of(model: m.WaitForModel) -> DataSource | None:
     """The source of a wait for data; None: it waits for a pipeline."""
     return next((source for source in DataSource if getattr(model, source.value) is not None), None)
 
 
-def address_of(model: WaitForModel) -> str | None:
+def address_of(model: m.WaitForModel) -> str | None:
     """The address of a wait for data; None: it waits for a pipeline."""
     source = source_of(model)
     return None if source is None else str(getattr(model, source.value))
 
 
-def _wait_for(model: WaitForModel) -> WaitFor:
+def _wait_for(model: m.WaitForModel) -> WaitFor:
     source = source_of(model)
     if source is not None:
         return DataWait(source=source, status=model.status or OK)
@@ -250,13 +237,13 @@ def _wait_for(model: WaitForModel) -> WaitFor:
     )
 
 
-def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
+def _timeout(model: m.TaskModel, defaults: m.DefaultsModel) -> timedelta | None:
     if model.type is TaskKind.PIPELINE or model.keep:
         return None  # child runs have the timeout of their pipeline; a kept task is to run for ever
     return defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout
 
 
-def build_children(model: TaskModel) -> ChildSpec | None:
+def build_children(model: m.TaskModel) -> ChildSpec | None:
     """The child runs that a task starts; None: it starts none."""
     if model.type is not TaskKind.PIPELINE or model.pipeline is None:
         return None
@@ -272,7 +259,7 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     )
 
 
-def _read(name: str, model: ReadModel, start: StartModel | None) -> Read:
+def _read(name: str, model: m.ReadModel, start: m.StartModel | None) -> Read:
     return Read(
         name=name,
         dataset=DatasetName(model.dataset or name),
@@ -286,7 +273,7 @@ def _read(name: str, model: ReadModel, start: StartModel | None) -> Read:
     )
 
 
-def _accepted(model: DefinitionModel) -> tuple[Accepted, ...]:
+def _accepted(model: m.DefinitionModel) -> tuple[Accepted, ...]:
     return tuple(
         Accepted(
             dataset=DatasetName(name),
@@ -300,7 +287,7 @@ def _accepted(model: DefinitionModel) -> tuple[Accepted, ...]:
     )
 
 
-def _publications(model: TaskModel, pipeline: DefinitionModel) -> tuple[Publication, ...]:
+def _publications(model: m.TaskModel, pipeline: m.DefinitionModel) -> tuple[Publication, ...]:
     return tuple(
         Publication(
             dataset=DatasetName(name),
@@ -319,7 +306,7 @@ def _both(own: Iterable[str], shared: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *shared)))
 
 
-def _environment(model: TaskModel, spark: Spark, defaults: DefaultsModel) -> str:
+def _environment(model: m.TaskModel, spark: Spark, defaults: m.DefaultsModel) -> str:
     """A default is for tasks that can have one."""
     if model.environment is not None:
         return model.environment
@@ -337,7 +324,7 @@ def environment_fault(kind: TaskKind, spark: Spark) -> str | None:
     return None
 
 
-def build_task(name: str, model: TaskModel, pipeline: DefinitionModel) -> TaskSpec:
+def build_task(name: str, model: m.TaskModel, pipeline: m.DefinitionModel) -> TaskSpec:
     """One task."""
     defaults = pipeline.defaults
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()

@@ -36,40 +36,11 @@ from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.terms import Term
 from nimbus.domain.waits import DataSource, Look, Seen
-from nimbus.engine.decision import (
-    ArchiveOutcomes,
-    ArchiveRun,
-    ArchiveTerms,
-    BuildRun,
-    Effect,
-    FindVersions,
-    LookAt,
-    PrepareRelease,
-    Refusal,
-    RenderTask,
-    ResignLeadership,
-    SendAlert,
-    StorePurge,
-    StoreVersions,
-)
+from nimbus.engine import decision as d
+from nimbus.engine import news as n
 from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.exports import RunExports
 from nimbus.engine.item_files import OpenFile, takes_items, with_items
-from nimbus.engine.news import (
-    BuildingFailed,
-    DataSeen,
-    FindingFailed,
-    News,
-    OutcomesArchived,
-    ReleasePrepared,
-    RenderingFailed,
-    RunArchived,
-    RunBuilt,
-    StoredForCommand,
-    TaskRendered,
-    TermsArchived,
-    VersionsFound,
-)
 from nimbus.engine.purge_orders import store_order
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
@@ -125,7 +96,7 @@ class Effects:
         sender: AlertSender,
         exports: RunExports | None = None,
         resign: Callable[[str, str], None],
-        tell: Callable[[News], None],
+        tell: Callable[[n.News], None],
     ) -> None:
         self._read_run = read_run
         self._read_slots = read_slots
@@ -158,24 +129,24 @@ class Effects:
         self._look_at_files = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-look-files")
         """A separate pool: a shared folder whose server is down can block its threads for long."""
 
-    def start(self, effect: Effect) -> None:
+    def start(self, effect: d.Effect) -> None:
         """Start one effect."""
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun() | ArchiveOutcomes() | ArchiveTerms() | StorePurge() | StoreVersions():
+            case d.ArchiveRun() | d.ArchiveOutcomes() | d.ArchiveTerms() | d.StorePurge() | d.StoreVersions():
                 self._submit_to_archive(effect)
-            case PrepareRelease(release):
+            case d.PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
-            case BuildRun():
+            case d.BuildRun():
                 self._submit(self._build, self._make, effect)
-            case RenderTask():
+            case d.RenderTask():
                 self._submit(self._render, self._make_texts, effect)
-            case FindVersions() | LookAt():
+            case d.FindVersions() | d.LookAt():
                 self._submit_look(effect)
-            case ResignLeadership(reason, to):
+            case d.ResignLeadership(reason, to):
                 self._submit_resignation(reason, to)
-            case SendAlert(alert):
+            case d.SendAlert(alert):
                 self._sender.start(alert)
             case _:
                 assert_never(effect)
@@ -204,13 +175,13 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _submit_look(self, effect: FindVersions | LookAt) -> None:
+    def _submit_look(self, effect: d.FindVersions | d.LookAt) -> None:
         match effect:
-            case FindVersions():
+            case d.FindVersions():
                 self._submit(self._look_out, self._find_versions, effect)
-            case LookAt(look) if look in self._looking:
+            case d.LookAt(look) if look in self._looking:
                 pass  # an earlier reign started it; the answer serves this reign, too
-            case LookAt(look):
+            case d.LookAt(look):
                 self._looking.add(look)
                 files = look.source is DataSource.FILE
                 self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
@@ -229,16 +200,16 @@ class Effects:
             _log.exception("resignation_failed")
 
     def _submit_to_archive(
-        self, effect: ArchiveRun | ArchiveOutcomes | ArchiveTerms | StorePurge | StoreVersions
+        self, effect: d.ArchiveRun | d.ArchiveOutcomes | d.ArchiveTerms | d.StorePurge | d.StoreVersions
     ) -> None:
         match effect:
-            case StorePurge() | StoreVersions():
+            case d.StorePurge() | d.StoreVersions():
                 self._submit(self._archive, self._store_for_command, effect)
-            case ArchiveRun(run_id):
+            case d.ArchiveRun(run_id):
                 self._submit(self._archive_runs, self._store, run_id)
-            case ArchiveOutcomes(outcomes):
+            case d.ArchiveOutcomes(outcomes):
                 self._submit(self._archive, self._store_outcomes, outcomes)
-            case ArchiveTerms(terms):
+            case d.ArchiveTerms(terms):
                 self._submit(self._archive, self._store_terms, terms)
 
     def _store(self, run_id: RunId) -> None:
@@ -262,7 +233,7 @@ class Effects:
             _log.exception("run_archive_failed", run=run_id)  # it stays in ZooKeeper, for the next leader
         else:
             self._failures = 0
-            archived = partial(self._tell, RunArchived(run_id))
+            archived = partial(self._tell, n.RunArchived(run_id))
             if run is None or self._exports is None:
                 archived()
             else:  # the record stays in ZooKeeper until then, so that the next leader sends it
@@ -283,7 +254,7 @@ class Effects:
         else:
             self._failures = 0
             stored = tuple(outcome.command for outcome in outcomes)
-        self._tell(OutcomesArchived(stored))
+        self._tell(n.OutcomesArchived(stored))
 
     def _store_terms(self, terms: tuple[Term, ...]) -> None:
         try:
@@ -291,17 +262,17 @@ class Effects:
         except Exception:  # noqa: BLE001 - the terms stay where they are, and the next leader tries again
             _log.exception("terms_archive_failed")
         else:
-            self._tell(TermsArchived(tuple(term.epoch for term in terms)))
+            self._tell(n.TermsArchived(tuple(term.epoch for term in terms)))
 
-    def _store_for_command(self, effect: StorePurge | StoreVersions) -> None:
-        answer: Refusal | tuple[Version, ...] | None = None
+    def _store_for_command(self, effect: d.StorePurge | d.StoreVersions) -> None:
+        answer: d.Refusal | tuple[Version, ...] | None = None
         try:
-            if isinstance(effect, StorePurge):
+            if isinstance(effect, d.StorePurge):
                 store_order(self._history, effect.command, effect.order)
             else:
                 answer = stored_and_found(effect, self._history)
         except (RefusedError, UnreadableRecordError) as exc:
-            answer = Refusal(exc.code, str(exc))
+            answer = d.Refusal(exc.code, str(exc))
         except NimbusError as exc:
             pause_s = self._next_pause_s()
             _log.warning("command_delayed", command=effect.command, error=str(exc), pause_s=round(pause_s, 1))
@@ -310,10 +281,10 @@ class Effects:
             return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("command_failed", command=effect.command)
-            answer = Refusal("internal", f"what the command needs could not be stored: {exc!r}")
+            answer = d.Refusal("internal", f"what the command needs could not be stored: {exc!r}")
         else:
             self._failures = 0
-        self._tell(StoredForCommand(effect.command, answer))
+        self._tell(n.StoredForCommand(effect.command, answer))
 
     def _next_pause_s(self) -> float:
         """Longer after each failure of the archive."""
@@ -328,40 +299,40 @@ class Effects:
             _log.exception("look_failed", address=look.name)
             seen = Seen(False, repr(exc))
         self._looking.discard(look)
-        self._tell(DataSeen(look, seen))
+        self._tell(n.DataSeen(look, seen))
 
     def _bring(self, release: ReleaseOf) -> None:
         try:
-            result: PipelineSpec | Refusal = self._preparer.prepare(release)
+            result: PipelineSpec | d.Refusal = self._preparer.prepare(release)
         except NimbusError as exc:
-            result = Refusal(exc.code, str(exc))
+            result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("release_preparation_failed", pipeline=release.pipeline, release=release.digest)
-            result = Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
-        self._tell(ReleasePrepared(release, result))
+            result = d.Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
+        self._tell(n.ReleasePrepared(release, result))
 
-    def _make(self, effect: BuildRun) -> None:
+    def _make(self, effect: d.BuildRun) -> None:
         draft = effect.draft
         try:
             if draft.selection is not None and draft.selection.is_copy and draft.selection.reuse is not None:
                 earlier = self._earlier.find(draft.selection.reuse, draft.pipeline)
                 draft = copied(draft, earlier)
                 effect = replace(effect, draft=draft)
-            result: Run | Refusal = self._built(effect)
+            result: Run | d.Refusal = self._built(effect)
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
-            result = Refusal(exc.code, str(exc))
+            result = d.Refusal(exc.code, str(exc))
         except DefinitionNotHereError as exc:
             if effect.parent is None and draft.selection is None:  # an active release: the sync fetches it
-                self._tell(BuildingFailed(effect.subject, draft, exc))
+                self._tell(n.BuildingFailed(effect.subject, draft, exc))
             else:
                 self._submit(self._prepare, self._fetch, effect)
             return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(BuildingFailed(effect.subject, draft, exc))
+            self._tell(n.BuildingFailed(effect.subject, draft, exc))
             return
-        self._tell(RunBuilt(effect.subject, Built(draft, result)))
+        self._tell(n.RunBuilt(effect.subject, Built(draft, result)))
 
-    def _built(self, effect: BuildRun) -> Run:
+    def _built(self, effect: d.BuildRun) -> Run:
         draft = effect.draft
         if draft.may_exist:
             self._earlier.check_none(draft.id)
@@ -376,15 +347,15 @@ class Effects:
         self._prepare_run(run)
         return run
 
-    def _fetch(self, effect: BuildRun) -> None:
+    def _fetch(self, effect: d.BuildRun) -> None:
         """Fetch the release of a child run or of a rerun, which may differ from the active one."""
         draft = effect.draft
         try:
             self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
         except RefusedError as exc:
-            self._tell(RunBuilt(effect.subject, Built(draft, Refusal(exc.code, str(exc)))))
+            self._tell(n.RunBuilt(effect.subject, Built(draft, d.Refusal(exc.code, str(exc)))))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(BuildingFailed(effect.subject, draft, exc))
+            self._tell(n.BuildingFailed(effect.subject, draft, exc))
         else:
             self._submit(self._build, self._make, effect)
 
@@ -401,39 +372,39 @@ class Effects:
             self._earlier.check_outputs(earlier, made)
         return made
 
-    def _find_versions(self, effect: FindVersions) -> None:
+    def _find_versions(self, effect: d.FindVersions) -> None:
         try:
-            result: Mapping[str, tuple[Version, ...]] | Refusal | Lacking
+            result: Mapping[str, tuple[Version, ...]] | d.Refusal | Lacking
             result = found_versions(effect.asked, self._history, partial(self._earlier.parts, effect.run))
         except (ReadError, RefusedError) as exc:
-            result = Refusal(exc.code, str(exc))
+            result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(FindingFailed(effect.run.id, effect.task, exc))
+            self._tell(n.FindingFailed(effect.run.id, effect.task, exc))
             return
-        self._tell(VersionsFound(effect.run.id, effect.task, result))
+        self._tell(n.VersionsFound(effect.run.id, effect.task, result))
 
-    def _make_texts(self, effect: RenderTask) -> None:
+    def _make_texts(self, effect: d.RenderTask) -> None:
         run, name = effect.run, effect.task
         try:
             read = committed_results(run, run.tasks[name].spec.reads, self._read_slots)
-            result: TaskSpec | Refusal = self._renderer.render_task(run, name, read)
+            result: TaskSpec | d.Refusal = self._renderer.render_task(run, name, read)
         except TemplateError as exc:
-            result = Refusal(exc.code, str(exc))
+            result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(RenderingFailed(run.id, name, exc))
+            self._tell(n.RenderingFailed(run.id, name, exc))
             return
         if isinstance(result, TaskSpec) and takes_items(result):
             self._submit(self._look_at_files, self._read_items, (run, result))
         else:
-            self._tell(TaskRendered(run.id, name, result))
+            self._tell(n.TaskRendered(run.id, name, result))
 
     def _read_items(self, asked: tuple[Run, TaskSpec]) -> None:
         run, spec = asked
         try:
-            result: TaskSpec | Refusal = with_items(spec, run, self._open_file)
+            result: TaskSpec | d.Refusal = with_items(spec, run, self._open_file)
         except (TemplateError, OutputsNotHereError) as exc:
-            result = Refusal(exc.code, str(exc))
+            result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(RenderingFailed(run.id, spec.name, exc))
+            self._tell(n.RenderingFailed(run.id, spec.name, exc))
             return
-        self._tell(TaskRendered(run.id, spec.name, result))
+        self._tell(n.TaskRendered(run.id, spec.name, result))

@@ -8,19 +8,8 @@ from leader.core.latch import model as m
 from leader.core.latch.model import Node, Place
 from leader.core.lease import SessionView
 from leader.errors import ZooKeeperUnavailableError
+from leader.protocol import requests as r
 from leader.protocol.paths import in_queue_order, new_latch_prefix
-from leader.protocol.requests import (
-    Check,
-    NodeMissingError,
-    Steps,
-    TransactionFailedError,
-    create,
-    delete_if_there,
-    ensure_path,
-    exists,
-    get_children,
-    transaction,
-)
 
 _BEFORE_SEQUENCE = "-latch-"
 
@@ -31,19 +20,19 @@ ProofAnswer = m.Proven | m.Refused | m.LatchGone
 class Claimant(Protocol):
     """The owner's part in the latch: the writes that take, keep and release the lock."""
 
-    def stand_by(self, node: Node, place: Place) -> Steps[None]:
+    def stand_by(self, node: Node, place: Place) -> r.Steps[None]:
         """Read and watch what a later claim needs. Called at the end of each look at the queue."""
         ...
 
-    def claim(self, node: Node) -> Steps[ClaimAnswer]:
+    def claim(self, node: Node) -> r.Steps[ClaimAnswer]:
         """Take the lock: commit a write that checks `node`, the oldest. After a hand-over none is needed."""
         ...
 
-    def prove(self, node: Node) -> Steps[ProofAnswer]:
+    def prove(self, node: Node) -> r.Steps[ProofAnswer]:
         """Commit a check of `node` and, while the lock is held, of all that the owner's term depends on."""
         ...
 
-    def withdraw(self, path: str) -> Steps[bool]:
+    def withdraw(self, path: str) -> r.Steps[bool]:
         """Delete `path`, the latch's node, in one transaction with the other writes that release the lock.
 
         Returns:
@@ -64,7 +53,7 @@ class LatchSteps:
         self._doubtful: set[str] = set()  # prefixes of nodes that may exist
         self._node: Node | None = None
 
-    def join(self) -> Steps[m.Joined]:
+    def join(self) -> r.Steps[m.Joined]:
         """Find or create the latch's node, and delete what earlier tries may have left.
 
         A node counts only if this session owns it. ZooKeeper may delete a node of an older session at any
@@ -87,19 +76,19 @@ class LatchSteps:
         self._node = Node(found, session_id)
         return m.Joined(self._node, made)
 
-    def look(self, node: Node) -> Steps[m.SawSelf | m.LatchGone]:
+    def look(self, node: Node) -> r.Steps[m.SawSelf | m.LatchGone]:
         """Find the latch's place in the queue. Watch its own node and the one before it, no other latch."""
         try:
-            names = in_queue_order((yield from get_children(self._queue)))
-        except NodeMissingError:
+            names = in_queue_order((yield from r.get_children(self._queue)))
+        except r.NodeMissingError:
             return m.LatchGone()  # the whole queue was deleted; `join` creates it again (CURATOR-724)
-        own = yield from exists(self._path(node.name), watch=True)
+        own = yield from r.exists(self._path(node.name), watch=True)
         if own is None or own.owner != node.session_id or node.name not in names:
             return m.LatchGone()
         position = names.index(node.name)
         while position > 0:
             before = names[position - 1]
-            if (yield from exists(self._path(before), watch=True)) is not None:
+            if (yield from r.exists(self._path(before), watch=True)) is not None:
                 break
             # Deleted between the two reads. The next one ahead is in `names`: new latches join at the end.
             position -= 1
@@ -107,7 +96,7 @@ class LatchSteps:
         yield from self._claimant.stand_by(node, place)
         return m.SawSelf(place)
 
-    def withdraw(self) -> Steps[m.Withdrawn]:
+    def withdraw(self) -> r.Steps[m.Withdrawn]:
         """Delete every node of this latch. Returns only when none is left."""
         if self._node is not None:
             yield from self._delete(self._node)
@@ -116,37 +105,37 @@ class LatchSteps:
             yield from self._adopt(0)
         return m.Withdrawn()
 
-    def _delete(self, node: Node) -> Steps[None]:
+    def _delete(self, node: Node) -> r.Steps[None]:
         path = self._path(node.name)
         ours = node.session_id == self._session.liveness.facts.session_id
         if not (ours and (yield from self._claimant.withdraw(path))):
-            yield from delete_if_there(path)
+            yield from r.delete_if_there(path)
 
-    def _adopt(self, session_id: int) -> Steps[str | None]:
+    def _adopt(self, session_id: int) -> r.Steps[str | None]:
         """Returns the node that an earlier try made for this session; deletes all others of this latch."""
         found: str | None = None
         if not self._doubtful:
             return None
         try:
-            children = yield from get_children(self._queue)
-        except NodeMissingError:
+            children = yield from r.get_children(self._queue)
+        except r.NodeMissingError:
             children = []
         mine = [child for child in children if _prefix(child) in self._doubtful]
         for name in mine:
-            stat = yield from exists(self._path(name))
+            stat = yield from r.exists(self._path(name))
             if stat is not None and stat.owner == session_id and found is None:
                 found = name
             else:
-                yield from delete_if_there(self._path(name))
+                yield from r.delete_if_there(self._path(name))
         self._doubtful.clear()
         return found
 
-    def _create(self, prefix: str) -> Steps[str]:
+    def _create(self, prefix: str) -> r.Steps[str]:
         try:
-            path = yield from create(self._path(prefix), self._data, ephemeral=True, sequential=True)
-        except NodeMissingError:
-            yield from ensure_path(self._queue)
-            path = yield from create(self._path(prefix), self._data, ephemeral=True, sequential=True)
+            path = yield from r.create(self._path(prefix), self._data, ephemeral=True, sequential=True)
+        except r.NodeMissingError:
+            yield from r.ensure_path(self._queue)
+            path = yield from r.create(self._path(prefix), self._data, ephemeral=True, sequential=True)
         return path.rpartition("/")[2]
 
     def _path(self, name: str) -> str:
@@ -165,28 +154,28 @@ class PlainClaimant:
     def __init__(self, queue: str) -> None:
         self._queue = queue
 
-    def stand_by(self, node: Node, place: Place) -> Steps[None]:  # noqa: ARG002
+    def stand_by(self, node: Node, place: Place) -> r.Steps[None]:  # noqa: ARG002
         """Does nothing: a claim needs only the node."""
         yield from ()
 
-    def claim(self, node: Node) -> Steps[ClaimAnswer]:
+    def claim(self, node: Node) -> r.Steps[ClaimAnswer]:
         """See `Claimant.claim`."""
         return m.Claimed() if (yield from self._there(node)) else m.LatchGone()
 
-    def prove(self, node: Node) -> Steps[ProofAnswer]:
+    def prove(self, node: Node) -> r.Steps[ProofAnswer]:
         """See `Claimant.prove`."""
         return m.Proven() if (yield from self._there(node)) else m.LatchGone()
 
-    def withdraw(self, path: str) -> Steps[bool]:  # noqa: ARG002
+    def withdraw(self, path: str) -> r.Steps[bool]:  # noqa: ARG002
         """Does nothing: the latch deletes its node alone."""
         yield from ()
         return False
 
-    def _there(self, node: Node) -> Steps[bool]:
+    def _there(self, node: Node) -> r.Steps[bool]:
         """Checks with a transaction, not with a read: docs/election.md, "What proves a session"."""
         try:
-            yield from transaction(Check(f"{self._queue}/{node.name}"))
-        except TransactionFailedError as exc:
+            yield from r.transaction(r.Check(f"{self._queue}/{node.name}"))
+        except r.TransactionFailedError as exc:
             exc.raise_if_forbidden()
             return False
         return True

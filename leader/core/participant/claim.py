@@ -10,27 +10,10 @@ from leader.core.latch.model import Node, Place
 from leader.core.latch.steps import ClaimAnswer, ProofAnswer
 from leader.core.participant.eligibility import Eligibility
 from leader.errors import EpochWentBackwardsError, RecordError
+from leader.protocol import requests as r
 from leader.protocol.ephemeral import EphemeralNode
 from leader.protocol.participant import Participant, decode_card, decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order, is_node_name
-from leader.protocol.requests import (
-    Check,
-    Create,
-    Delete,
-    NodeExistsError,
-    NodeMissingError,
-    Operation,
-    RefusedError,
-    SetData,
-    Steps,
-    TransactionFailedError,
-    create,
-    exists,
-    get,
-    get_children,
-    transaction,
-    watched,
-)
 from leader.protocol.terms import EpochRecord, FencingToken, Leadership, decode_epoch, encode_epoch
 
 _CLAIM_TRIES = 3
@@ -67,7 +50,7 @@ class EpochClaimant:
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    def stand_by(self, node: Node, place: Place) -> Steps[None]:
+    def stand_by(self, node: Node, place: Place) -> r.Steps[None]:
         """Read and watch what a later claim needs.
 
         The first two in the queue read and watch `control`, so that the claim itself need not read it. Each
@@ -85,21 +68,21 @@ class EpochClaimant:
         if leads and place.position == 1:
             yield from self._await_handover(node)
 
-    def _watch_card(self, latch: str) -> Steps[bool]:
+    def _watch_card(self, latch: str) -> r.Steps[bool]:
         """Watch the card of the owner of `latch`. Returns True if the card says that the owner leads."""
         path = self._paths.latch(latch)
         try:
-            data, _ = yield from get(path)
+            data, _ = yield from r.get(path)
             participant_id = decode_id(data, path)
             if not is_node_name(participant_id):
                 return False
             card = self._paths.card(participant_id)
-            found = yield from watched(card)
+            found = yield from r.watched(card)
             return found is not None and decode_card(found[0], card).leads
-        except (RefusedError, RecordError):
+        except (r.RefusedError, RecordError):
             return False  # the latch is gone, and its watch fires; or its id or card cannot be read
 
-    def _await_handover(self, node: Node) -> Steps[None]:
+    def _await_handover(self, node: Node) -> r.Steps[None]:
         try:
             stored, version = yield from self._read_epoch()
         except (EpochWentBackwardsError, RecordError):
@@ -107,7 +90,7 @@ class EpochClaimant:
         awaited = EpochRecord(stored.epoch + 1, node.name, stored.schema)
         notice = self._paths.handover(awaited.epoch, node.name)
         self._awaited = notice, self._term(awaited, version + 1)
-        yield from exists(notice, watch=True)
+        yield from r.exists(notice, watch=True)
 
     def note_handover(self, path: str) -> bool:
         """Returns True if the watch that fired on `path` announces a hand-over; keeps its term for the claim.
@@ -123,7 +106,7 @@ class EpochClaimant:
 
     # --- taking and keeping the lock ------------------------------------------------------------------
 
-    def claim(self, node: Node) -> Steps[ClaimAnswer]:
+    def claim(self, node: Node) -> r.Steps[ClaimAnswer]:
         """Take the epoch that the leader before this participant has raised for its latch, or raise it.
 
         A leader that steps down raises the epoch in the transaction that deletes its own latch. Otherwise the
@@ -156,10 +139,10 @@ class EpochClaimant:
             if stored.latch == node.name and stored.epoch > last_own_epoch:
                 return self._took(self._term(stored, version), by_us=False)
             raised = EpochRecord(stored.epoch + 1, node.name, stored.schema)
-            raising = SetData(self._paths.epoch, encode_epoch(raised), version)
+            raising = r.SetData(self._paths.epoch, encode_epoch(raised), version)
             try:
-                _, stat = yield from transaction(Check(latch), raising)
-            except TransactionFailedError as exc:
+                _, stat = yield from r.transaction(r.Check(latch), raising)
+            except r.TransactionFailedError as exc:
                 exc.raise_if_forbidden()
                 if exc.index == 0:
                     return latch_m.LatchGone()
@@ -173,7 +156,7 @@ class EpochClaimant:
         self._last = self.leadership = term
         return latch_m.Claimed(by_us)
 
-    def prove(self, node: Node) -> Steps[ProofAnswer]:
+    def prove(self, node: Node) -> r.Steps[ProofAnswer]:
         """Commit a check of the latch and, within a term, of its epoch.
 
         The transaction changes nothing, so it fires no watch. But like any transaction it passes the session
@@ -182,12 +165,12 @@ class EpochClaimant:
         """
         latch = self._paths.latch(node.name)
         token = self.leadership.token if self.leadership is not None else None
-        checks = [Check(latch)]
+        checks = [r.Check(latch)]
         if token is not None and token.latch == latch:
-            checks.append(Check(token.path, token.version))
+            checks.append(r.Check(token.path, token.version))
         try:
-            yield from transaction(*checks)
-        except TransactionFailedError as exc:
+            yield from r.transaction(*checks)
+        except r.TransactionFailedError as exc:
             exc.raise_if_forbidden()
             if exc.index == 0:
                 return latch_m.LatchGone()
@@ -205,50 +188,50 @@ class EpochClaimant:
 
     # --- handing the lock over ------------------------------------------------------------------------
 
-    def find_successor(self, node: Node) -> Steps[None]:
+    def find_successor(self, node: Node) -> r.Steps[None]:
         """Read which latch is right behind this participant's: it gets a later hand-over."""
         try:
-            names = in_queue_order((yield from get_children(self._paths.queue)))
-        except NodeMissingError:
+            names = in_queue_order((yield from r.get_children(self._paths.queue)))
+        except r.NodeMissingError:
             names = []
         behind = names[names.index(node.name) + 1 :] if node.name in names else []
         self._successor = behind[0] if behind else None
 
-    def withdraw(self, path: str) -> Steps[bool]:
+    def withdraw(self, path: str) -> r.Steps[bool]:
         """Delete the latch at `path`.
 
         If possible, the same transaction raises the epoch for the next latch and deletes the leader node.
         """
-        for operations, leader_node_goes in self._withdrawals(Delete(path)):
+        for operations, leader_node_goes in self._withdrawals(r.Delete(path)):
             try:
-                yield from transaction(*operations)
-            except TransactionFailedError:
+                yield from r.transaction(*operations)
+            except r.TransactionFailedError:
                 continue  # the queue, the epoch or the leader node has changed
             if leader_node_goes:
                 self.leader_node.forget()
             return True
         return False
 
-    def _withdrawals(self, deletion: Delete) -> Iterator[tuple[tuple[Operation, ...], bool]]:
+    def _withdrawals(self, deletion: r.Delete) -> Iterator[tuple[tuple[r.Operation, ...], bool]]:
         """Yields the transactions to try, in this order, each with True if it deletes the leader node.
 
         This participant may delete the leader node only while its epoch is the newest: after that, the node
         belongs to the next leader.
         """
         announced = self.leader_node.may_be_ours and self._last is not None
-        leader_node = (Delete(self._paths.leader),) if announced else ()
+        leader_node = (r.Delete(self._paths.leader),) if announced else ()
         term, successor = self.leadership, self._successor
         ours = term is not None and term.token.latch == deletion.path
         if term is not None and ours and successor is not None and self._eligibility.open:
             raised = EpochRecord(term.epoch + 1, successor, term.schema)
             notice = self._paths.handover(raised.epoch, successor)
             # The hand-over node comes first: its watch fires before the successor's watch on this latch.
-            told = (Create(notice), Delete(notice))
-            raising = SetData(term.token.path, encode_epoch(raised), term.token.version)
-            yield (*told, raising, Check(self._paths.latch(successor)), deletion, *leader_node), announced
+            told = (r.Create(notice), r.Delete(notice))
+            raising = r.SetData(term.token.path, encode_epoch(raised), term.token.version)
+            yield (*told, raising, r.Check(self._paths.latch(successor)), deletion, *leader_node), announced
         if announced and self._last is not None:
             token = self._last.token
-            yield (deletion, Check(token.path, token.version), *leader_node), announced
+            yield (deletion, r.Check(token.path, token.version), *leader_node), announced
 
     # --- the epoch node -------------------------------------------------------------------------------
 
@@ -256,7 +239,7 @@ class EpochClaimant:
         token = FencingToken(self._paths.epoch, version, record.epoch, self._paths.latch(record.latch))
         return Leadership(record.epoch, token, self._participant, record.schema)
 
-    def _read_epoch(self) -> Steps[tuple[EpochRecord, int]]:
+    def _read_epoch(self) -> r.Steps[tuple[EpochRecord, int]]:
         """Returns the epoch node and its version; creates the node in a new election.
 
         Raises:
@@ -265,11 +248,11 @@ class EpochClaimant:
         """
         path = self._paths.epoch
         try:
-            data, stat = yield from get(path)
-        except NodeMissingError:
-            with suppress(NodeExistsError):  # another participant created it first
-                yield from create(path, encode_epoch(EpochRecord(0, schema=self._newest_schema)))
-            data, stat = yield from get(path)
+            data, stat = yield from r.get(path)
+        except r.NodeMissingError:
+            with suppress(r.NodeExistsError):  # another participant created it first
+                yield from r.create(path, encode_epoch(EpochRecord(0, schema=self._newest_schema)))
+            data, stat = yield from r.get(path)
         record = decode_epoch(data, path)
         if record.schema > self._newest_schema:
             raise RecordError(

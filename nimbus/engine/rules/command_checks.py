@@ -15,48 +15,9 @@ from nimbus.access.rules import (
     has_grant,
     needed_role,
 )
+from nimbus.domain import commands as c
 from nimbus.domain import revisions
 from nimbus.domain.access import Principal
-from nimbus.domain.commands import (
-    Abdicate,
-    ActivatePipeline,
-    ActOnSelection,
-    Command,
-    CordonWorker,
-    CreateBackfill,
-    CreateToken,
-    DatasetCommand,
-    DecideApproval,
-    GrantAccess,
-    MarkTask,
-    NoteRun,
-    PausePipeline,
-    PauseRun,
-    PublishDataset,
-    PublishRelease,
-    PurgeRuns,
-    QueuedCommand,
-    RemoveDataset,
-    RemovePipeline,
-    RemovePool,
-    RemoveVariable,
-    ResumeRun,
-    RevokeAccess,
-    RevokeToken,
-    RewindSchedule,
-    SetCalendar,
-    SetHold,
-    SetOwner,
-    SetPool,
-    SetShare,
-    SetVariable,
-    StartRun,
-    SteerBackfill,
-    StopRun,
-    UncordonWorker,
-    Unreadable,
-    WithdrawDataset,
-)
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.readers import read_grant
@@ -72,7 +33,7 @@ class Target(NamedTuple):
     """None: the object does not exist."""
 
 
-def check_unchanged(state: State, queued: QueuedCommand) -> None:
+def check_unchanged(state: State, queued: c.QueuedCommand) -> None:
     """Raise RefusedError if a command names revisions, and none is the current one.
 
     The state includes all decisions of this term, and they are written in the same order under the same
@@ -90,64 +51,64 @@ def check_unchanged(state: State, queued: QueuedCommand) -> None:
         )
 
 
-def target_of(state: State, command: Command | Unreadable) -> Target:
+def target_of(state: State, command: c.Command | c.Unreadable) -> Target:
     """The object of a command, with its revision. An object without a revision has None."""
     settings = state.settings
     match command:
         case (
-            PublishRelease(pipeline=name)
-            | ActivatePipeline(pipeline=name)
-            | PausePipeline(pipeline=name)
-            | RewindSchedule(pipeline=name)
-            | RemovePipeline(pipeline=name)
-            | SetOwner(pipeline=name)
+            c.PublishRelease(pipeline=name)
+            | c.ActivatePipeline(pipeline=name)
+            | c.PausePipeline(pipeline=name)
+            | c.RewindSchedule(pipeline=name)
+            | c.RemovePipeline(pipeline=name)
+            | c.SetOwner(pipeline=name)
         ):
             record = state.catalog.pipelines.get(name)
             return Target(f"pipeline {name}", None if record is None else revisions.of_pipeline(record))
-        case SteerBackfill(backfill=backfill_id):
+        case c.SteerBackfill(backfill=backfill_id):
             backfill = state.catalog.backfills.get(backfill_id)
             return Target(
                 f"backfill {backfill_id}", None if backfill is None else revisions.of_backfill(backfill)
             )
-        case SetPool(pool=pool) | RemovePool(pool=pool):
+        case c.SetPool(pool=pool) | c.RemovePool(pool=pool):
             size = settings.pools.get(pool)
             return Target(f"pool {pool}", None if size is None else revisions.of_pool(pool, size))
-        case SetVariable(name=variable) | RemoveVariable(name=variable):
+        case c.SetVariable(name=variable) | c.RemoveVariable(name=variable):
             value = settings.variables.get(variable)
             return Target(
                 f"variable {variable}", None if value is None else revisions.of_variable(variable, value)
             )
-        case CreateToken(id=token_id) | RevokeToken(id=token_id):
+        case c.CreateToken(id=token_id) | c.RevokeToken(id=token_id):
             token = settings.tokens.get(token_id)
             return Target(f"token {token_id}", None if token is None else revisions.of_token(token))
         case (
-            StartRun()
-            | StopRun()
-            | PauseRun()
-            | ResumeRun()
-            | MarkTask()
-            | DecideApproval()
-            | CreateBackfill()
-            | ActOnSelection()
-            | PurgeRuns()
-            | NoteRun()
-            | Abdicate()
-            | CordonWorker()
-            | SetShare()
-            | SetCalendar()
-            | SetHold()
-            | UncordonWorker()
-            | PublishDataset()
-            | WithdrawDataset()
-            | RemoveDataset()
-            | GrantAccess()
-            | RevokeAccess()
-            | Unreadable()
+            c.StartRun()
+            | c.StopRun()
+            | c.PauseRun()
+            | c.ResumeRun()
+            | c.MarkTask()
+            | c.DecideApproval()
+            | c.CreateBackfill()
+            | c.ActOnSelection()
+            | c.PurgeRuns()
+            | c.NoteRun()
+            | c.Abdicate()
+            | c.CordonWorker()
+            | c.SetShare()
+            | c.SetCalendar()
+            | c.SetHold()
+            | c.UncordonWorker()
+            | c.PublishDataset()
+            | c.WithdrawDataset()
+            | c.RemoveDataset()
+            | c.GrantAccess()
+            | c.RevokeAccess()
+            | c.Unreadable()
         ):
             return Target(f"record that {command.type} is about", None)
 
 
-def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCommand:
+def check_access(state: State, queued: c.QueuedCommand, now: datetime) -> c.QueuedCommand:
     """The command, with the current role and teams of its principal, which are checked again.
 
     Raises:
@@ -158,7 +119,7 @@ def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCo
     principal = as_of_now(queued.asked_by, state.settings.tokens, state.policy.grants, now)
     command, of = queued.command, lookups(state)
     check_command(principal, command, of, state.settings.grants)
-    if isinstance(command, DatasetCommand):
+    if isinstance(command, c.DatasetCommand):
         thing = of.of_dataset(command.dataset)
         if not has_grant(principal, needed_role(command), thing, state.settings.grants):
             _check_dataset(state, principal, command)
@@ -171,7 +132,7 @@ def lookups(state: State) -> Lookups:
 
     def run(run_id: RunId) -> OfPipeline | None:
         waiting = (queued.command for queued in state.commands.waiting.values())
-        starts = (one for one in waiting if isinstance(one, StartRun) and one.run_id == run_id)
+        starts = (one for one in waiting if isinstance(one, c.StartRun) and one.run_id == run_id)
         return runs.live.get(run_id) or runs.finished.get(run_id) or next(starts, None)
 
     return Lookups(
@@ -183,13 +144,13 @@ def lookups(state: State) -> Lookups:
     )
 
 
-def _check_dataset(state: State, principal: Principal, command: DatasetCommand) -> None:
+def _check_dataset(state: State, principal: Principal, command: c.DatasetCommand) -> None:
     """Raise AccessDeniedError if a principal may not change a dataset.
 
     The owner of its pipeline may, and admins. Others may publish it from outside if the pipeline names them.
     """
     dataset = state.catalog.datasets.get(command.dataset)
-    if isinstance(command, PublishDataset):
+    if isinstance(command, c.PublishDataset):
         try:
             record, accepted = accepting(state, command.dataset)
         except RefusedError:

@@ -8,53 +8,10 @@ from datetime import datetime
 from typing import assert_never
 
 from nimbus.access.rules import check_new
+from nimbus.domain import commands as c
+from nimbus.domain import writes as w
 from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
-from nimbus.domain.commands import (
-    Abdicate,
-    Abdication,
-    AccessCommand,
-    ActivatePipeline,
-    ActOnSelection,
-    CordonWorker,
-    CreateBackfill,
-    CreateToken,
-    DatasetCommand,
-    DecideApproval,
-    GrantAccess,
-    MarkTask,
-    NoteRun,
-    PausePipeline,
-    PauseRun,
-    PipelineCommand,
-    PublishDataset,
-    PublishRelease,
-    PurgeRuns,
-    QueuedCommand,
-    RemoveDataset,
-    RemovePipeline,
-    RemovePool,
-    RemoveVariable,
-    ResumeRun,
-    RevokeAccess,
-    RevokeToken,
-    RewindSchedule,
-    SetCalendar,
-    SetHold,
-    SetOwner,
-    SetPool,
-    SetShare,
-    SettingsCommand,
-    SetVariable,
-    StartRun,
-    SteerBackfill,
-    StopRun,
-    TokenCommand,
-    UncordonWorker,
-    Unreadable,
-    WithdrawDataset,
-    part_of,
-)
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.holds import why_held
@@ -62,17 +19,6 @@ from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.wording import counted, some_of
-from nimbus.domain.writes import (
-    ConsumeCommand,
-    CreateRun,
-    PutAbdication,
-    PutCommand,
-    PutIntervals,
-    PutRun,
-    PutSettings,
-    RemovePipelineRecord,
-    Write,
-)
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease, Refusal
 from nimbus.engine.rules.backfill_commands import (
@@ -108,7 +54,7 @@ def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
         queued = check_access(state, queued, now)
     except AccessDeniedError as exc:
         return _consumed(state, queued, now, code=exc.code, message=str(exc))
-    if isinstance(queued.command, StopRun) and (starts := state.commands.waiting_reruns(queued)):
+    if isinstance(queued.command, c.StopRun) and (starts := state.commands.waiting_reruns(queued)):
         return _withdrawn(state, queued, queued.command, starts, now)
     if not state.commands.lines.is_first(queued):
         return Nothing()
@@ -119,7 +65,7 @@ def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
 
 
 def _withdrawn(
-    state: State, queued: QueuedCommand, stop: StopRun, starts: Iterable[QueuedCommand], now: datetime
+    state: State, queued: c.QueuedCommand, stop: c.StopRun, starts: Iterable[c.QueuedCommand], now: datetime
 ) -> Decision:
     """Stop a rerun that still waits for the end of the run that it repeats: refuse its start at once."""
     by = f" by {queued.submitted_by}" if queued.submitted_by else ""
@@ -130,55 +76,61 @@ def _withdrawn(
     return _consumed(state, queued, now, message=said, writes=writes)
 
 
-def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:
+def refuse_command(state: State, queued: c.QueuedCommand, code: str, why: str, now: datetime) -> Decision:
     """Refuse a command whose decision failed, so that it does not stay in the queue for ever."""
-    done = queued.command.queued if isinstance(queued.command, ActOnSelection) else 0
+    done = queued.command.queued if isinstance(queued.command, c.ActOnSelection) else 0
     what = f"ended after {counted(done, 'command')}" if done else "could not be done, and changed nothing"
     return _consumed(state, queued, now, code=code, message=f"it {what}: {why}")
 
 
-def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
+def _answer(state: State, queued: c.QueuedCommand, now: datetime) -> Answer:
     check_unchanged(state, queued)
     match queued.command:
         case (
-            PublishRelease()
-            | ActivatePipeline()
-            | PausePipeline()
-            | RewindSchedule()
-            | RemovePipeline()
-            | SetOwner() as command
+            c.PublishRelease()
+            | c.ActivatePipeline()
+            | c.PausePipeline()
+            | c.RewindSchedule()
+            | c.RemovePipeline()
+            | c.SetOwner() as command
         ):
             return _answer_about_pipeline(state, queued, command, now)
-        case StartRun() as command:
+        case c.StartRun() as command:
             return _start(state, queued, command, now)
-        case StopRun() | PauseRun() | ResumeRun() | MarkTask() | DecideApproval() as command:
+        case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.MarkTask() | c.DecideApproval() as command:
             message, writes = changed_run(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=writes)
-        case CreateBackfill() | SteerBackfill() as command:
+        case c.CreateBackfill() | c.SteerBackfill() as command:
             return _backfill(state, queued, command, now)
         case (
-            SetPool()
-            | RemovePool()
-            | SetShare()
-            | SetCalendar()
-            | SetHold()
-            | SetVariable()
-            | RemoveVariable()
-            | CordonWorker()
-            | UncordonWorker()
-            | CreateToken()
-            | RevokeToken()
-            | GrantAccess()
-            | RevokeAccess() as command
+            c.SetPool()
+            | c.RemovePool()
+            | c.SetShare()
+            | c.SetCalendar()
+            | c.SetHold()
+            | c.SetVariable()
+            | c.RemoveVariable()
+            | c.CordonWorker()
+            | c.UncordonWorker()
+            | c.CreateToken()
+            | c.RevokeToken()
+            | c.GrantAccess()
+            | c.RevokeAccess() as command
         ):
             return _set(state, queued, command, now)
-        case ActOnSelection() as command:
+        case c.ActOnSelection() as command:
             return _select(state, queued, command, now)
-        case PurgeRuns() | NoteRun() | PublishDataset() | WithdrawDataset() | RemoveDataset() as command:
+        case (
+            c.PurgeRuns()
+            | c.NoteRun()
+            | c.PublishDataset()
+            | c.WithdrawDataset()
+            | c.RemoveDataset() as command
+        ):
             return _with_storage(state, queued, command, now)
-        case Abdicate() as command:
+        case c.Abdicate() as command:
             return _abdicate(state, queued, command, now)
-        case Unreadable(reason=reason):
+        case c.Unreadable(reason=reason):
             raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
@@ -186,22 +138,22 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
 
 def _set(
     state: State,
-    queued: QueuedCommand,
-    command: SettingsCommand | TokenCommand | AccessCommand,
+    queued: c.QueuedCommand,
+    command: c.SettingsCommand | c.TokenCommand | c.AccessCommand,
     now: datetime,
 ) -> Decision:
     settings, message = changed(state, command, queued.submitted_by, now)
-    return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
+    return _consumed(state, queued, now, message=message, writes=(w.PutSettings(settings),))
 
 
 def _with_storage(
-    state: State, queued: QueuedCommand, command: PurgeRuns | NoteRun | DatasetCommand, now: datetime
+    state: State, queued: c.QueuedCommand, command: c.PurgeRuns | c.NoteRun | c.DatasetCommand, now: datetime
 ) -> Answer:
     """Answer a command that may first have to store something."""
-    if isinstance(command, PurgeRuns | NoteRun):
+    if isinstance(command, c.PurgeRuns | c.NoteRun):
         said = (
             noted(state, queued, command, now)
-            if isinstance(command, NoteRun)
+            if isinstance(command, c.NoteRun)
             else purge_ordered(state, queued, command, now)
         )
         return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
@@ -209,71 +161,71 @@ def _with_storage(
     return _consumed(state, queued, now, message=done[0], writes=done[1]) if isinstance(done, tuple) else done
 
 
-def _select(state: State, queued: QueuedCommand, command: ActOnSelection, now: datetime) -> Answer:
+def _select(state: State, queued: c.QueuedCommand, command: c.ActOnSelection, now: datetime) -> Answer:
     """Queue the next commands of a selection; with the last ones the selection is answered."""
     parts, rest = next_parts(queued, command, state.catalog.pipelines, now)
-    writes = tuple(PutCommand(part, is_new=True) for part in parts)
+    writes = tuple(w.PutCommand(part, is_new=True) for part in parts)
     if rest.targets:
         return Decision(
             name="selection_continued",
-            writes=(*writes, PutCommand(replace(queued, command=rest), is_new=False)),
+            writes=(*writes, w.PutCommand(replace(queued, command=rest), is_new=False)),
             about={"command": queued.id, "queued": str(rest.queued), "left": str(len(rest.targets))},
         )
     what = counted(rest.queued, "command")
-    said = f"{what} queued, from {part_of(queued.id, 0)} on: `nimbus command list --of {queued.id}`"
+    said = f"{what} queued, from {c.part_of(queued.id, 0)} on: `nimbus command list --of {queued.id}`"
     return _consumed(state, queued, now, message=said, writes=writes)
 
 
-def _abdicate(state: State, queued: QueuedCommand, command: Abdicate, now: datetime) -> Decision:
+def _abdicate(state: State, queued: c.QueuedCommand, command: c.Abdicate, now: datetime) -> Decision:
     if command.to:
         check_successor(state, command.to)
     by = queued.submitted_by if queued.asked_by is None else queued.asked_by.name
-    abdication = Abdication(epoch=state.epoch, reason=command.reason, to=command.to, by=by, at=now)
+    abdication = c.Abdication(epoch=state.epoch, reason=command.reason, to=command.to, by=by, at=now)
     to = f" to {command.to}" if command.to else ""
     return _consumed(
         state,
         queued,
         now,
         message=f"leadership of epoch {state.epoch} is given up{to}",
-        writes=(PutAbdication(abdication),),
+        writes=(w.PutAbdication(abdication),),
     )
 
 
 def _answer_about_pipeline(
     state: State,
-    queued: QueuedCommand,
-    command: PipelineCommand,
+    queued: c.QueuedCommand,
+    command: c.PipelineCommand,
     now: datetime,
 ) -> Answer:
     match command:
-        case PublishRelease():
+        case c.PublishRelease():
             return _publish(state, queued, command, now)
-        case ActivatePipeline():
+        case c.ActivatePipeline():
             return _activate(state, queued, command, now)
-        case PausePipeline():
+        case c.PausePipeline():
             return _pause(state, queued, command, now)
-        case RewindSchedule():
+        case c.RewindSchedule():
             return _rewind(state, queued, command, now)
-        case RemovePipeline():
+        case c.RemovePipeline():
             return _remove(state, queued, command, now)
-        case SetOwner():
+        case c.SetOwner():
             return _set_owner(state, queued, command, now)
 
 
 def _consumed(
     state: State,
-    queued: QueuedCommand,
+    queued: c.QueuedCommand,
     now: datetime,
     *,
     message: str,
     code: str = "ok",
-    writes: tuple[Write, ...] = (),
+    writes: tuple[w.Write, ...] = (),
 ) -> Decision:
     """The end of a command: one transaction removes it, writes its outcome and does its changes."""
     outcome = outcome_of(state, queued, code=code, message=message, now=now)
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
-        writes=(*writes, ConsumeCommand(outcome)),
+        writes=(*writes, w.ConsumeCommand(outcome)),
         about={
             "command": queued.id,
             "type": queued.command.type,
@@ -318,7 +270,7 @@ def _prepared(state: State, release: ReleaseOf, owner: str | None) -> PipelineSp
     return found
 
 
-def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
+def _publish(state: State, queued: c.QueuedCommand, command: c.PublishRelease, now: datetime) -> Answer:
     release = ReleaseOf(command.pipeline, command.digest)
     before = state.catalog.pipelines.get(command.pipeline)
     first = None if queued.asked_by is None else queued.asked_by.owner
@@ -331,8 +283,8 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
         for dataset in sorted({*spec.datasets} - known):
             check_new(queued.asked_by, "dataset", dataset, state.settings.grants)
     record = replace(published(before, release, spec, now), owner=owner)
-    runs: tuple[Write, ...] | Answer = ()
-    consumer: tuple[Write, ...] = ()
+    runs: tuple[w.Write, ...] | Answer = ()
+    consumer: tuple[w.Write, ...] = ()
     if command.activate:
         record = activated(record, release, spec, now)
         runs = handed_over(state, queued, release, spec, now)
@@ -349,7 +301,7 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     )
 
 
-def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, now: datetime) -> Answer:
+def _activate(state: State, queued: c.QueuedCommand, command: c.ActivatePipeline, now: datetime) -> Answer:
     record = _known(state, command.pipeline)
     release = ReleaseOf(record.name, command.digest or record.published)
     spec = _prepared(state, release, record.owner)
@@ -368,15 +320,15 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
     )
 
 
-def _said_of(runs: tuple[Write, ...]) -> str:
+def _said_of(runs: tuple[w.Write, ...]) -> str:
     """What an activation does with runs that are kept running, as a part of its answer."""
-    stopped = [f"; run {write.run.id} is being stopped" for write in runs if isinstance(write, PutRun)]
+    stopped = [f"; run {write.run.id} is being stopped" for write in runs if isinstance(write, w.PutRun)]
     then = " when that has ended" if stopped else ""
-    started = [f"; run {write.run.id} starts{then}" for write in runs if isinstance(write, CreateRun)]
+    started = [f"; run {write.run.id} starts{then}" for write in runs if isinstance(write, w.CreateRun)]
     return "".join((*stopped, *started))
 
 
-def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
+def _pause(state: State, queued: c.QueuedCommand, command: c.PausePipeline, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
     if record.state is PipelineState.INACTIVE:
         raise RefusedError(
@@ -392,7 +344,7 @@ def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: dat
     )
 
 
-def _rewind(state: State, queued: QueuedCommand, command: RewindSchedule, now: datetime) -> Decision:
+def _rewind(state: State, queued: c.QueuedCommand, command: c.RewindSchedule, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
     back = rewound(record, now)
     if back is None:
@@ -405,14 +357,14 @@ def _rewind(state: State, queued: QueuedCommand, command: RewindSchedule, now: d
     return _consumed(state, queued, now, message=message, writes=(put(back, record),))
 
 
-def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: datetime) -> Decision:
+def _set_owner(state: State, queued: c.QueuedCommand, command: c.SetOwner, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
     owned = replace(record, owner=command.owner, updated_at=now)
     message = f"{record.name} {f'belongs to {command.owner}' if command.owner else 'has no owner'}"
     return _consumed(state, queued, now, message=message, writes=(put(owned, record),))
 
 
-def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:
+def _remove(state: State, queued: c.QueuedCommand, command: c.RemovePipeline, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
     live = sorted(state.runs.of(record.name))
     if live:
@@ -428,15 +380,15 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
         now,
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
         writes=(
-            RemovePipelineRecord(record),
+            w.RemovePipelineRecord(record),
             *consumer_removed(state, record.name),
             *backfills_of(state, record),
-            *(() if index is None else (PutIntervals(record.name, None, index),)),
+            *(() if index is None else (w.PutIntervals(record.name, None, index),)),
         ),
     )
 
 
-def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime) -> Answer:
+def _start(state: State, queued: c.QueuedCommand, command: c.StartRun, now: datetime) -> Answer:
     try:
         run_id(command.run_id)  # it becomes part of paths
     except InvalidNameError as exc:
@@ -487,14 +439,14 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         queued,
         now,
         message=f"run {run.id} of release {run.release[:12]} {what}",
-        writes=(CreateRun(run),),
+        writes=(w.CreateRun(run),),
     )
 
 
 def _backfill(
-    state: State, queued: QueuedCommand, command: CreateBackfill | SteerBackfill, now: datetime
+    state: State, queued: c.QueuedCommand, command: c.CreateBackfill | c.SteerBackfill, now: datetime
 ) -> Answer:
-    if isinstance(command, SteerBackfill):
+    if isinstance(command, c.SteerBackfill):
         message, writes = steered(state, command, now)
         return _consumed(state, queued, now, message=message, writes=writes)
     record = _known(state, command.pipeline)

@@ -15,19 +15,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import upstream_of
 from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
-from nimbus.engine.agenda import (
-    Agenda,
-    Instant,
-    Subject,
-    about_children,
-    about_late,
-    about_overdue,
-    about_pins,
-    about_rendering,
-    about_run,
-    about_task,
-    about_wait,
-)
+from nimbus.engine import agenda as a
 from nimbus.engine.decision import Refusal
 from nimbus.engine.looks import Looks
 from nimbus.engine.ready import ReadyTasks
@@ -40,20 +28,20 @@ Pins = Mapping[str, tuple[Version, ...]]
 class WaitingTasks:
     """Tasks whose needs are met and that have not started."""
 
-    def __init__(self, agenda: Agenda, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
+    def __init__(self, agenda: a.Agenda, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
         self._agenda = agenda
         self._live = live
         self._ready = ready
-        self.renderings = Jobs[Subject, TaskSpec | Refusal]()
+        self.renderings = Jobs[a.Subject, TaskSpec | Refusal]()
         """Templates of ready tasks, rendered by another thread."""
-        self.pins = Jobs[Subject, Pins | Refusal | Lacking]()
+        self.pins = Jobs[a.Subject, Pins | Refusal | Lacking]()
         """Versions that ready tasks read, found by another thread."""
         self._finders: dict[RunId, TaskName] = {}
         """The task of a run that looks up what all its tasks read of others."""
-        self._reading: defaultdict[DatasetName, set[Subject]] = defaultdict(set)
+        self._reading: defaultdict[DatasetName, set[a.Subject]] = defaultdict(set)
         """Ready tasks that wait for a dataset."""
         self.looks = Looks()
-        self._awaiting: defaultdict[PipelineName, set[Subject]] = defaultdict(set)
+        self._awaiting: defaultdict[PipelineName, set[a.Subject]] = defaultdict(set)
         """Tasks that wait for runs of a pipeline."""
 
     def rendered(self, run: RunId, task: TaskRun) -> TaskSpec:
@@ -71,11 +59,11 @@ class WaitingTasks:
         """The same; None: its templates are not rendered yet."""
         if not task.spec.reads:
             return task.spec
-        return self.renderings.results.get(about_rendering(run, task.spec.name))
+        return self.renderings.results.get(a.about_rendering(run, task.spec.name))
 
     def put(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or after its pause; or remove it from the queue."""
-        subject = about_task(run.id, task.spec.name)
+        subject = a.about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
             self.put_wait(run, task.spec, waits=waits)
@@ -83,7 +71,7 @@ class WaitingTasks:
             self._ready.discard(run.id, task.spec.name)
             self._agenda.forget(subject)
             if task.state is not TaskState.RUNNING:
-                self._agenda.forget(about_children(run.id, task.spec.name))
+                self._agenda.forget(a.about_children(run.id, task.spec.name))
             self._forget(run, task)
         else:
             self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
@@ -95,7 +83,7 @@ class WaitingTasks:
     def _put_queue_timeout(self, run: RunId, task: TaskRun, due: datetime | None) -> None:
         if task.spec.queue_timeout is None:
             return
-        subject = about_overdue(run, task.spec.name)
+        subject = a.about_overdue(run, task.spec.name)
         if due is None:
             self._agenda.forget(subject)
         else:
@@ -103,7 +91,7 @@ class WaitingTasks:
 
     def put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
         """Watch, or no longer watch, what a task waits for that no worker runs."""
-        subject = about_wait(run.id, spec.name)
+        subject = a.about_wait(run.id, spec.name)
         pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
         if not waits:
             self._agenda.forget(subject)
@@ -113,7 +101,7 @@ class WaitingTasks:
             return
         self._agenda.add(subject)
         if spec.warn_after is not None:
-            self._agenda.add(about_late(run.id, spec.name))
+            self._agenda.add(a.about_late(run.id, spec.name))
         for name in pipelines:
             self._awaiting[name].add(subject)
         if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
@@ -124,7 +112,7 @@ class WaitingTasks:
         for subject in sorted(self._awaiting.get(name, ())):
             self._agenda.add(subject)
 
-    def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
+    def data_seen(self, look: Look, seen: Seen, now: a.Instant) -> None:
         """Apply the result of a look-up of data."""
         for subject in self.looks.seen(look, seen, now):
             self._agenda.add(subject)
@@ -132,18 +120,18 @@ class WaitingTasks:
     def add_ready(self, run_id: RunId, name: TaskName) -> None:
         """Queue a task whose needs are met, or put what it needs first on the agenda."""
         run = self._live.get(run_id)
-        if run is None or about_run(run_id) in self._agenda.set_aside:
+        if run is None or a.about_run(run_id) in self._agenda.set_aside:
             return
         task = run.tasks[name]
         found = self.spec_of(run_id, task)
         if not (isinstance(found, TaskSpec) and found.is_wanted):
-            self._agenda.add(about_rendering(run_id, name))
+            self._agenda.add(a.about_rendering(run_id, name))
         elif reads := to_pin(run, name) if task.spec.uses else ():
             for read in reads:
-                self._reading[read.dataset].add(about_pins(run_id, name))
-            self._agenda.add(about_pins(run_id, name))
+                self._reading[read.dataset].add(a.about_pins(run_id, name))
+            self._agenda.add(a.about_pins(run_id, name))
         elif task.spec.children is not None:
-            self._agenda.add(about_children(run_id, name))
+            self._agenda.add(a.about_children(run_id, name))
         else:
             self._ready.add(run, task)
 
@@ -158,32 +146,32 @@ class WaitingTasks:
 
     def finding(self, run: Run, task: TaskName) -> None:
         """Record that the versions that a task reads are looked up."""
-        self.pins.under_way.add(about_pins(run.id, task))
+        self.pins.under_way.add(a.about_pins(run.id, task))
         if awaits_inputs(run, task):
             self._finders[run.id] = task
 
     def versions_found(self, run: RunId, task: TaskName, result: Pins | Refusal | Lacking) -> None:
         """Record the versions that a task reads."""
-        subject = about_pins(run, task)
+        subject = a.about_pins(run, task)
         if self.pins.finish(subject, result):
             self._agenda.add(subject)
 
     def finding_failed(self, run: RunId, task: TaskName, again_s: float) -> None:
         """Look for the versions that a task reads again at a time of the clock that counts suspend."""
-        subject = about_pins(run, task)
+        subject = a.about_pins(run, task)
         if self.pins.finish(subject, None):
             self._agenda.look_after(subject, again_s)
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
         """Record the result of rendering; None: it failed for now, and is tried again."""
-        if self.renderings.finish(about_rendering(run, task), result):
+        if self.renderings.finish(a.about_rendering(run, task), result):
             self.add_ready(run, task)
 
     def forget(self, run: Run, task: TaskRun) -> None:
         """Remove a task of a run that is over."""
         name = task.spec.name
         self._ready.discard(run.id, name)
-        self._agenda.forget(about_task(run.id, name))
+        self._agenda.forget(a.about_task(run.id, name))
         self._forget(run, task)
         if not task.spec.kind.uses_worker:
             self.put_wait(run, task.spec, waits=False)
@@ -199,7 +187,7 @@ class WaitingTasks:
         run_id = run.id
         self._put_queue_timeout(run_id, task, None)
         if task.spec.uses:
-            subject = about_pins(run_id, task.spec.name)
+            subject = a.about_pins(run_id, task.spec.name)
             self._agenda.forget(subject)
             self.pins.forget(subject)
             for read in run.reads:
@@ -207,6 +195,6 @@ class WaitingTasks:
             if self._finders.get(run_id) == task.spec.name:
                 self._find_by_another(run, task.spec.name)
         if task.spec.reads:
-            subject = about_rendering(run_id, task.spec.name)
+            subject = a.about_rendering(run_id, task.spec.name)
             self._agenda.forget(subject)
             self.renderings.forget(subject)
