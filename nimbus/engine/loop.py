@@ -146,7 +146,10 @@ class Engine:
     def steps(self) -> Steps[None]:
         """Run the engine until `StopAsked`. Engine thread only."""
         while True:
-            match (yield from self._next()):
+            news = yield from self._next()
+            if isinstance(news, n.OfReign):
+                continue  # for a reign that is over
+            match news:
                 case n.StopAsked():
                     return
                 case n.Elected(leadership):
@@ -156,25 +159,6 @@ class Engine:
                     self._quarantined = quarantined
                 case n.Revoked(heard=heard):
                     heard()
-                case (  # for a reign that is over
-                    n.CommandsChanged()
-                    | n.WorkersChanged()
-                    | n.AttemptChanged()
-                    | n.ReleasePrepared()
-                    | n.RunBuilt()
-                    | n.BuildingFailed()
-                    | n.TaskRendered()
-                    | n.RenderingFailed()
-                    | n.VersionsFound()
-                    | n.FindingFailed()
-                    | n.DataSeen()
-                    | n.RunArchived()
-                    | n.OutcomesArchived()
-                    | n.TermsArchived()
-                    | n.StoredForCommand()
-                    | n.AlertTried()
-                ):
-                    continue
 
     def collect(self, timeout_s: float | None) -> tuple[n.News, ...]:
         """Wait for news, then take all that there are. Engine thread only."""
@@ -298,6 +282,8 @@ class Engine:
         """None: go on. False: this reign is over. True: the process stops. Later news are kept."""
         epoch = reign.state.epoch
         for index, news in enumerate(batch):
+            if isinstance(news, n.OfReign):
+                continue  # the reign hears it
             match news:
                 case n.StopAsked():
                     return True
@@ -314,25 +300,7 @@ class Engine:
                     heard()
                 case n.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
-                case (  # the reign hears them
-                    n.Elected()
-                    | n.CommandsChanged()
-                    | n.WorkersChanged()
-                    | n.AttemptChanged()
-                    | n.ReleasePrepared()
-                    | n.RunBuilt()
-                    | n.BuildingFailed()
-                    | n.TaskRendered()
-                    | n.RenderingFailed()
-                    | n.VersionsFound()
-                    | n.FindingFailed()
-                    | n.DataSeen()
-                    | n.RunArchived()
-                    | n.OutcomesArchived()
-                    | n.TermsArchived()
-                    | n.StoredForCommand()
-                    | n.AlertTried()
-                ):
+                case n.Elected():
                     continue
         return None
 

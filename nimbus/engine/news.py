@@ -172,10 +172,8 @@ class StopAsked:
     """The process is shutting down."""
 
 
-News = (
-    Elected
-    | Revoked
-    | CommandsChanged
+OfReign = (
+    CommandsChanged
     | WorkersChanged
     | AttemptChanged
     | ReleasePrepared
@@ -191,6 +189,6 @@ News = (
     | TermsArchived
     | StoredForCommand
     | AlertTried
-    | QuarantineChanged
-    | StopAsked
 )
+"""What only the reign that asked for it handles."""
+News = Elected | Revoked | QuarantineChanged | StopAsked | OfReign

@@ -54,17 +54,14 @@ def check_unchanged(state: State, queued: c.QueuedCommand) -> None:
 def target_of(state: State, command: c.Command | c.Unreadable) -> Target:
     """The object of a command, with its revision. An object without a revision has None."""
     settings = state.settings
+    if not isinstance(command, c.ConditionalCommand):
+        return Target(f"record that {command.type} is about", None)
+    if isinstance(command, c.PipelineCommand):
+        record = state.catalog.pipelines.get(command.pipeline)
+        return Target(
+            f"pipeline {command.pipeline}", None if record is None else revisions.of_pipeline(record)
+        )
     match command:
-        case (
-            c.PublishRelease(pipeline=name)
-            | c.ActivatePipeline(pipeline=name)
-            | c.PausePipeline(pipeline=name)
-            | c.RewindSchedule(pipeline=name)
-            | c.RemovePipeline(pipeline=name)
-            | c.SetOwner(pipeline=name)
-        ):
-            record = state.catalog.pipelines.get(name)
-            return Target(f"pipeline {name}", None if record is None else revisions.of_pipeline(record))
         case c.SteerBackfill(backfill=backfill_id):
             backfill = state.catalog.backfills.get(backfill_id)
             return Target(
@@ -81,31 +78,6 @@ def target_of(state: State, command: c.Command | c.Unreadable) -> Target:
         case c.CreateToken(id=token_id) | c.RevokeToken(id=token_id):
             token = settings.tokens.get(token_id)
             return Target(f"token {token_id}", None if token is None else revisions.of_token(token))
-        case (
-            c.StartRun()
-            | c.StopRun()
-            | c.PauseRun()
-            | c.ResumeRun()
-            | c.MarkTask()
-            | c.DecideApproval()
-            | c.CreateBackfill()
-            | c.ActOnSelection()
-            | c.PurgeRuns()
-            | c.NoteRun()
-            | c.Abdicate()
-            | c.CordonWorker()
-            | c.SetShare()
-            | c.SetCalendar()
-            | c.SetHold()
-            | c.UncordonWorker()
-            | c.PublishDataset()
-            | c.WithdrawDataset()
-            | c.RemoveDataset()
-            | c.GrantAccess()
-            | c.RevokeAccess()
-            | c.Unreadable()
-        ):
-            return Target(f"record that {command.type} is about", None)
 
 
 def check_access(state: State, queued: c.QueuedCommand, now: datetime) -> c.QueuedCommand:

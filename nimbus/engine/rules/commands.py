@@ -85,55 +85,29 @@ def refuse_command(state: State, queued: c.QueuedCommand, code: str, why: str, n
 
 def _answer(state: State, queued: c.QueuedCommand, now: datetime) -> Answer:
     check_unchanged(state, queued)
-    match queued.command:
-        case (
-            c.PublishRelease()
-            | c.ActivatePipeline()
-            | c.PausePipeline()
-            | c.RewindSchedule()
-            | c.RemovePipeline()
-            | c.SetOwner() as command
-        ):
-            return _answer_about_pipeline(state, queued, command, now)
-        case c.StartRun() as command:
+    command = queued.command
+    if isinstance(command, c.PipelineCommand):
+        return _answer_about_pipeline(state, queued, command, now)
+    if isinstance(command, c.LiveRunCommand):
+        message, writes = changed_run(state, command, queued.submitted_by, now)
+        return _consumed(state, queued, now, message=message, writes=writes)
+    if isinstance(command, c.SettingsCommand | c.TokenCommand | c.AccessCommand):
+        return _set(state, queued, command, now)
+    if isinstance(command, c.PurgeRuns | c.NoteRun | c.DatasetCommand):
+        return _with_storage(state, queued, command, now)
+    match command:
+        case c.StartRun():
             return _start(state, queued, command, now)
-        case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.MarkTask() | c.DecideApproval() as command:
-            message, writes = changed_run(state, command, queued.submitted_by, now)
-            return _consumed(state, queued, now, message=message, writes=writes)
-        case c.CreateBackfill() | c.SteerBackfill() as command:
+        case c.CreateBackfill() | c.SteerBackfill():
             return _backfill(state, queued, command, now)
-        case (
-            c.SetPool()
-            | c.RemovePool()
-            | c.SetShare()
-            | c.SetCalendar()
-            | c.SetHold()
-            | c.SetVariable()
-            | c.RemoveVariable()
-            | c.CordonWorker()
-            | c.UncordonWorker()
-            | c.CreateToken()
-            | c.RevokeToken()
-            | c.GrantAccess()
-            | c.RevokeAccess() as command
-        ):
-            return _set(state, queued, command, now)
-        case c.ActOnSelection() as command:
+        case c.ActOnSelection():
             return _select(state, queued, command, now)
-        case (
-            c.PurgeRuns()
-            | c.NoteRun()
-            | c.PublishDataset()
-            | c.WithdrawDataset()
-            | c.RemoveDataset() as command
-        ):
-            return _with_storage(state, queued, command, now)
-        case c.Abdicate() as command:
+        case c.Abdicate():
             return _abdicate(state, queued, command, now)
         case c.Unreadable(reason=reason):
             raise RefusedError("unreadable_command", reason)
         case _:
-            assert_never(queued.command)
+            assert_never(command)
 
 
 def _set(
