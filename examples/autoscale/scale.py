@@ -132,6 +132,8 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=60.0, help="seconds without work until a worker ends")
     parser.add_argument("--folder", type=Path, default=Path("workers"), help="folders of the workers")
     said = parser.parse_args()
+    if not said.config.is_file() or said.slots < 1:
+        parser.error("--config must name a file, and --slots be at least 1")
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -35,7 +35,7 @@ def run_reasons(
     own = _of_run(run, around)
     reasons: list[Callable[[], ReasonModel]] = []
     if own is not None:
-        reasons.append(partial(_reason, "run", own, run.deadline, around))
+        reasons.append(partial(_reason, "run", own, None if run.state.is_final else run.deadline, around))
     if run.state is RunState.QUEUED:
         return reasons
     reasons += [partial(explain_task, run, task, slots, around) for task in _moving(run)]
@@ -60,7 +60,7 @@ def explain_task(
 
 def next_change(run: Run, task: TaskRun, around: Surroundings) -> datetime | None:
     """The next time at which something changes for a waiting task by itself; None: no time is known."""
-    moments = [run.deadline]
+    moments = [None if run.state.is_final else run.deadline]
     if run.opens_tasks and task.state is TaskState.WAITING and _met(run, task):
         start = not_before(run, task)
         moments += [start, *_ends(run, task, around)] if start is None or start <= around.now else [start]

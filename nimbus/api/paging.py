@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from fastapi import Depends, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import NotFoundError, form
 from nimbus.api.requests import BOUND_FORMS, BoundText, PipelineNameText
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
@@ -91,9 +91,11 @@ def decoded(cursor: str | None) -> Key | None:
     return tuple(found)
 
 
-TagText = Annotated[str, Field(pattern=f"^{ids.NAME_PATTERN.pattern}$")]
+TagText = Annotated[str, form(f"^{ids.NAME_PATTERN.pattern}$", ids.NAME_FORM)]
 OwnerText = Annotated[str, Field(max_length=200, description="A name or a team; `-`: nobody.")]
-_Parameter = Annotated[str, Field(max_length=1000, pattern=r"^[a-zA-Z][a-zA-Z0-9_]{0,62}=.*$")]
+_Parameter = Annotated[
+    str, form(r"^[a-zA-Z][a-zA-Z0-9_]{0,62}=.*$", "NAME=VALUE, such as month=3", max_length=1000)
+]
 _Bound = Annotated[
     BoundText | None,
     BeforeValidator(lambda value: value or None),

@@ -11,6 +11,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import StringConstraints
 from starlette.exceptions import HTTPException
 
 from nimbus.api.entity_tags import ChangedError
@@ -26,6 +27,14 @@ _log = structlog.stdlib.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
+_FORMS: dict[str, str] = {}
+"""How a refusal describes a pattern."""
+
+
+def form(pattern: str, words: str, **more: Any) -> StringConstraints:
+    """A pattern of texts from outside. A refusal says `must be <words>`."""
+    _FORMS[pattern] = words
+    return StringConstraints(pattern=pattern, **more)
 
 
 class NotFoundError(NimbusError):
@@ -139,16 +148,19 @@ def _bad_input(_request: Request, exc: Exception) -> JSONResponse:
 
 def _place(error: dict[str, Any]) -> dict[str, str]:
     """One place of bad input; in a body that can be parsed, also with a JSON pointer (RFC 6901)."""
-    found = {"place": ".".join(map(str, error["loc"])), "message": _said(error["msg"])}
+    found = {"place": ".".join(map(str, error["loc"])), "message": _said(error)}
     part, *names = error["loc"]
     if part == "body" and error["type"] != "json_invalid":
         found["pointer"] = "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
     return found
 
 
-def _said(message: str) -> str:
-    """Our message without Pydantic's prefix."""
-    return message.removeprefix("Value error, ").rstrip(".")
+def _said(error: dict[str, Any]) -> str:
+    """The words of a form, or our message without Pydantic's prefix."""
+    words = _FORMS.get(error.get("ctx", {}).get("pattern", ""))
+    if error["type"].startswith("datetime"):
+        words = "a time with an offset, such as 2026-01-31T06:00:00Z"
+    return f"must be {words}" if words else error["msg"].removeprefix("Value error, ").rstrip(".")
 
 
 def _http(request: Request, exc: Exception) -> JSONResponse:

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
+from nimbus.api.problems import form
 from nimbus.definition.calendar_file import MOST_BYTES as MOST_CALENDAR_BYTES
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
@@ -244,7 +245,7 @@ class NewVersionBody(RequestBody):
 
     uri: Annotated[
         str,
-        StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:[!-~]+$", max_length=2000),
+        form(r"^[a-z][a-z0-9+.-]*:[!-~]+$", "a URI such as s3://bucket/key, without spaces", max_length=2000),
         AfterValidator(_without_password),
     ] = Field(description="Where readers find the data, such as s3://bucket/key or file:///folder/file.")
     interval: DataIntervalBody | None = Field(None, description="Of a dataset by interval.")

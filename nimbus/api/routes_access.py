@@ -13,7 +13,7 @@ from nimbus.access.tokens import TOKEN_ID
 from nimbus.api.asking import grants, principal
 from nimbus.api.entity_tags import tag_with
 from nimbus.api.models import CommandModel, Model
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import NotFoundError, form
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
@@ -24,10 +24,11 @@ from nimbus.domain.revisions import of_token
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$"
 _TokenId = Annotated[str, StringConstraints(pattern=rf"^{TOKEN_ID}$")]
-_Name = Annotated[str, StringConstraints(pattern=NAME)]
 # Names at an identity provider may have characters that names of tokens do not have, such as `:` and `|`.
 _OWNER = rf"{NAME}|^{NAME_PREFIX}[^\x00-\x20\x7f-\xa0](?:[^\x00-\x1f\x7f-\x9f]{{0,{LONGEST_NAME - 1}}})$"
-OwnerText = Annotated[str, StringConstraints(pattern=_OWNER)]
+_NAMED = "a name: 1 to 100 letters, digits, and . _ @ + -, starting with a letter or digit"
+_Name = Annotated[str, form(NAME, _NAMED)]
+OwnerText = Annotated[str, form(_OWNER, f"{_NAMED}; or {NAME_PREFIX}NAME")]
 
 
 class TokenBody(RequestBody):

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from nimbus.api.asking import grants, principal
 from nimbus.api.models import CommandModel, Model
+from nimbus.api.problems import form
 from nimbus.api.requests import RequestBody
 from nimbus.api.routes_access import GrantModel, OwnerText
 from nimbus.api.seen import lookups
@@ -18,14 +19,15 @@ from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, Princ
 from nimbus.domain.commands import GrantAccess, RevokeAccess
 from nimbus.domain.ids import NAME_PATTERN, VARIABLE_PATTERN, DatasetName, PipelineName
 
+_ON = "`pipeline:NAME`, `dataset:NAME`, `variable:NAME`, `team:OWNER`, or a prefix such as `finance_*`."
 _On = Annotated[
     str,
-    StringConstraints(
-        pattern=rf"^(?:(?:pipeline|dataset):{NAME_PATTERN.pattern}|variable:{VARIABLE_PATTERN.pattern}"
-        r"|team:[^\x00-\x20\x7f-\xa0*]{1,205}|[A-Za-z][A-Za-z0-9_-]{0,62}\*)$"
+    form(
+        rf"^(?:(?:pipeline|dataset):{NAME_PATTERN.pattern}|variable:{VARIABLE_PATTERN.pattern}"
+        r"|team:[^\x00-\x20\x7f-\xa0*]{1,205}|[A-Za-z][A-Za-z0-9_-]{0,62}\*)$",
+        _ON.rstrip("."),
     ),
 ]
-_ON = "`pipeline:NAME`, `dataset:NAME`, `variable:NAME`, `team:OWNER`, or a prefix such as `finance_*`."
 
 
 class GrantBody(RequestBody):

@@ -25,6 +25,7 @@ from nimbus.domain.run import ListedRun, Run
 MOST_LISTED = 20
 """How many pages of MAX_RUNS runs a selection looks through."""
 _NAMED = 5
+_OF_PIPELINES = {"pipeline", "tag", "owner"}
 
 
 class SelectedWhere(Where):
@@ -129,7 +130,16 @@ def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
     if (body.filter is None) is not bool(body.names):
         raise RefusedError("bad_selection", "a selection has either names or a filter.")
     if body.of == "pipelines" and body.action not in ("pause", "resume"):
-        raise RefusedError("bad_selection", f"pipelines are paused or resumed; {body.action} is for runs.")
+        raise RefusedError(
+            "bad_selection", f"{body.action} is for runs: pipelines can only be paused or resumed."
+        )
+    if body.of == "pipelines" and body.filter is not None and body.filter.model_fields_set - _OF_PIPELINES:
+        named = ", ".join(
+            sorted(body.filter.model_dump(by_alias=True, exclude=_OF_PIPELINES, exclude_unset=True))
+        )
+        raise RefusedError(
+            "bad_selection", f"filter: {named} is of runs: select pipelines by pipeline, tag and owner."
+        )
     found = _pipelines(services, body) if body.of == "pipelines" else _runs(services, body)
     targets: dict[str, SelectedModel] = {}
     for one in found:
@@ -141,7 +151,10 @@ def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
                 f"limit, up to {MOST_SELECTED}.",
             )
     if not targets:
-        raise RefusedError("nothing_selected", f"no {body.of[:-1]} that {body.action} is for is selected.")
+        raise RefusedError(
+            "nothing_selected",
+            f"no {body.of[:-1]} to {body.action} passes the filter: change it, or name some.",
+        )
     said = " ".join((body.action, body.of, body.scope, body.release, *sorted(targets)))
     return SelectionModel(
         action=body.action,
@@ -158,7 +171,9 @@ def _check_fit(names: Iterable[str], found: Mapping[str, str | None]) -> None:
     bad = [f"{name} {why}" for name, why in misfits if why is not None]
     if bad:
         more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-        raise RefusedError("bad_selection", f"{', '.join(bad[:_NAMED])}{more}: nothing was done.")
+        raise RefusedError(
+            "bad_selection", f"{', '.join(bad[:_NAMED])}{more}: leave these out. Nothing was done."
+        )
 
 
 def _pipelines(services: ApiServices, body: SelectedBody) -> Iterator[SelectedModel]:

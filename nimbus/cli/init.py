@@ -50,7 +50,7 @@ def init(folder: Path, example: str | None, *, minimal: bool) -> int:
     try:
         pipeline_name(name)
     except InvalidNameError as exc:
-        raise click.UsageError(f"{exc}: the pipeline gets the folder's name") from exc
+        raise click.UsageError(f"{exc} The pipeline gets the folder's name.") from exc
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty: name a new folder, nothing was written")
     shutil.copytree(source, folder, ignore=_NOT_OURS, dirs_exist_ok=True)

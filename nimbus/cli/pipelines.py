@@ -162,7 +162,8 @@ def list_(api: Api, out: Output, **where: str | None) -> None:
         "schedule": _schedules,
         "": lambda row: row["quarantined"] or row["description"],
     }
-    nothing = "no pipelines: publish one with `nimbus pipeline publish DIR --activate`"
+    nothing = "publish one with `nimbus pipeline publish DIR --activate`"
+    nothing = "no pipelines: " + ("none passes the filter" if any(where.values()) else nothing)
     out.listed(api.get("/pipelines", **where), "pipelines", columns, empty=nothing)
 
 

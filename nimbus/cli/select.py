@@ -62,7 +62,7 @@ def select(
         raise click.UsageError("give --reason, which is kept with each command; or --dry-run")
     others = {"state": more.pop("state"), "from": more.pop("first"), "to": more.pop("last")}
     where |= {name: value for name, value in others.items() if value}
-    if names and where:
+    if bool(names) is bool(where):
         raise click.UsageError("give names, or a filter")
     body: dict[str, Any] = {
         "action": action,

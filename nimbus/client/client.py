@@ -121,7 +121,8 @@ class Client(Api):
             key: See `command`.
 
         Returns:
-            The run; `pending` while there is no leader: it starts as soon as one leads.
+            The run; `pending` while there is no leader: it starts as soon as one leads. Else `queued`,
+            also if this `run_id` was started before: `wait` returns what became of it.
 
         Raises:
             NotFoundError: there is no such pipeline.

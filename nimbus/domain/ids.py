@@ -22,6 +22,7 @@ CommandId = NewType("CommandId", str)
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """For pipelines, tasks, datasets. No dot or slash: names are parts of paths, S3 keys and attempt ids."""
+NAME_FORM = "1 to 63 of a-z, 0-9, _ and -, starting with a letter"
 VARIABLE_PATTERN = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 """For variables of the cluster: names that templates can write after a dot."""
 RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
@@ -44,7 +45,7 @@ class InvalidNameError(ValueError):
 def pipeline_name(text: str) -> PipelineName:
     """Check a pipeline's name that came from outside."""
     if not NAME_PATTERN.fullmatch(text):
-        raise InvalidNameError("pipeline name", text, "1 to 63 of a-z, 0-9, _ and -, starting with a letter")
+        raise InvalidNameError("name", text, NAME_FORM)
     return PipelineName(text)
 
 

@@ -58,6 +58,9 @@ def preview(api: httpx.Client, **body: Any) -> Any:
         ({"action": "pause", "of": "pipelines", "filter": {"tag": "nightly"}}, ["nightly"]),
         ({"action": "stop", "filter": {"tag": "daily"}}, "nothing_selected"),
         ({"action": "resume", "of": "pipelines", "filter": {}}, "nothing_selected"),
+        ({"action": "pause", "of": "pipelines", "filter": {"state": "running"}}, "bad_selection"),
+        ({"action": "pause", "of": "pipelines", "filter": {"from": "2026-03-01"}}, "bad_selection"),
+        ({"action": "pause", "of": "pipelines", "filter": {"parameter": ["month=3"]}}, "bad_selection"),
         ({"action": "stop", "filter": {}, "limit": 5}, "selection_too_large"),
         ({"action": "stop", "names": ["r0", "r9"]}, "bad_selection"),
         ({"action": "stop", "names": ["r0", "unknown"]}, "bad_selection"),
@@ -75,6 +78,37 @@ def test_selection_is_shown_or_refused_before_anything_is_done(
 ) -> None:
     assert preview(api, **body) == expected
     assert not world.accepted
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (
+            "grants",
+            {"who": "ada", "role": "viewer", "on": "fin", "reason": "x"},
+            "body.on: must be `pipeline:NAME`",
+        ),
+        ("grants", {"who": "a b", "role": "viewer", "on": "f_*", "reason": "x"}, "body.who: must be a name"),
+        (
+            "selections/preview",
+            {"action": "stop", "filter": {"tag": "B C"}},
+            "body.filter.tag: must be 1 to 63",
+        ),
+        (
+            "selections/preview",
+            {"action": "stop", "filter": {"parameter": ["month"]}},
+            "body.filter.parameter.0: must be NAME=VALUE",
+        ),
+    ],
+)
+def test_text_of_another_form_is_refused_in_words(
+    api: httpx.Client, path: str, body: dict[str, Any], message: str
+) -> None:
+    answer = api.post(f"/{path}", json=body)
+
+    assert answer.status_code == 422
+    assert message in answer.json()["detail"]
+    assert "pattern" not in answer.json()["detail"]
 
 
 @pytest.mark.usefixtures("runs")

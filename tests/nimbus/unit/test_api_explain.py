@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nimbus.api import explain_run
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.explain_queue import QueueView
 from nimbus.domain import lifecycle, schema
@@ -627,3 +628,13 @@ def test_task_that_waits_for_room_says_when_its_queue_timeout_fails_it() -> None
     assert words is not None
     assert words.startswith("no worker is registered")
     assert words.endswith("; it fails at 2026-03-01 06:10:00Z if it has not started: queue_timeout")
+
+
+@pytest.mark.parametrize(("state", "shown"), [(RunState.RUNNING, True), (RunState.SUCCEEDED, False)])
+def test_deadline_is_a_next_change_only_of_a_live_run(state: RunState, shown: bool) -> None:
+    deadline = NOW + timedelta(hours=1)
+    run = _run(state=state, paused=Paused(by="ann", at=NOW), deadline=deadline, reason="done")
+    expected = deadline if shown else None
+
+    assert explain_run.next_change(run, run.tasks[A], AROUND) == expected
+    assert explain_run.run_reasons(run, {}, AROUND)[0]().until == expected

@@ -41,7 +41,7 @@ def test_test_of_the_made_pipeline_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["Orders!"], "the pipeline gets the folder's name"),
+        (["Orders!"], "The pipeline gets the folder's name"),
         (["taken"], "is not empty"),
         (["orders", "--from", "no-such"], "there are: datasets/airport"),
         (["orders", "--minimal", "--from", "hello"], "exclude each other"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from nimbus.cli.exits import Exit
+from nimbus.cli.main import cli
 from nimbus.client.errors import UnreachableError
 
 
@@ -20,3 +23,14 @@ from nimbus.client.errors import UnreachableError
 )
 def test_advice_fits_the_reason(server: str, why: str, advice: str) -> None:
     assert str(UnreachableError({server: why})).endswith(advice)
+
+
+@pytest.mark.parametrize("words", [["rerun"], ["pause", "--pipelines"]], ids=str)
+def test_selection_without_names_and_filter_is_refused_before_a_request(words: list[str]) -> None:
+    """Not taken as all runs."""
+    done = CliRunner().invoke(
+        cli, ["select", *words, "--reason", "x", "--yes", "--server", "http://127.0.0.1:1"]
+    )
+
+    assert done.exit_code == Exit.USAGE
+    assert "give names, or a filter" in done.output
