@@ -113,8 +113,10 @@ class Gate:
         wait_s = self._failures.take(address, now_s)
         return _slower("failures", wait_s) if wait_s else None
 
-    def still_admits(self, principal: Principal, now: datetime) -> bool:
-        """True while the token or login of an admitted principal is valid, or if it has none."""
+    def still_admits(self, principal: Principal, now: datetime, grants: tuple[AccessGrant, ...] = ()) -> bool:
+        """True while the token or login of an admitted principal, if any, is valid, with the same grants."""
+        if grants != tuple(grant for grant in self.grants if principal.owns(grant.who)):
+            return False
         if principal.expires_at is not None and principal.expires_at <= now:
             return False
         if not principal.token_id:

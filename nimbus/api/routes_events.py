@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nimbus.access.gate import Gate
-from nimbus.api.asking import principal
+from nimbus.api.asking import grants, principal
 from nimbus.api.event_hub import EventHub, Listener
 from nimbus.domain.topics import PATTERN
 
@@ -55,15 +55,16 @@ def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
     ) -> Response:
         """A stream of changes: `changed` names a topic; after `reset`, anything may have changed.
 
-        It ends when the scheduler stops, and within 15 s after it reads that the caller's token has ended.
+        It ends when the scheduler stops, and within 15 s after it reads that the caller's token
+        has ended or that its grants have changed.
         """
         seen = since if last_event_id is None else last_event_id
         if request.scope.get("is_head"):
             return Response(media_type=MEDIA_TYPE, headers=_HEADERS)
-        asks = principal()
+        asks, held = principal(), grants()
         topic = await run_in_threadpool(request.app.state.reader.topics, topic)
         listener = await hub.join(topic, seen, asks.account or asks.address)
-        return _EventStream(hub, listener, seen, lambda: gate.still_admits(asks, datetime.now(UTC)))
+        return _EventStream(hub, listener, seen, lambda: gate.still_admits(asks, datetime.now(UTC), held))
 
     return routes
 

@@ -21,7 +21,7 @@ from nimbus.api import event_hub, routes_events
 from nimbus.api.app import create_app
 from nimbus.api.event_hub import LastChanges
 from nimbus.api.server import ApiServer
-from nimbus.domain.access import AccessRole, Token
+from nimbus.domain.access import AccessGrant, AccessRole, Token
 from nimbus.domain.commands import Abdicate
 from nimbus.ports import ChangeFeed
 from tests.nimbus.integration.event_client import EventClient, streaming
@@ -115,19 +115,21 @@ def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
                 assert time.monotonic() < until
 
 
-@pytest.mark.parametrize("end", ["revoked", "expired"])
-def test_stream_ends_when_the_token_of_its_caller_does(
+@pytest.mark.parametrize("end", ["revoked", "expired", "grant revoked"])
+def test_stream_ends_when_the_token_or_a_grant_of_its_caller_does(
     world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     monkeypatch.setattr(routes_events, "PING_S", 0.05)
     made, now = new_token(), datetime.now(UTC)
     token = Token(id=made.id, name="ada", role=AccessRole.VIEWER, sha256=made.sha256, created_at=now)
-    world.gate.know_store({token.id: token}, b"k" * 32)
+    grant = AccessGrant(who="ada", role=AccessRole.AUTHOR, on="pipeline:sums", at=now)
+    world.gate.know_store({token.id: token}, b"k" * 32, (grant,))
     with streaming(api_url, "runs", token=made.text) as stream:
         world.cluster.put(world.new_run("r1"))
         stream.until("runs")
-        left = {} if end == "revoked" else {token.id: replace(token, expires_at=now)}
-        world.gate.know_store(left, b"k" * 32)
+        left = {"revoked": {}, "expired": {token.id: replace(token, expires_at=now)}}
+        granted = () if end == "grant revoked" else (grant,)
+        world.gate.know_store(left.get(end, {token.id: token}), b"k" * 32, granted)
 
         with pytest.raises(EOFError):
             stream.next()
