@@ -13,7 +13,6 @@ from nimbus.api import (
     routes_attempts,
     routes_backfills,
     routes_calendars,
-    routes_children,
     routes_cluster,
     routes_commands,
     routes_datasets,
@@ -93,30 +92,12 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     # waits for the start requests only these; `ApiServer.build_routes` builds the others.
     app.include_router(routes_health.router(services))
     parts = (
-        routes_cluster,
-        routes_commands,
-        routes_limits,
-        routes_shares,
-        routes_calendars,
-        routes_backfills,
-        routes_variables,
-        routes_alerts,
-        routes_intervals,
-        routes_datasets,
-        routes_explanations,
-        routes_pipelines,
-        routes_releases,
-        routes_runs,
-        routes_outputs,
-        routes_children,
-        routes_replay,
-        routes_run_commands,
-        routes_selections,
-        routes_access,
-        routes_grants,
-        routes_purges,
-        routes_terms,
-    )
+        routes_cluster, routes_commands, routes_limits, routes_shares, routes_calendars,
+        routes_backfills, routes_variables, routes_alerts, routes_intervals, routes_datasets,
+        routes_explanations, routes_pipelines, routes_releases, routes_runs, routes_outputs,
+        routes_replay, routes_run_commands, routes_selections, routes_access, routes_grants,
+        routes_purges, routes_terms,
+    )  # fmt: skip
     noted = [Depends(note_who_asks), Depends(note_key), Depends(note_if_match)]
     for part in parts:
         app.include_router(part.router(services, PREFIX), dependencies=noted)

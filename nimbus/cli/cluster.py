@@ -204,17 +204,9 @@ def history(api: Api, out: Output, limit: int) -> None:
         for row, before in zip_longest(answer["terms"], answer["terms"][1:])
     ]
     columns = (
-        "epoch",
-        "scheduler",
-        "version",
-        "began",
-        "led for",
-        "end",
-        "gap before",
-        "take-over",
-        "adopted",
-        "decisions",
-    )
+        "epoch", "scheduler", "version", "began", "led for",
+        "end", "gap before", "take-over", "adopted", "decisions",
+    )  # fmt: skip
     out.table(columns, rows, empty="no term is recorded: there was no leader")
     if not answer["history_complete"]:
         out.note("history did not answer: older terms may be missing from this list.")

@@ -39,17 +39,9 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     web.state.api, web.state.reader = api, services.reader
     problems.install(web, pages)
     parts = (
-        routes_about,
-        routes_backfills,
-        routes_cluster,
-        routes_commands,
-        routes_datasets,
-        routes_pipelines,
-        routes_releases,
-        routes_runs,
-        routes_tasks,
-        routes_search,
-    )
+        routes_about, routes_backfills, routes_cluster, routes_commands, routes_datasets,
+        routes_pipelines, routes_releases, routes_runs, routes_tasks, routes_search,
+    )  # fmt: skip
     for part in parts:
         web.include_router(part.router(services, pages))
     web.include_router(actions.router(pages))
