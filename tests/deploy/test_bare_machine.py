@@ -20,7 +20,7 @@ pytestmark = [
 _COMMANDS = """\
 set -eu
 cd /root
-export HOME=/root
+export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin
 python3 -m venv nimbus
 . nimbus/bin/activate
 pip install -q --cert /of-host/ca-certificates.crt "$(ls /srv/*.whl)[try]"
