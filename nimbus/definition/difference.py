@@ -47,8 +47,11 @@ def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[
 
 
 def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with tasks by name, so that their order does not matter."""
-    return {**spec, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
+    """A definition with tasks and schedules by name, so that their order does not matter."""
+    schedules = [one for one in (spec.get("schedule"), *spec.get("more_schedules", ())) if one]
+    named = {f"schedules.{one['name']}" if one.get("name") else "schedule": one for one in schedules}
+    rest = {key: value for key, value in spec.items() if key not in ("schedule", "more_schedules")}
+    return {**rest, **named, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
 
 
 def _changes(now: Any, then: Any, path: tuple[str, ...]) -> Iterator[Change]:
@@ -67,7 +70,9 @@ def in_words(value: Any) -> str:
         return f"{value['kind']} {value['script']}".strip()
     if isinstance(value, Mapping):
         return ", ".join(
-            f"{key}: {in_words(said)}" for key, said in value.items() if said not in (None, {}, [])
+            f"{key}: {in_words(said)}"
+            for key, said in value.items()
+            if key != "of_release" and said not in (None, {}, [])
         )
     if value is None or isinstance(value, str):
         return value or ""

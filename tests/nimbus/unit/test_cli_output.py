@@ -9,6 +9,7 @@ import pytest
 from nimbus.cli import main
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.output import Output
+from nimbus.definition.difference import changes
 
 BIDI = "\u202e\u2066\u200f\u061c"
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b31m\rb\nc\td é [bold]"
@@ -56,3 +57,16 @@ def test_error_line_sends_no_control_characters(error: Exception, capsys: pytest
     said = capsys.readouterr().err
     assert not set(said) & {*map(chr, (*range(9), *range(11, 32), *range(127, 160)))}
     assert r"a\x1b]0;title" in said
+
+
+def test_schedules_are_compared_by_name() -> None:
+    """Not as one list, of which a plan would show all for a change of one."""
+    daily, closing = {"name": "daily", "cron": "0 6 * * *"}, {"name": "closing", "cron": "0 18 * * *"}
+    later = {**closing, "cron": "0 19 * * *"}
+
+    found = changes(
+        {"schedule": daily, "more_schedules": [closing]}, {"schedule": later, "more_schedules": [daily]}
+    )
+
+    assert [(one.key, one.then) for one in found] == [("schedules.closing.cron", "0 19 * * *")]
+    assert [one.key for one in changes({"schedule": None}, {"schedule": {"cron": "@daily"}})] == ["schedule"]
