@@ -118,8 +118,8 @@ def test_many_watches_take_one_request_and_each_fires_once(
     calls.await_watches()
     assert told == [], "nothing has changed, and a node that does not exist is not watched"
 
-    for _ in range(2):
-        calls.create(f"{paths[7]}/x{len(told)}", b"")
+    for number in range(2):
+        calls.create(f"{paths[7]}/x{number}", b"")
     calls.delete(paths[8])
     calls.await_watches()
     assert told == [paths[7], paths[8]]

@@ -293,7 +293,7 @@ def test_filter_is_in_the_address_and_stays_over_reload_and_back(
     keys.focus("#filters select")
     keys.type("failed")
     keys.focus("#filters button")
-    keys.go("Enter", to="**/ui/runs?pipeline=orders&state=failed&from=&to=")
+    keys.go("Enter", to="**/ui/runs?pipeline=orders&state=failed&*")
     shown = page.locator("#rows a[data-row]").all_inner_texts()
     page.reload()
     scripts_run(page)
