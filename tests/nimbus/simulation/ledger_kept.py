@@ -31,7 +31,7 @@ class KeptLaws:
         hold(Law.KEPT, len(going) <= 1, "several go on:", [run.id for run in going])
         begun = [run.id for run in live if run.open_attempts()]
         hold(Law.KEPT, len(begun) <= 1, "several have attempts:", begun)
-        for write in writes:
+        for at, write in enumerate(writes):
             match write:
                 case w.PutRun(run, before):
                     self._check_end(before, run)
@@ -39,7 +39,14 @@ class KeptLaws:
                     asked = [one.outcome.command for one in writes if isinstance(one, w.ConsumeCommand)]
                     hold(Law.KEPT, any(map(run.id.endswith, asked)), run.id, "is created without its command")
                 case w.ConsumeCommand(outcome) if outcome.accepted:
-                    self._check_activation(self._world.ledger.submitted.get(outcome.command), going)
+                    # A mark in the same transaction may have ended the run since.
+                    ended = [
+                        later.before
+                        for later in writes[at:]
+                        if isinstance(later, w.PutRun) and later.run.state.is_final and _goes_on(later.before)
+                    ]
+                    command = self._world.ledger.submitted.get(outcome.command)
+                    self._check_activation(command, [*going, *ended])
                 case _:
                     pass
 
@@ -65,6 +72,10 @@ class KeptLaws:
                 )
             case _:
                 pass
+
+
+def _goes_on(run: Run) -> bool:
+    return run.pipeline == STREAM.name and _is_kept(run) and run.verdict is None
 
 
 def _is_kept(run: Run) -> bool:
