@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -36,6 +37,14 @@ def bare(name: str = "bare", packages: str = "ca-certificates") -> Path:
         _run("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root, _mirror())
         ready.touch()
     return root
+
+
+def authorities() -> Path:
+    """The file with the certificate authorities that this machine trusts, for pip inside a root."""
+    found = ssl.get_default_verify_paths()
+    file = Path(found.cafile) if found.cafile else Path(found.capath or "", "ca-certificates.crt")
+    assert file.exists(), f"{file} does not exist: name the file in SSL_CERT_FILE"
+    return file
 
 
 def wheel_into(root: Path) -> str:
@@ -129,7 +138,7 @@ def _mirror() -> str:
     for file in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("debian*")):
         if file.exists() and (found := re.search(r"https?://\S*/debian(?=\s|$)", file.read_text())):
             return found[0]
-    return "http://deb.debian.org/debian"
+    raise AssertionError("the configuration of apt on this machine names no mirror of Debian")
 
 
 def until(what: str, holds: Callable[[], object], within_s: float = 90) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.debian import bare, wheel_into
+from tests.deploy.debian import authorities, bare, wheel_into
 
 pytestmark = [
     pytest.mark.thorough,
@@ -23,7 +23,7 @@ cd /root
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin
 python3 -m venv nimbus
 . nimbus/bin/activate
-pip install -q --cert /of-host/ca-certificates.crt "$(ls /srv/*.whl)[try]"
+pip install -q --cert /srv/authorities.crt "$(ls /srv/*.whl)[try]"
 nimbus init orders
 nimbus up --single > up.log 2>&1 &
 up=$!
@@ -39,14 +39,14 @@ def test_first_pipeline_runs_on_a_machine_with_python_alone(tmp_path: Path) -> N
     base = bare("python", "ca-certificates,python3,python3-venv,procps")
     subprocess.run(["cp", "-a", base, root], check=True, timeout=300)
     wheel_into(root)
-    (root / "of-host").mkdir()
+    shutil.copy(authorities(), root / "srv/authorities.crt")
     (root / "root/commands").write_text(_COMMANDS)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     shutil.copy("/etc/hosts", root / "etc/hosts")
     # In mount and PID namespaces of its own, so that nothing stays mounted or running.
     inside = (
         f"mount -t proc proc {root}/proc && mount --bind /dev {root}/dev && "
-        f"mount --bind /etc/ssl/certs {root}/of-host && exec /usr/sbin/chroot {root} sh /root/commands"
+        f"exec /usr/sbin/chroot {root} sh /root/commands"
     )
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "env", "-i", "/bin/sh", "-c", inside]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)

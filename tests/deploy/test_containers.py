@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.debian import PROJECT, bare, until
+from tests.deploy.debian import PROJECT, authorities, bare, until
 
 _TOOLS = ("buildah", "podman", "runc", "debootstrap")
 _LACKS = [name for name in _TOOLS if shutil.which(name) is None]
@@ -52,13 +52,13 @@ def images() -> dict[str, str]:
     container = _run("buildah", "from", "scratch")
     _run("buildah", "add", "-q", container, bare(), "/")
     _run("buildah", "commit", "-q", "--rm", container, _BASE)
-    built = {}
+    trusted, built = authorities(), {}
     for target in ("scheduler", "worker"):
         built[target] = f"localhost/nimbus-test-{target}"
         _run(
             *("buildah", "bud", "-q", "--layers", "--format", "docker", "--isolation", "chroot"),
-            *("--volume", "/etc/ssl/certs:/of-host:ro", "--build-arg", f"BASE={_BASE}"),
-            *("--build-arg", "PIP_OPTIONS=--cert /of-host/ca-certificates.crt"),
+            *("--volume", f"{trusted.parent}:/of-host:ro", "--build-arg", f"BASE={_BASE}"),
+            *("--build-arg", f"PIP_OPTIONS=--cert /of-host/{trusted.name}"),
             *("-f", "deploy/container/Dockerfile", "--target", target, "-t", built[target], "."),
         )
     return built
