@@ -174,7 +174,7 @@ def _release(form: Form) -> dict[str, Any]:
 
 
 def _start(pipeline: str, form: Form) -> dict[str, Any]:
-    """Fields of parameters are named `<kind>.<parameter>`; see `nimbus.web.start_form`."""
+    """Fields of parameters are named `<kind>.<parameter>`; see `nimbus.web.pipeline.start_form`."""
     parameters = {}
     for field, (value, *_) in form.items():
         kind, _, name = field.partition(".")

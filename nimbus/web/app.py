@@ -9,21 +9,14 @@ from starlette.responses import RedirectResponse, Response
 from nimbus.api.access import authorize_page
 from nimbus.api.seen import seen_services
 from nimbus.api.services import ApiServices
-from nimbus.web import (
-    actions,
-    problems,
-    routes_about,
-    routes_backfills,
-    routes_cluster,
-    routes_commands,
-    routes_datasets,
-    routes_pipelines,
-    routes_releases,
-    routes_runs,
-    routes_search,
-    routes_tasks,
-)
+from nimbus.web import about, actions, commands, problems, release, search
+from nimbus.web.backfill import page as backfill
+from nimbus.web.dataset import page as dataset
+from nimbus.web.home import page as home
 from nimbus.web.pages import Frames, Pages
+from nimbus.web.pipeline import page as pipeline
+from nimbus.web.run import page as run
+from nimbus.web.task import page as task
 
 
 def add_pages(api: FastAPI, services: ApiServices) -> None:
@@ -38,10 +31,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize_page)])
     web.state.api, web.state.reader = api, services.reader
     problems.install(web, pages)
-    parts = (
-        routes_about, routes_backfills, routes_cluster, routes_commands, routes_datasets,
-        routes_pipelines, routes_releases, routes_runs, routes_tasks, routes_search,
-    )  # fmt: skip
+    parts = (about, backfill, commands, dataset, home, pipeline, release, run, task, search)
     for part in parts:
         web.include_router(part.router(services, pages))
     web.include_router(actions.router(pages))

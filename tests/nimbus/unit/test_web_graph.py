@@ -15,9 +15,9 @@ from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.web.gantt import critical_path
-from nimbus.web.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw
-from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
+from nimbus.web.run.gantt import critical_path
+from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw
+from nimbus.web.run.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
 from tests.nimbus.integration.conftest import World
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nimbus.domain.wording import format_size, format_span
-from nimbus.web import log_pieces
-from nimbus.web.log_pieces import PIECE_BYTES, Hit, line_start, marked_up, pieces, search
+from nimbus.web.task import log as log_pieces
+from nimbus.web.task.log import PIECE_BYTES, Hit, line_start, marked_up, pieces, search
 
 
 @pytest.mark.parametrize(

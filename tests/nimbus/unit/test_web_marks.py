@@ -12,8 +12,8 @@ from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.wording import counted
-from nimbus.web.foresight import first_of_all, following, upcoming
-from nimbus.web.run_grid import mark
+from nimbus.web.pipeline.foresight import first_of_all, following, upcoming
+from nimbus.web.pipeline.grid import mark
 from nimbus.web.words import with_code
 from tests.nimbus.definitions import active
 

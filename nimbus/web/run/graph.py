@@ -15,7 +15,7 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from nimbus.domain.errors import NimbusError
-from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
+from nimbus.web.run.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
 
 MOST_ALIKE = 12
 """Up to this number, tasks with the same place in the graph are drawn one by one."""

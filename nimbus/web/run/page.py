@@ -32,9 +32,9 @@ from nimbus.domain.publications import Read
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskState
-from nimbus.web import gantt, graph
-from nimbus.web.durations import compare
 from nimbus.web.pages import Pages, none_if_empty, segment
+from nimbus.web.pipeline.durations import compare
+from nimbus.web.run import gantt, graph
 
 MOST_EVENTS = 300
 """Limit of events on a page, unless all are requested."""

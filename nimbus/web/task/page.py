@@ -29,8 +29,8 @@ from nimbus.domain.purge_parts import Part as Purged
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.task import fence_token
-from nimbus.web.log_pieces import WINDOW_BYTES, line_start, pieces, search
 from nimbus.web.pages import Pages, segment
+from nimbus.web.task.log import WINDOW_BYTES, line_start, pieces, search
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""

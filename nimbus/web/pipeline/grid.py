@@ -12,7 +12,7 @@ from markupsafe import Markup
 from nimbus.domain.ids import TaskName
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.domain.wording import counted
-from nimbus.web.graph import shortened
+from nimbus.web.run.graph import shortened
 
 _CELL, _BOX, _LABEL, _TOP = 15, 12, 200, 24
 _TICK, _HEIGHT, _LEAST = 6, 16, 3

@@ -15,7 +15,7 @@ from nimbus.domain.backfill import Backfill, BackfillState, Order
 from nimbus.domain.interval_index import Ended, IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.run import ListedRun, RunState
-from nimbus.web.run_grid import mark, paths
+from nimbus.web.pipeline.grid import mark, paths
 
 _CELL, _BOX, _LABEL = 15, 12, 84
 _ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.STOPPED: "was stopped"}

@@ -29,10 +29,10 @@ from nimbus.domain.ids import CommandId, DatasetName
 from nimbus.domain.run import ListedRun
 from nimbus.domain.terms import EndCause
 from nimbus.domain.wording import format_span
-from nimbus.web.attention import Facts, notices
-from nimbus.web.foresight import due, first_of_all
+from nimbus.web.home.attention import Facts, notices
 from nimbus.web.pages import Pages
-from nimbus.web.run_grid import DAY, strip
+from nimbus.web.pipeline.foresight import due, first_of_all
+from nimbus.web.pipeline.grid import DAY, strip
 
 _WORKERS = 200
 """Limit of workers in one page."""

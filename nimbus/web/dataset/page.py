@@ -27,10 +27,10 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.intervals import DataInterval, gaps
-from nimbus.web import graph
-from nimbus.web.backfill_dates import ShownDate, calendar
-from nimbus.web.dataset_graph import flow, of_dataset
+from nimbus.web.backfill.dates import ShownDate, calendar
+from nimbus.web.dataset.graph import flow, of_dataset
 from nimbus.web.pages import Pages, none_if_empty, segment
+from nimbus.web.run import graph
 
 _DATASETS, _VERSIONS = 100, 50
 """Limits of one page."""

@@ -33,12 +33,12 @@ from nimbus.domain.ids import CommandId, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.web import graph
-from nimbus.web.durations import durations
-from nimbus.web.foresight import following, foresee, upcoming
 from nimbus.web.pages import Pages, none_if_empty, segment
-from nimbus.web.run_grid import grid, ticks
-from nimbus.web.start_form import fields
+from nimbus.web.pipeline.durations import durations
+from nimbus.web.pipeline.foresight import following, foresee, upcoming
+from nimbus.web.pipeline.grid import grid, ticks
+from nimbus.web.pipeline.start_form import fields
+from nimbus.web.run import graph
 
 _PIPELINES = 100
 """Limit of pipelines in one page."""

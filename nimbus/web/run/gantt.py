@@ -14,7 +14,7 @@ from markupsafe import Markup
 from nimbus.api.models_runs import AttemptModel, RunModel, TaskModel
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import format_span
-from nimbus.web.graph import shortened
+from nimbus.web.run.graph import shortened
 
 _ROW, _TOP, _LABEL, _WIDTH, _MARGIN = 22, 26, 200, 760, 60
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)

@@ -19,9 +19,9 @@ from nimbus.api.services import ApiServices
 from nimbus.domain.backfill import BackfillState
 from nimbus.domain.ids import CommandId
 from nimbus.domain.revisions import of_backfill
-from nimbus.web.backfill_dates import calendar, dates_of, shown_date
-from nimbus.web.foresight import foresee_backfill
+from nimbus.web.backfill.dates import calendar, dates_of, shown_date
 from nimbus.web.pages import Pages, PipelineFilter, none_if_empty
+from nimbus.web.pipeline.foresight import foresee_backfill
 
 _BACKFILLS, _DATES = 100, 200
 """Limits of one page."""

@@ -1,0 +1,1 @@
+"""The pages of backfills and their dates."""

@@ -1,0 +1,1 @@
+"""The home page: what needs attention, the cluster and its election."""
