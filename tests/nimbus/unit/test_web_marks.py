@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from importlib import resources
 from itertools import chain
 
 import pytest
@@ -54,3 +56,11 @@ def test_fires_on_pages_come_after_the_position_if_a_clock_was_ahead() -> None:
     assert upcoming(record, now) == hours[0]
     assert following(record, now, 2) == hours
     assert [at for at, _ in first_of_all([record], now, 2)] == hours
+
+
+def test_style_takes_sizes_of_type_and_colours_from_its_scale_alone() -> None:
+    style = (resources.files("nimbus.web") / "static" / "style.css").read_text()
+    scale, _, rules = style.partition("\n}\n")
+
+    assert len(re.findall(r"\d+px", scale.partition("--s1")[0])) == 4, "sizes of type"
+    assert re.findall(r"#[0-9a-f]{3,8}\b|font(?:-size)?: *[\d.]+[a-z%]+", rules) == []
