@@ -27,8 +27,8 @@ setup: ## Make .venv from requirements.lock (again only when that or pyproject.t
 examples: setup ## Fetch the wheels that the example pipelines depend on
 	@scripts/examples
 
-demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost; with KEEP=1 the cluster serves its pages until Ctrl-C
-	@$(PY) -m nimbus.demo $(if $(KEEP),--keep)
+demo: setup ## `nimbus demo`: three schedulers, a pipeline, a killed leader, nothing lost; with KEEP=1 the cluster serves its pages until Ctrl-C
+	@.venv/bin/nimbus demo $(if $(KEEP),--keep)
 
 screenshots: examples ## Take the README's pictures of a demonstration, into docs/images; needs chromium-headless-shell
 	@$(PY) -m tests.nimbus.screenshots

@@ -16,6 +16,7 @@ from nimbus.domain.wording import harmless
 from nimbus.telemetry.build import release
 
 _COMMANDS = {
+    "demo": Lazy("nimbus.demo.__main__:demo", "See a leader killed in the middle of a run."),
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
     "init": Lazy("nimbus.cli.init:init", "Make a folder with a first pipeline."),
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish, activate and inspect pipelines."),

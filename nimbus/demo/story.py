@@ -45,7 +45,7 @@ def perform(stage: Stage, pipeline: Path, name: str) -> str:
     wait_for("every scheduler to sync the release", 60, lambda: all(p["ready"] for p in stage.participants()))
     stage.command("cluster", "participants")
 
-    chapter(f"A run of {name}: ten tasks, most of them Spark drivers of their own")
+    chapter(f"A run of {name}, whose tasks are Spark drivers of their own")
     answer = stage.api.command("POST", "/runs", {"pipeline": name, "parameters": {}})
     run_id = str(answer["run_id"])
     say(f"run {run_id}; its page: {standby_page(stage, run_id)}")
@@ -168,14 +168,11 @@ def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
     folder = data_folder(stage.stack) / done[0]["output"]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     chapter("The result")
-    summary.pop("schema")
-    summary.pop("parameters")
     console().print(make_table(("figure", "value"), list(figures(summary))))
     picture = folder / "report.svg"
     if not picture.is_file():
         raise DemoFailedError(f"the picture {picture} is missing")
     say(f"picture: {picture}")
-    say(f"report:  {folder / 'report.md'}")
 
 
 def figures(summary: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

@@ -51,8 +51,9 @@ def main(words: list[str] | None = None) -> int:
 def _measured(revision: Revision, python: str, place: Path) -> dict[str, float]:
     """Run the demonstration; return the time of each task in seconds."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = ["--dir", f"{place}/demo-{revision.label}", "--pipeline", f"{PROJECT}/examples/flights"]
     done = subprocess.run(
-        [python, "-I", "-m", "nimbus.demo", "--dir", place / f"demo-{revision.label}"],
+        [python, "-I", "-m", "nimbus.demo", *words],
         cwd=PROJECT,
         env={**os.environ, "PATH": path, "PYTHONSAFEPATH": "1"},  # else it imports from the working folder
         capture_output=True,

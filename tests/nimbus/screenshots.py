@@ -48,7 +48,8 @@ def main() -> None:
 @contextmanager
 def _demonstration(scratch: Path) -> Iterator[str]:
     """A running demonstration. Yields the address of its run's page."""
-    words = [sys.executable, "-m", "nimbus.demo", "--keep", "--dir", str(scratch / "demo")]
+    words = [sys.executable, "-m", "nimbus.cli.main", "demo", "--keep", "--dir", str(scratch / "demo")]
+    words += ["--pipeline", "examples/flights"]
     environment = {**os.environ, "LOGNAME": "ada", "PYTHONUNBUFFERED": "1"}
     demo = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
     assert demo.stdout is not None

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_kept_demonstration_serves_its_page_until_it_is_interrupted(tmp_path: Path) -> None:
-    words = [sys.executable, "-u", "-m", "nimbus.demo", "--keep", "--dir", str(tmp_path / "demo")]
+    words = [sys.executable, "-u", "-m", "nimbus.cli.main", "demo", "--keep", "--dir", str(tmp_path / "demo")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as demo:
         assert demo.stdout is not None
         try:

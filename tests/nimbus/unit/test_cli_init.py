@@ -16,7 +16,9 @@ from nimbus.config import load_settings
 from nimbus.config.load import load_storage
 
 
-@pytest.mark.parametrize("options", [[], ["--minimal"], ["--from", "datasets/rates"]], ids=str)
+@pytest.mark.parametrize(
+    "options", [[], ["--minimal"], ["--from", "datasets/rates"], ["--from", "shop"]], ids=str
+)
 def test_made_folder_is_a_valid_pipeline_of_its_name(tmp_path: Path, options: list[str]) -> None:
     folder = tmp_path / "orders"
     made = CliRunner().invoke(cli, ["init", str(folder), *options])
