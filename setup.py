@@ -12,8 +12,8 @@ from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent
 COMMIT = Path("nimbus/COMMIT")
-SHIPPED = ("configs", "examples")
-"""Folders that are in the wheel, too: `nimbus init` and `nimbus config init` copy from them."""
+SHIPPED = ("configs", "deploy", "examples")
+"""Folders that are in the wheel, too: `nimbus init` and `nimbus config` copy from them."""
 
 
 def commit() -> str:

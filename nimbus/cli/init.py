@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import get_completion_class
 
 import nimbus
 from nimbus.cli.exits import Exit
@@ -22,7 +23,7 @@ _NOT_OURS = shutil.ignore_patterns("__pycache__", "wheels", ".pytest_cache", "RE
 
 
 def shipped(name: str) -> Path:
-    """A folder of the project: `examples` or `configs`. It is in the wheel, too."""
+    """A folder of the project: `examples`, `configs` or `deploy`. It is in the wheel, too."""
     package = Path(nimbus.__file__).parent
     inside = package / "shipped" / name
     return inside if inside.exists() else package.parent / name
@@ -51,8 +52,7 @@ def init(folder: Path, example: str | None, *, minimal: bool) -> int:
         pipeline_name(name)
     except InvalidNameError as exc:
         raise click.UsageError(f"{exc} The pipeline gets the folder's name.") from exc
-    if folder.exists() and any(folder.iterdir()):
-        raise click.UsageError(f"{folder} is not empty: name a new folder, nothing was written")
+    _refuse_filled(folder)
     shutil.copytree(source, folder, ignore=_NOT_OURS, dirs_exist_ok=True)
     file = folder / "pipeline.yaml"
     text = file.read_text(encoding="utf-8").replace(f"\nname: {source.name}\n", f"\nname: {name}\n")
@@ -62,6 +62,11 @@ def init(folder: Path, example: str | None, *, minimal: bool) -> int:
         out.line(str(path))
     out.note(f"made {folder}; next: nimbus pipeline validate {folder}")
     return Exit.OK
+
+
+def _refuse_filled(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise click.UsageError(f"{folder} is not empty: name a new folder, nothing was written")
 
 
 def _example(name: str) -> Path:
@@ -94,6 +99,23 @@ def config_init(kind: str) -> None:
     """
     name = "nimbus.example" if kind == "full" else kind
     click.echo((shipped("configs") / f"{name}.yaml").read_text(encoding="utf-8"), nl=False)
+
+
+@config.command("files", epilog=examples("nimbus config files nimbus-files"))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def config_files(folder: Path) -> None:
+    """Write what goes around a cluster into a new folder, as it is in the repository.
+
+    configs: configurations, Prometheus' alert rules, the Grafana board. deploy: systemd's units,
+    the container file, the Helm chart. completion: what bash, fish and zsh source to complete commands.
+    """
+    _refuse_filled(folder)
+    for name in ("configs", "deploy"):
+        shutil.copytree(shipped(name), folder / name)
+    for shell in ("bash", "fish", "zsh"):
+        file = folder / "completion" / f"nimbus.{shell}"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(get_completion_class(shell)(config, {}, "nimbus", "_NIMBUS_COMPLETE").source())
 
 
 @config.command("schema")

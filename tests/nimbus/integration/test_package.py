@@ -93,6 +93,6 @@ def test_wheel_has_no_deleted_module_and_sdist_is_complete(tmp_path: Path) -> No
     modules = {name for name in tracked if name.startswith(("nimbus/", "leader/", "blobsync/"))}
     assert modules - names == set()
     shipped = {name.removeprefix("nimbus/shipped/") for name in names if name.startswith("nimbus/shipped/")}
-    assert shipped == {name for name in tracked if name.startswith(("configs/", "examples/"))}
+    assert shipped == {name for name in tracked if name.startswith(("configs/", "deploy/", "examples/"))}
     ours = {name for name in names if ".dist-info/" not in name and "/shipped/" not in name}
     assert ours - modules == {"nimbus/COMMIT"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,38 @@ def test_schema_of_the_configuration_has_every_section() -> None:
     schema = json.loads(CliRunner().invoke(cli, ["config", "schema"]).stdout)
 
     assert {"cluster", "zookeeper", "storage", "scheduler", "worker"} <= schema["properties"].keys()
+
+
+def test_files_around_a_cluster_are_those_of_the_repository(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["config", "files", str(tmp_path / "files")])
+    again = CliRunner().invoke(cli, ["config", "files", str(tmp_path / "files")])
+
+    assert done.exit_code == 0
+    for name in (
+        "configs/prometheus/nimbus-alerts.yaml",
+        "configs/grafana/nimbus.json",
+        "deploy/systemd/run-as.conf",
+    ):
+        assert (tmp_path / "files" / name).read_bytes() == (shipped("configs").parent / name).read_bytes()
+    assert again.exit_code == 2
+
+
+def test_shell_completes_commands_with_the_written_file(tmp_path: Path) -> None:
+    CliRunner().invoke(cli, ["config", "files", str(tmp_path / "files")])
+    words = "source files/completion/nimbus.bash; COMP_WORDS=(nimbus conf); COMP_CWORD=1; "
+    call = words + "_nimbus_completion nimbus conf nimbus; echo ${COMPREPLY[*]}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = subprocess.run(
+        ["bash", "-ec", call],
+        cwd=tmp_path,
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert told.stdout == "config\n", told.stderr
 
 
 def test_files_of_an_installed_wheel_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
