@@ -1,34 +1,40 @@
 """Models of the API's answers. They define both the answers and `/openapi.json`, so the two agree.
 
 Durations are numbers of seconds in fields ending `_s`; times are UTC, ISO 8601. Fields are only ever added.
+A model of a record declares only what differs from it: see `of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
-from typing import Annotated, Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from nimbus.domain.calendars import OnHolidays
+from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.concurrency import WhenFull
-from nimbus.domain.failures import FailureClass
+from nimbus.domain.children import ChildSpec
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.holds import HoldOf
 from nimbus.domain.pipeline import (
-    CatchUp,
-    FailureStrategy,
+    DataStart,
+    Limits,
+    ParameterSpec,
+    PipelineSpec,
     Priority,
-    Requirement,
+    RetryPolicy,
+    Schedule,
     SparkDeploy,
-    SparkMode,
-    SparkReuse,
     StartWhen,
-    TaskKind,
+    TaskSpec,
 )
-from nimbus.domain.publications import Partitioning
-from nimbus.domain.schedulers import Role
+from nimbus.domain.publications import Publication
+from nimbus.domain.schedulers import MissingFile, Role
+from nimbus.domain.skipped import SkippedFires
 
 Seconds = Annotated[
     float, BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value)
@@ -44,6 +50,51 @@ class Model(BaseModel):
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
 
+AnyModel = TypeVar("AnyModel", bound=Model)
+_MODELS: dict[type, type[Model]] = {}
+"""The model of each record that has one."""
+
+
+def of(record: type, leave_out: Collection[str] = ()) -> Callable[[type[AnyModel]], type[AnyModel]]:
+    """Give a model the fields of a dataclass of the domain, unless it declares them itself.
+
+    A duration gets the ending `_s`, a priority its name, and a nested record the model that was made of it.
+
+    Args:
+        record: The dataclass.
+        leave_out: Names of its fields that the API does not show.
+    """
+
+    def derived(model: type[AnyModel]) -> type[AnyModel]:
+        types = get_type_hints(record)
+        shown: dict[str, Any] = {}
+        for one in fields(record):
+            name = f"{one.name}_s" if timedelta in (types[one.name], *get_args(types[one.name])) else one.name
+            if name not in model.model_fields and one.name not in leave_out:
+                shown[name] = _shown(types[one.name]), Field(validation_alias=one.name)
+        made = create_model(
+            model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **shown
+        )
+        _MODELS[record] = made
+        return made
+
+    return derived
+
+
+def _shown(said: Any) -> Any:
+    """The type of a field in an answer."""
+    if said in (timedelta, Priority):
+        return Seconds if said is timedelta else PriorityName
+    kind, inner = get_origin(said), get_args(said)
+    if kind is tuple:
+        return list[_shown(inner[0])]  # type: ignore[misc]  # the item's type is a value here
+    if kind is Mapping:
+        return dict[_shown(inner[0]), _shown(inner[1])]  # type: ignore[misc]  # likewise
+    if inner:
+        return reduce(or_, map(_shown, inner))
+    return _MODELS[said] if isinstance(said, type) and is_dataclass(said) else said
+
+
 class PageModel(Model):
     """Base of lists that have pages."""
 
@@ -53,14 +104,9 @@ class PageModel(Model):
     """Number of rows, at least, from the first of this page on."""
 
 
+@of(MissingFile)
 class MissingFileModel(Model):
     """A file that a scheduler lacks."""
-
-    pipeline: str
-    path: str
-    role: str
-    size_bytes: int
-    sha256: str
 
 
 class LeaderModel(Model):
@@ -340,13 +386,9 @@ class HoldsModel(Model):
     holds: list[HoldModel]
 
 
+@of(Calendar)
 class CalendarDaysModel(Model):
     """Which days are worked."""
-
-    weekdays: list[int]
-    """Weekdays that are worked; 0 is Monday."""
-    exceptions: list[date]
-    """Holidays on such weekdays, and days that are worked on other weekdays; in order."""
 
 
 class CalendarModel(Model):
@@ -368,178 +410,69 @@ class CalendarsModel(Model):
     calendars: list[CalendarModel]
 
 
+@of(Schedule)
 class ScheduleModel(Model):
     """When the leader starts runs."""
 
-    cron: str
-    timezone: str
-    catchup: CatchUp
-    catchup_window_s: Seconds | None = Field(None, validation_alias="catchup_window")
-    data_interval_s: Seconds | None = Field(None, validation_alias="data_interval")
-    """Null: since the fire time before."""
-    name: str = ""
-    """Empty: the only schedule, without a name."""
-    parameters: dict[str, Any] = {}
-    """Parameters of its runs; the others have their defaults."""
-    calendar: str | None = None
-    on_holidays: OnHolidays = OnHolidays.SKIP
-    """What happens to a fire time on a day that the calendar does not work."""
-    working_day: int | None = None
-    """It fires only on this working day of each month; negative: from the end. Null: on all."""
-    days: CalendarDaysModel | None = None
-    """Content of the calendar."""
-    of_release: bool = False
-    """True: the calendar is a file of the release; false: it is one of the cluster."""
 
-
+@of(ParameterSpec)
 class ParameterModel(Model):
     """One parameter of a pipeline."""
 
-    type: str
-    items: str
-    """Type of the values of a list; empty: it is no list."""
-    default: Any = None
-    required: bool
-    minimum: float | None
-    maximum: float | None
-    choices: list[Any]
-    description: str
 
-
+@of(RetryPolicy)
 class RetryModel(Model):
     """A task's retries."""
 
-    limit: int
-    delay_s: Seconds = Field(validation_alias="delay")
-    factor: float
-    max_delay_s: Seconds = Field(validation_alias="max_delay")
-    on: list[FailureClass] | None
-    """Classes of failure after which it is tried again; null: all but `analysis`."""
-    memory_factor: float
 
-
+@of(Limits)
 class LimitsModel(Model):
     """What one attempt of a task may use; null: there is no limit."""
 
-    memory_bytes: int | None
-    open_files: int | None
-    disk_bytes: int | None
-    log_bytes: int
 
-
+@of(ChildSpec, leave_out=("release",))
 class ChildSpecModel(Model):
-    """The child runs that a task starts."""
+    """The child runs that a task starts.
 
-    pipeline: str
-    parameters: dict[str, Any]
-    """Texts are templates."""
-    for_each: dict[str, list[Any] | str]
-    """A single list has an empty key. A text is a template that reads its list from a task's result."""
-    max_parallel: int | None
-    max_items: int
+    Texts in `parameters` are templates. A single list of `for_each` has an empty key; a text there is a
+    template that reads its list.
+    """
 
 
+@of(Publication)
 class PublicationModel(Model):
     """A dataset that a task publishes."""
 
-    dataset: str
-    partition: Partitioning
-    key: str
-    """Key of the partition; empty for another partitioning."""
-    of: str | None
-    """The task whose output is published; null: its own."""
-    keep_s: Seconds | None = Field(None, validation_alias="keep")
 
-
+@of(TaskSpec, leave_out=("isolation", "spark_place", "secrets", "env", "waits_for", "reads"))
 class TaskSpecModel(Model):
-    """One task of a pipeline."""
+    """One task of a pipeline. Empty or null: it is as its kind, or its worker, has it."""
 
-    name: str
-    kind: TaskKind
-    script: str
-    """Path in the release of the script, SQL file or jar; for a shell task, its program."""
-    main_class: str
-    args: list[str]
-    needs: list[str]
-    requirements: dict[str, Requirement]
-    """How some of `needs` must have ended; all others must have succeeded."""
-    when: str
-    """Template of the condition for running it; empty: no condition."""
-    allow_failure: bool
-    retries: RetryModel
-    timeout_s: Seconds | None = Field(None, validation_alias="timeout")
-    priority: PriorityName
-    spark_conf: dict[str, str]
-    dependencies: list[str]
-    """Patterns of wheels of the release that it imports: its own before those of the pipeline."""
-    jars: list[str]
-    """Patterns of jars of the release for its Spark: its own before those of the pipeline."""
-    limits: LimitsModel | None
-    """Null: only the log is limited, to 64 MiB."""
-    spark_mode: SparkMode
-    spark_reuse: SparkReuse
-    """Which attempts may have the JVM of an earlier one."""
     spark_target: str | None = Field(None, validation_alias=AliasPath("spark_place", "target"))
     """Name of its target; null: the worker's own Spark."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
     """Where its driver runs; null without a target."""
-    children: ChildSpecModel | None = None
-    """For a task of kind `pipeline`: the child runs that it starts."""
-    pools: dict[str, int]
-    """How much an open attempt takes of each pool."""
-    runs_on: list[str]
-    """Labels that its worker must have."""
-    environment: str
-    """Its interpreter and Spark; empty: the worker's own."""
-    uses: list[str]
-    """Reads of its pipeline that it uses."""
-    publishes: list[PublicationModel]
-    """Datasets that its success publishes."""
-    keeps_running: bool
-    """True: it is started again whatever ends it, until its run is stopped."""
-    start_after_s: Seconds | None = Field(None, validation_alias="start_after")
-    queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
-    """Longest wait for room before each attempt; null: no limit."""
-    warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
 
 
+@of(Concurrency)
 class ConcurrencyModel(Model):
     """How many runs of a pipeline may be under way at once."""
 
-    limit: int
-    when_full: WhenFull
 
-
+@of(DataStart, leave_out=("when",))
 class DataStartModel(Model):
     """Which changes of the datasets that a pipeline reads start its runs."""
 
     data: StartWhen = Field(validation_alias="when")
     """Without a schedule: `any` or `all` of the datasets must have changed. With one: `any`."""
-    settle_s: Seconds | None = Field(validation_alias="settle")
-    """How long nothing must have changed before a run starts."""
 
 
+@of(PipelineSpec, leave_out=(
+    "name", "tags", "runbook", "notify", "readers", "files", "dependencies", "jars", "python_path",
+    "variables", "reads", "accepts", "webhook", "interval_files",
+))  # fmt: skip
 class PipelineSpecModel(Model):
     """A pipeline as its release defines it."""
-
-    description: str
-    schedule: ScheduleModel | None
-    more_schedules: list[ScheduleModel] = []
-    start: DataStartModel | None = None
-    """Changes of data start its runs, and fire times do not; null: fire times do."""
-    failure_strategy: FailureStrategy
-    priority: PriorityName
-    timeout_s: Seconds | None = Field(None, validation_alias="timeout")
-    warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
-    expect_s: Seconds | None = Field(None, validation_alias="expect")
-    deadline: time | None = None
-    """Time of day, in the zone of the schedule."""
-    fresh_s: dict[str, Seconds] = Field({}, validation_alias="fresh")
-    """Age of the newest data of a dataset from which it is late."""
-    concurrency: ConcurrencyModel | None
-    max_parallel_tasks: int | None
-    parameters: dict[str, ParameterModel]
-    tasks: list[TaskSpecModel]
 
 
 class PipelineSummaryModel(Model):
@@ -572,17 +505,9 @@ class PipelineSummaryModel(Model):
     updated_at: datetime
 
 
+@of(SkippedFires)
 class SkippedFiresModel(Model):
     """Consecutive fire times that started no run, for one reason."""
-
-    first: datetime
-    last: datetime
-    count: int
-    reason: str
-    at: datetime
-    """When the last one was skipped."""
-    schedule: str = ""
-    """Name of their schedule."""
 
 
 class PipelineModel(PipelineSummaryModel):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from pydantic import Field
 
-from nimbus.api.models import Model, PageModel, Seconds
-from nimbus.domain.backfill import BackfillState, OnFailure, Order, Reprocess
+from nimbus.api.models import Model, PageModel, of
+from nimbus.domain.backfill import BackfillRequest, BackfillState
 
 
 class IntervalState(StrEnum):
@@ -52,20 +50,9 @@ class IntervalsModel(Model):
     """Where the next page begins; null: this is the last one."""
 
 
+@of(BackfillRequest)
 class BackfillRequestModel(Model):
     """The request of a backfill."""
-
-    first: datetime
-    last: datetime
-    every_s: Seconds | None = Field(None, validation_alias="every")
-    max_parallel: int
-    reprocess: Reprocess
-    order: Order
-    on_failure: OnFailure
-    as_one_run: bool
-    parameters: Mapping[str, Any]
-    total: int | None
-    """Number of dates in the range."""
 
 
 class BackfillModel(Model):

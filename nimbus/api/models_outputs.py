@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from nimbus.api.models import Model
+from nimbus.api.models import Model, of
+from nimbus.domain.outputs import ListedFile
 
 
+@of(ListedFile)
 class OutputFileModel(Model):
     """One file of an output."""
-
-    path: str
-    """Relative to the output, with `/`."""
-    size_bytes: int
-    sha256: str
-    """Empty: the output has no manifest, which is so for most outputs in folders."""
 
 
 class OutputModel(Model):

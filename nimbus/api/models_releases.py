@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nimbus.api.models import Model, PageModel
+from nimbus.api.models import Model, PageModel, of
 from nimbus.api.routes_commands import ListedCommandModel
+from nimbus.domain.release_files import Holders, ReleaseFile
 
 
 class ListedReleaseModel(Model):
@@ -32,24 +33,14 @@ class ReleasesModel(PageModel):
     """False: storage did not answer, and only releases in the catalog are listed."""
 
 
+@of(ReleaseFile)
 class ReleaseFileModel(Model):
     """A file of a release."""
 
-    path: str
-    size_bytes: int
-    sha256: str
-    role: str
-    executable: bool
 
-
+@of(Holders)
 class HoldersModel(Model):
     """Ids of schedulers, by what they report about a release."""
-
-    holding: list[str]
-    """Schedulers that have it on disk, verified."""
-    lacking: list[str]
-    silent: list[str]
-    """Schedulers that have not reported for ten minutes."""
 
 
 class ReleaseModel(ListedReleaseModel):

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nimbus.api.models import CommandModel, Model, PageModel, PriorityName
+from nimbus.api.models import CommandModel, Model, PageModel, PriorityName, of
 from nimbus.api.models_datasets import VersionModel
+from nimbus.domain.cost import Cost
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
 from nimbus.domain.purge import Said
@@ -55,21 +56,9 @@ def purged_part(part: Part, said: Said) -> PurgedPartModel:
     return PurgedPartModel(part=part, at=said.at, by=said.by, why=said.why)
 
 
+@of(Cost)
 class CostModel(Model):
     """What an attempt used. Null: not known, or it had no Spark of its own."""
-
-    cpu_ms: int | None
-    """User and system time of its processes on the driver's host."""
-    peak_memory_bytes: int | None
-    """Most resident memory of the largest of these; with `limits.memory`, of all of them together."""
-    task_ms: int | None
-    """Time in which Spark's tasks ran, added over all executors."""
-    shuffle_read_bytes: int | None
-    shuffle_write_bytes: int | None
-    spill_bytes: int | None
-    """What Spark wrote to local disks because memory was short."""
-    executor_peak_bytes: int | None
-    """Most memory of one executor on another host."""
 
 
 class AttemptModel(Model):

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nimbus.api.models import Model, PageModel
+from nimbus.api.models import Model, PageModel, of
 from nimbus.domain.succession import Candidate, Gap
-from nimbus.domain.terms import EndCause, Term
+from nimbus.domain.terms import Adopted, EndCause, Term
 
 
+@of(Adopted)
 class AdoptedModel(Model):
     """The open work that a new leader found."""
-
-    runs: int
-    """Number of live runs."""
-    claimed: int
-    """Number of open attempts with a driver, which went on."""
-    unclaimed: int
-    """Number of open attempts whose driver had not begun."""
-    ended: int
-    """Number of attempts that had ended while there was no leader. Their END is applied."""
-    fenced: int
-    """Number of the open attempts that this leader has fenced since, as lost."""
 
 
 class TermModel(Model):

@@ -12,13 +12,13 @@ from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.access.tokens import TOKEN_ID
 from nimbus.api.asking import grants, principal
 from nimbus.api.entity_tags import tag_with
-from nimbus.api.models import CommandModel, Model
+from nimbus.api.models import CommandModel, Model, of
 from nimbus.api.problems import NotFoundError, form
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import CONDITIONAL, Submit
-from nimbus.domain.access import AccessRole, PrincipalSource
+from nimbus.domain.access import AccessGrant, AccessRole, PrincipalSource
 from nimbus.domain.commands import CreateToken, RevokeToken, SetOwner
 from nimbus.domain.revisions import of_token
 
@@ -51,15 +51,9 @@ class OwnerBody(RequestBody):
     )
 
 
+@of(AccessGrant)
 class GrantModel(Model):
     """A role on something, for a principal or a team."""
-
-    who: str
-    role: AccessRole
-    on: str
-    reason: str
-    by: str
-    at: datetime
 
 
 class TokenModel(Model):

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import AwareDatetime
 
-from nimbus.api.models import Model, PageModel
+from nimbus.api.models import Model, PageModel, of
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
-from nimbus.domain.alerts import Alert, AlertState
-from nimbus.domain.notify import AlertEvent
+from nimbus.domain.alerts import Alert
 from nimbus.ports import AlertNotSentError
 
 
+@of(Alert, leave_out=("epoch", "runbook"))
 class AlertModel(Model):
     """One message to one target."""
-
-    id: str
-    """Id of the alert, the same for all tries."""
-    event: AlertEvent
-    target: str
-    pipeline: str
-    run: str | None
-    about: str
-    raised_at: AwareDatetime
-    more: int
-    """Number of further alerts that this one replaces, because too many waited for the target."""
-    state: AlertState
-    tries: int
-    may_repeat: bool
-    """True when an earlier try may have been accepted: its leader failed before it recorded the result."""
-    next_try: AwareDatetime | None
-    error: str
-    """Error of the last try."""
-    ended_at: AwareDatetime | None
 
 
 class AlertsModel(PageModel):
