@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nimbus.authoring.description import Description
-from nimbus.authoring.options import GivenVersion, PipelineOptions
+from nimbus.authoring.options import PipelineOptions
 from nimbus.authoring.tasks import Task
 from nimbus.task import CONTEXT_VARIABLE, context
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nimbus.authoring.trial import TaskFunction, Trial
+    from nimbus.authoring.trial import GivenVersion, TaskFunction, Trial
 
 
 class Pipeline(Description):

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from nimbus import checkpoint
 from nimbus.authoring.description import Description
-from nimbus.authoring.options import GivenVersion
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.drafts import Draft, new_run
@@ -43,6 +42,19 @@ from nimbus.worker.trial_session import own_session
 TaskFunction = Callable[..., Any]
 _RELEASE = ReleaseDigest("0" * 64)
 _HERE = WorkerId("here")
+
+
+class GivenVersion(TypedDict, total=False):
+    """A version of a dataset, for `Pipeline.test`."""
+
+    path: Path
+    """Folder with its files."""
+    partition: str
+    """Interval or key; empty by default: the whole dataset."""
+    item: Any
+    """Of a read with `of`: the item of the child run."""
+    value: Mapping[str, Any]
+    """Of a read with `of`: the result of the task that published it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
 from nimbus.definition import models as m
-from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
@@ -45,23 +45,14 @@ def build_pipeline(model: m.DefinitionModel) -> PipelineSpec:
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
     schedules = [_schedule(name, one) for name, one in schedules_of(model).items()]
     reads = tuple(_read(name, read, model.start) for name, read in model.reads.items())
-    return PipelineSpec(
-        name=PipelineName(model.name),
-        description=model.description,
+    return replace(
+        PipelineSpec(**_same(model, PipelineSpec)),
         tags=tuple(sorted(set(model.tags))),
-        runbook=model.runbook,
         schedule=next(iter(schedules), None),
         more_schedules=tuple(schedules[1:]),
-        failure_strategy=model.failure_strategy,
-        priority=model.priority,
-        timeout=model.timeout,
         concurrency=_concurrency(model),
         webhook=None if model.webhook is None else _webhook(model.webhook),
-        max_parallel_tasks=model.max_parallel_tasks,
         notify=None if model.notify is None else notify_rules(model.notify),
-        warn_after=model.warn_after,
-        expect=model.expect,
-        deadline=model.deadline,
         fresh={DatasetName(name): one.fresh for name, one in model.datasets.items() if one.fresh is not None},
         readers={
             DatasetName(name): tuple(one.readers)
@@ -69,10 +60,6 @@ def build_pipeline(model: m.DefinitionModel) -> PipelineSpec:
             if one.readers is not None
         },
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
-        files=tuple(model.files),
-        dependencies=tuple(model.dependencies),
-        jars=tuple(model.jars),
-        python_path=tuple(model.python_path),
         tasks=tasks,
         start=None if model.start is None else DataStart(when=model.start.data, settle=model.start.settle),
         reads=reads,
@@ -81,6 +68,13 @@ def build_pipeline(model: m.DefinitionModel) -> PipelineSpec:
             (*(read.key for read in reads), *(text for task in tasks for text in _texts(task)))
         ),
     )
+
+
+def _same(model: Strict, spec: type) -> dict[str, Any]:
+    """The values of keys that the domain has under the same name; what a definition leaves out is missing."""
+    names = {one.name for one in fields(spec)}
+    said = ((name, value) for name, value in model if name in names and value is not None)
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in said}
 
 
 def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
@@ -102,16 +96,7 @@ def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
 
 def build_parameter(model: m.ParameterModel) -> ParameterSpec:
     """One parameter."""
-    return ParameterSpec(
-        type=model.type,
-        items=model.items or "",
-        default=model.default,
-        required=model.required,
-        minimum=model.minimum,
-        maximum=model.maximum,
-        choices=tuple(model.choices or ()),
-        description=model.description,
-    )
+    return ParameterSpec(**{**_same(model, ParameterSpec), "default": model.default})
 
 
 def build_retries(own: m.RetriesModel, defaults: m.RetriesModel) -> RetryPolicy:
@@ -173,8 +158,7 @@ def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> Sp
 def _concurrency(model: m.DefinitionModel) -> Concurrency | None:
     if any(task.keep for task in model.tasks.values()):
         return Concurrency(limit=1)  # the next run begins after the one before has ended
-    said = model.concurrency
-    return None if said is None else Concurrency(limit=said.limit, when_full=said.when_full)
+    return None if model.concurrency is None else Concurrency(**_same(model.concurrency, Concurrency))
 
 
 def _webhook(model: m.WebhookModel) -> Webhook:
@@ -187,18 +171,7 @@ def schedules_of(model: m.DefinitionModel) -> Mapping[str, m.ScheduleModel]:
 
 
 def _schedule(name: str, model: m.ScheduleModel) -> Schedule:
-    return Schedule(
-        name=name,
-        cron=model.cron,
-        timezone=model.timezone,
-        catchup=model.catchup,
-        catchup_window=model.catchup_window,
-        data_interval=model.data_interval,
-        parameters=model.parameters,
-        calendar=model.calendar,
-        on_holidays=model.on_holidays or OnHolidays.SKIP,
-        working_day=model.working_day,
-    )
+    return Schedule(name=name, **_same(model, Schedule))
 
 
 def _arguments(model: m.TaskModel) -> tuple[str, ...]:
@@ -336,20 +309,16 @@ def build_task(name: str, model: m.TaskModel, pipeline: m.DefinitionModel) -> Ta
         *(text for text in (model.params or {}).values() if isinstance(text, str)),
         *(text for text in (model.for_each or {}).values() if isinstance(text, str)),
     )
-    return TaskSpec(
-        name=TaskName(name),
-        kind=model.type,
-        script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
+    script = model.command[0] if model.command else model.script or model.jar or model.spec or ""
+    return replace(
+        TaskSpec(name=TaskName(name), kind=model.type, **{**_same(model, TaskSpec), "script": script}),
         args=args,
         reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join(texts)))),
-        needs=tuple(TaskName(need) for need in model.needs),
         requirements={
             TaskName(need): asked
             for need, asked in model.requirements.items()
             if asked is not Requirement.SUCCEEDED
         },
-        when=model.when or "",
-        allow_failure=model.allow_failure,
         keeps_running=model.keep is not None,
         retries=build_retries(model.retries, defaults.retries),
         timeout=_timeout(model, defaults),
@@ -360,16 +329,9 @@ def build_task(name: str, model: m.TaskModel, pipeline: m.DefinitionModel) -> Ta
         spark_place=spark.place,
         dependencies=_both(model.dependencies, pipeline.dependencies) if model.type.uses_wheels else (),
         jars=_both(model.jars, pipeline.jars) if model.type.uses_spark else (),
-        main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
-        isolation=model.isolation,
         pools=dict(model.pool),
-        secrets=dict(model.secrets),
-        env=dict(model.env),
         waits_for=tuple(map(_wait_for, model.waits_for or ())),
-        start_after=model.start_after,
-        queue_timeout=model.queue_timeout,
-        warn_after=model.warn_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         environment=_environment(model, spark, defaults),
         uses=tuple(model.reads),
