@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: dist docs help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
+.PHONY: dist docs help setup examples demo pictures test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-scale bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -30,8 +30,8 @@ examples: setup ## Fetch the wheels that the example pipelines depend on
 demo: setup ## `nimbus demo`: three schedulers, a pipeline, a killed leader, nothing lost; with KEEP=1 the cluster serves its pages until Ctrl-C
 	@.venv/bin/nimbus demo $(if $(KEEP),--keep)
 
-screenshots: examples ## Take the README's pictures of a demonstration, into docs/images; needs chromium-headless-shell
-	@$(PY) -m tests.nimbus.screenshots
+pictures: setup ## Fill a cluster and take pictures of fifteen pages, into FOLDER (build/pictures); with DOCS=1 also those of the documents
+	@$(PY) -m tests.nimbus.pictures $(FOLDER) $(if $(DOCS),--docs)
 
 test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other
 	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE)
