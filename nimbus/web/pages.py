@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from threading import Lock
 from typing import Annotated, Any
@@ -30,10 +30,11 @@ from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.calendars import days_in_words
 from nimbus.domain.cost import cost_in_words
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.spark_application import page_address
 from nimbus.domain.wording import counted, format_size, format_span, harmless
 from nimbus.ports import StoreUnavailableError
-from nimbus.web import words
+from nimbus.web import times, words
 from nimbus.web.words import cron_in_words
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -121,6 +122,14 @@ class Frames:
             holds=[hold.words(name) for name, hold in self._services.reader.settings().holds.items()],
         )
 
+    def date_zone(self, pipeline: str) -> times.DateZone:
+        """The zone of a pipeline's dates; UTC if it cannot be read."""
+        try:
+            record = self._services.reader.pipeline(PipelineName(pipeline))
+        except NimbusError:
+            return times.DateZone()
+        return times.date_zone(None if record is None else record.profile)
+
     def unavailable(self) -> Frame:
         """The frame of the page about a ZooKeeper outage, from data that was read before."""
         me, now = self._services.health.info(), self._services.clock.now()
@@ -164,9 +173,11 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        times = (words.moment, words.to_the_minute, words.since)
         filters = (
-            *times,
+            times.moment,
+            times.data_date,
+            times.data_span,
+            times.since,
             words.as_json,
             words.with_code,
             counted,
@@ -181,19 +192,35 @@ class Pages:
         self._templates.globals |= {"query": _query, "days_in_words": days_in_words}
 
     def answer(
-        self, request: Request, template: str, shown: Mapping[str, Any], *, status: int = 200
+        self,
+        request: Request,
+        template: str,
+        shown: Mapping[str, Any],
+        *,
+        status: int = 200,
+        about: str | None = None,
     ) -> Response:
         """Render a page, or answer 304 if the browser has the same page already.
+
+        Args:
+            request: The request of the page.
+            template: Its template.
+            shown: The variables of the template.
+            status: The status of the answer.
+            about: The pipeline that the page is about. Times are in its zone, if the reader wants that.
 
         Raises:
             StoreUnavailableError: ZooKeeper does not answer who leads.
         """
         frame = self._frame(status, shown.get("problem", {}).get("code"))
-        who = principal()
+        who, shown_in = principal(), self.page_times(request, about)
+        times.enter(shown_in)
         text = self._templates.get_template(template).render(
             **shown,
             frame=frame,
             path=request.url.path,
+            times=shown_in,
+            asked=[pair for pair in request.query_params.multi_items() if pair[0] != times.CHOICE],
             asset=f"/ui/static/{self.assets.version}",
             who=who,
             lacks=partial(_lacks, _role(request, who)),
@@ -203,12 +230,22 @@ class Pages:
         data = text.encode("utf-8", "replace")
         tag = f'W/"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
         headers = {**_HEADERS, "ETag": tag}
+        if shown_in.asked and request.headers.get("sec-fetch-mode", "navigate") == "navigate":
+            # Not if a page fetches itself again: two tabs would change it in turns.
+            headers["Set-Cookie"] = (
+                f"{times.COOKIE}={shown_in.chosen}; Path=/ui; Max-Age=31536000; HttpOnly; SameSite=Lax"
+            )
         if status == 200 and tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
             data = gzip.compress(data, 6, mtime=0)
             headers["Content-Encoding"] = "gzip"
         return Response(data, status, headers, media_type="text/html")
+
+    def page_times(self, request: Request, about: str | None = None) -> times.Times:
+        """The times of a page. `about`: as of `answer`."""
+        chosen, is_asked = times.choice(request)
+        return times.Times(chosen, cache(self._frames.date_zone), about, is_asked)
 
     def _frame(self, status: int, code: str | None) -> Frame:
         if code == StoreUnavailableError.code:

@@ -47,7 +47,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "is_later_page": cursor is not None,
             "older": found.next_cursor,
         }
-        return pages.answer(request, "releases.html", shown)
+        return pages.answer(request, "releases.html", shown, about=name)
 
     @routes.get("/pipelines/{name}/releases/{digest}")
     async def release(
@@ -62,7 +62,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             if against is not None:
                 diff = diff_releases(services, name, digest, against, file)
                 shown |= {"against": against, "diff": diff} | _text(diff.text)
-            return pages.answer(request, "release.html", shown)
+            return pages.answer(request, "release.html", shown, about=name)
 
         return await run_sync(page, limiter=services.comparing)
 

@@ -1,13 +1,10 @@
-"""Formats figures, times and cron expressions for pages. Pure."""
+"""Formats values and cron expressions for pages. Pure."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
-
-from nimbus.domain.wording import format_span
 
 
 def as_json(value: object) -> str:
@@ -23,30 +20,6 @@ def with_code(text: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
         for number, part in enumerate(parts)
-    )
-
-
-def moment(at: datetime | None) -> Markup:
-    """An exact time, which scripts make relative. The page itself must not change with time."""
-    if at is None:
-        return Markup("&ndash;")
-    exact = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
-    return Markup('<time datetime="{}">{}</time>').format(at.astimezone(UTC).isoformat(), exact)
-
-
-def to_the_minute(at: datetime) -> str:
-    """A time that is a name, such as a date of a backfill, and is never made relative."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}Z"
-
-
-def since(start: datetime | None, end: datetime | None) -> Markup:
-    """A duration; without an end, the start, from which scripts count."""
-    if start is None:
-        return Markup("&ndash;")
-    if end is not None:
-        return escape(format_span((end - start).total_seconds()))
-    return Markup('<time class="for" datetime="{}">since {}</time>').format(
-        start.astimezone(UTC).isoformat(), f"{start.astimezone(UTC):%H:%M:%SZ}"
     )
 
 

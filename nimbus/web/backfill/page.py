@@ -84,6 +84,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "is_later_page": after is not None,
             "later": dates[-1].date.isoformat() if len(found) > _DATES else None,
         }
-        return pages.answer(request, "backfill.html", shown)
+        return pages.answer(request, "backfill.html", shown, about=known.pipeline)
 
     return routes

@@ -72,7 +72,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             **_versions(services, model, partition),
             **_drawn(records, drawings, of_dataset(DatasetName(name)), unfold),
         }
-        return pages.answer(request, "dataset.html", shown)
+        return pages.answer(request, "dataset.html", shown, about=next(iter(model.publishers), None))
 
     @routes.get("/lineage")
     def lineage(request: Request, unfold: _Unfold = ()) -> Response:

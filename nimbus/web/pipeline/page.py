@@ -152,7 +152,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "history_complete": found.complete,
             **_panel(drawings, asked, runs, spec),
         }
-        return pages.answer(request, "pipeline.html", shown)
+        return pages.answer(request, "pipeline.html", shown, about=name)
 
     return routes
 

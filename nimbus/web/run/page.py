@@ -129,7 +129,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         }
         model = model.model_copy(update={"tasks": model.tasks[: len(listed)]})
         shown |= _of_run(found.run, model, asked) | _panel(services, drawings, found.run, model, asked)
-        return pages.answer(request, "run.html", shown)
+        return pages.answer(request, "run.html", shown, about=found.run.pipeline)
 
     return routes
 

@@ -18,7 +18,10 @@ export function morph(old, fresh) {
     return;
   }
   if (old.hasAttribute("data-keep")) return;
-  if (old.nodeName === "TIME" && old.getAttribute("datetime") === fresh.getAttribute("datetime")) return;
+  if (old.nodeName === "TIME") { // times.js changes its text
+    if (old.dateTime === fresh.dateTime && (old.dataset.at ?? old.textContent) === fresh.textContent) return;
+    delete old.dataset.at;
+  }
   if (old.hasAttribute("data-log")) return; // logs.js adds to it
   attributes(old, fresh);
   if (old.nodeName === "INPUT" || old.nodeName === "SELECT") return;

@@ -1,5 +1,5 @@
-// Times: shown relative to now; exact in the title, and in place while focused or under the pointer.
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+// Times: absolute, as sent. What has just happened is shown relative to now, and in full in a row with focus.
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]], RECENT = 3600;
 
 export function span(seconds) {
   let left = Math.max(0, Math.round(seconds)), parts = [], begun = 0;
@@ -21,15 +21,22 @@ function relative(seconds) {
   return ago ? `${text} ago` : `in ${text}`;
 }
 
-function exact(time) { return time.title || time.textContent; }
+function said(time, seconds, focused) {
+  const { at } = time.dataset;
+  if (time.className === "for") return span(seconds);
+  if (time.className === "ahead") return `${at}, ${relative(seconds)}`;
+  return time.className || focused || seconds < 0 || seconds >= RECENT ? at : relative(seconds);
+}
 
-export function show(root = document) {
-  const now = Date.now(), watched = document.querySelector("[data-exact]");
-  for (const time of root.querySelectorAll("time[datetime]")) {
-    if (!time.title) time.title = time.dateTime.replace("T", " ").replace(/\.\d+/, "").replace("+00:00", "Z");
+export function show() {
+  const now = Date.now(), focused = document.querySelector("[data-exact]");
+  for (const time of document.querySelectorAll("time[datetime]")) {
     const seconds = (now - Date.parse(time.dateTime)) / 1000;
-    const text = time.className === "for" ? span(seconds) : watched?.contains(time) ? exact(time) : relative(seconds);
+    time.dataset.at ??= time.textContent;
+    const text = said(time, seconds, focused?.contains(time)), exact = time.dateTime.replace("T", " ").replace(/\.\d+/, "").replace("+00:00", "Z");
     if (time.textContent !== text) time.textContent = text;
+    const title = `${exact}, ${relative(seconds)}`;
+    if (time.title !== title) time.title = title;
   }
 }
 
@@ -42,6 +49,8 @@ function point(event) {
 
 export function begin() {
   addEventListener("focusin", point);
+  const mine = document.getElementById("my-zone"), zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (mine && zone) { mine.value = zone; mine.textContent = `mine, ${zone}`; mine.hidden = false; }
   show();
   setInterval(() => document.hidden || show(), 1000);
 }

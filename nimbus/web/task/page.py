@@ -80,7 +80,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "output": output,
             "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),
         }
-        return pages.answer(request, "task.html", about)
+        return pages.answer(request, "task.html", about, about=run.pipeline)
 
     @routes.get("/runs/{run_id}/tasks/{task}/log")
     def log(
@@ -98,7 +98,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         if q:
             found["search"] = search(found["read"], q, start, found["size"])
         about = {"run": run, "log": found, "q": q, "base": f"/ui/runs/{segment(run_id)}", "name": task}
-        return pages.answer(request, "log.html", about)
+        return pages.answer(request, "log.html", about, about=run.pipeline)
 
     return routes
 

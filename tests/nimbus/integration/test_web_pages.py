@@ -542,3 +542,16 @@ def test_the_tasks_of_a_wide_run_are_listed_page_by_page(world: Any, web: httpx.
     assert pages == 3
     assert seen == ["split", *(f"part-{number:04}" for number in range(1100)), "join"]
     assert "and 1000 more" in web.get("/ui/runs/wide/tasks/join").text
+
+
+def test_choice_of_a_zone_is_kept_for_later_pages_but_not_by_a_page_that_fetches_itself(
+    sample: Any, web: httpx.Client
+) -> None:
+    asked = web.get("/ui/runs/sums-old?view=gantt&times=Asia/Tokyo")
+    again = web.get("/ui/runs?times=UTC", headers={"Sec-Fetch-Mode": "cors"})
+
+    assert asked.headers["set-cookie"].startswith("nimbus_times=Asia/Tokyo; Path=/ui;")
+    assert '<input type="hidden" name="view" value="gantt">' in asked.text
+    assert "set-cookie" not in again.headers
+    assert " JST</time>" in web.get("/ui/runs").text
+    assert " JST</time>" not in again.text
