@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from blobsync import give_back_large_blocks
 from leader import CrashSentinel, ZooKeeperSession
 from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.moving import last_epoch
 from nimbus.adapters.store.session import calls_on
 from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
@@ -22,6 +23,7 @@ from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, la
 from nimbus.bootstrap.metrics import build_metrics_server, tell_sync
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
+from nimbus.domain.schema import check_known
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal, shutdown_step
 from nimbus.scheduler.scheduler import Scheduler
@@ -59,6 +61,7 @@ def run_scheduler(settings: Settings) -> int:
         from nimbus.bootstrap.single import check_epochs
 
         check_epochs(foundation.session, settings.cluster.root, epochs)
+    check_known(last_epoch(foundation.session, settings.cluster.root).schema, settings.cluster.root)
     check_access_lists(foundation.session, settings)
     with _crash_sentinel(foundation) as has_sentinel:  # before the scheduler queues for leadership
         parts = build_parts(foundation, has_sentinel)

@@ -47,7 +47,7 @@ def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
                     f"`nimbus cluster import`. To begin a new cluster, remove {file}"
                 )
             tree.ensure(root)
-        of_store = last_term(session, ElectionPaths(root).epoch)
+        of_store = last_term(session, ElectionPaths(root).epoch).epoch
         if of_store > highest:
             epochs.raise_to(of_store)
     finally:

@@ -96,8 +96,10 @@ def verify(file: Path, config: Path | None, output: str) -> int:
     from nimbus.bootstrap.moving import contents_of
     from nimbus.cli.cluster_move import check_releases, tell
     from nimbus.cli.storage import find_config, settings_of
+    from nimbus.domain.schema import check_known
 
     archive = read_archive(file)
+    check_known(archive.state.schema, str(file))
     contents = contents_of(archive.state)
     if find_config(config) is not None:
         check_releases(settings_of(config), contents.releases)

@@ -84,18 +84,15 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     or worker of this cluster starts. The new leader adopts open attempts: an attempt whose driver is gone is
     lost, and its task is tried again. Before the import, end the old cluster and its drivers.
     """
-    from nimbus.adapters.cluster_archive import ArchiveError, read_archive
+    from nimbus.adapters.cluster_archive import read_archive
     from nimbus.adapters.store.moving import make_cluster
     from nimbus.bootstrap.foundation import open_session
     from nimbus.bootstrap.moving import contents_of
     from nimbus.cli.storage import settings_of
-    from nimbus.domain.schema import NEWEST_SCHEMA
+    from nimbus.domain.schema import check_known
 
     settings, archive = settings_of(config), read_archive(file)
-    if archive.state.schema > NEWEST_SCHEMA:
-        raise ArchiveError(
-            f"{file} has schema {archive.state.schema}, this release knows {NEWEST_SCHEMA}: upgrade it."
-        )
+    check_known(archive.state.schema, str(file))
     with logs_on_stderr():
         contents = contents_of(archive.state)
         _check_open(contents.open_attempts, no_open)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nimbus.domain.errors import RefusedError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
@@ -18,6 +18,30 @@ NEEDED: Mapping[str, int] = {}
 A task with such a field waits for a worker that knows the schema, and its pipeline is refused until the
 cluster has it: a scheduler of the release before, which may lead next, would ignore the field.
 """
+
+
+class SchemaUnknownError(NimbusError):
+    """Records were written in a form that this release does not know. A restart cannot mend it."""
+
+    code = "schema_unknown"
+    exit_code = 2
+
+
+def check_known(schema: int, what: str) -> None:
+    """Raise SchemaUnknownError if this release cannot read and write records of a schema.
+
+    Args:
+        schema: That of the records.
+        what: Their place, such as the root of a cluster or a file, for the message.
+    """
+    known = f"{what} has schema {schema}, and this release knows {NEWEST_SCHEMA}"
+    if schema > NEWEST_SCHEMA:
+        raise SchemaUnknownError(f"{known}: a newer release wrote it. Start that release, or a newer one.")
+    if schema < NEWEST_SCHEMA - 1:
+        raise SchemaUnknownError(
+            f"{known} and the one before: upgrade one release at a time. First run the release that knows "
+            f"{schema + 1} until `nimbus cluster status` shows schema {schema + 1}."
+        )
 
 
 def schema_for(task: TaskSpec) -> int:

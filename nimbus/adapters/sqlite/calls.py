@@ -7,10 +7,11 @@ from datetime import datetime
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 
-from leader import FencedOutError, FencingToken, TransactionRefusedError
+from leader import EpochRecord, FencedOutError, FencingToken, TransactionRefusedError
 from nimbus.adapters.sqlite.session import SqliteSession, Watch
 from nimbus.adapters.sqlite.tree import Tree
 from nimbus.adapters.store.calls import Build, Calls, check_size
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.ports import Enqueue
 from nimbus.ports import FencedOutError as TermOverError
 
@@ -207,17 +208,18 @@ class _Transaction:
         self.path = path
 
 
-def last_term(session: SqliteSession, path: str) -> int:
-    """The highest epoch of a term in this store, from its node; 0 if there was none."""
+def last_term(session: SqliteSession, path: str) -> EpochRecord:
+    """Epoch and schema of the last term in this store, from its node; 0 and the newest if there was none."""
     with session.reading() as tree:
-        stat = tree.stat(path)
-    return 0 if stat is None else stat.version
+        stat, data = tree.stat(path), tree.get(path)
+    return EpochRecord(0 if stat is None else stat.version, schema=int(data or NEWEST_SCHEMA))
 
 
 def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
     """Fence all terms before that of `token`; return this store's fencing token for the term.
 
-    The version of the node is the epoch, so no two terms of any process have the same one.
+    The version of the node is the epoch, so no two terms of any process have the same one. Its data is the
+    schema: a single scheduler writes the newest at once.
 
     Args:
         session: The leader's session.
@@ -231,5 +233,5 @@ def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
         stat = tree.stat(token.path)
         if stat is not None and stat.version > token.epoch:
             raise TermOverError(f"epoch {token.epoch} is over: {stat.version} has begun in {session.file}")
-        tree.set_data(token.path, b"", version=token.epoch)
+        tree.set_data(token.path, b"%d" % NEWEST_SCHEMA, version=token.epoch)
     return FencingToken(path=token.path, version=token.epoch, epoch=token.epoch)

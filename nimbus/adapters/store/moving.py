@@ -43,7 +43,7 @@ class ClusterState:
     epoch: int
     """The last epoch; 0 if there was no leader yet."""
     schema: int = field(compare=False)
-    """The cluster's schema. A single scheduler always has the newest."""
+    """The cluster's schema. A single scheduler writes the newest of its release from its start."""
 
     def part(self, name: str) -> dict[str, bytes]:
         """The node of a name and all nodes below it."""
@@ -127,7 +127,7 @@ def _read(session: StoreSession, root: str) -> ClusterState:
     _, data = calls.list_and_read((), (), wanted)
     start = len(root) + 1
     nodes = {path[start:]: value for path, value in zip(wanted, data, strict=True) if value is not None}
-    term = _last_term(session, root)
+    term = last_epoch(session, root)
     return ClusterState(nodes=dict(sorted(nodes.items())), epoch=term.epoch, schema=term.schema)
 
 
@@ -135,9 +135,10 @@ def _is_beat(path: str, paths: Paths) -> bool:
     return path.startswith(f"{paths.attempts}/") and path.endswith(f"/{BEAT}")
 
 
-def _last_term(session: StoreSession, root: str) -> EpochRecord:
-    if isinstance(session, SqliteSession):  # terms of a single scheduler are of the newest schema
-        return EpochRecord(last_term(session, ElectionPaths(root).epoch), schema=NEWEST_SCHEMA)
+def last_epoch(session: StoreSession, root: str) -> EpochRecord:
+    """The last epoch and the schema of the records; of a new cluster 0 and the newest."""
+    if isinstance(session, SqliteSession):
+        return last_term(session, ElectionPaths(root).epoch)
     return read_epoch(session, root) or EpochRecord(0, schema=NEWEST_SCHEMA)
 
 

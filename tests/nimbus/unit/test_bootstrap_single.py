@@ -8,16 +8,21 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from leader import ElectionStateError, FencingToken
 from leader.local.single import EpochFile
+from nimbus.adapters.sqlite import calls
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.bootstrap import processes
 from nimbus.bootstrap.single import StateLostError, check_epochs
 from nimbus.cli.main import cli
+from nimbus.config import load_settings
+from nimbus.domain.schema import NEWEST_SCHEMA, SchemaUnknownError
 from nimbus.localstack.errors import LocalStackError
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.stack import LocalStack
@@ -112,6 +117,22 @@ def test_empty_database_beside_the_epochs_of_a_cluster_is_refused_with_what_to_d
         check_epochs(empty, "/nimbus", file)
     finally:
         empty.close(timedelta(seconds=10))
+
+
+def test_scheduler_does_not_start_with_a_database_of_a_newer_schema(
+    session: SqliteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = session.file.parents[1] / "single.yaml"
+    config.write_text(SINGLE.replace("/nowhere", str(config.parent)))
+    settings = load_settings(config, {})
+    monkeypatch.setattr(processes, "lay_foundation", lambda _: SimpleNamespace(session=session))
+    monkeypatch.setattr(processes, "configure", lambda *_: None)
+    with monkeypatch.context() as newer:
+        newer.setattr(calls, "NEWEST_SCHEMA", NEWEST_SCHEMA + 1)
+        begin_term(session, FencingToken(path="/nimbus/epoch", version=1, epoch=1))
+
+    with pytest.raises(SchemaUnknownError, match="/nimbus has schema 2, and this release knows 1"):
+        processes.run_scheduler(settings)
 
 
 def test_only_its_own_user_may_read_the_database(session: SqliteSession) -> None:

@@ -26,6 +26,24 @@ POLICY = Policy(newest_schema=NEWEST_SCHEMA)
 RAISED = f"the cluster's schema was raised from 1 to {NEWEST_SCHEMA}"
 
 
+@pytest.mark.parametrize(
+    ("stored", "remedy"),
+    [
+        (5, "newer release wrote it. Start that release"),
+        (2, "run the release that knows 3 until .* schema 3"),
+    ],
+)
+def test_records_of_a_schema_that_this_release_does_not_know_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, stored: int, remedy: str
+) -> None:
+    monkeypatch.setattr(schema, "NEWEST_SCHEMA", 4)
+
+    for known in (3, 4):
+        schema.check_known(known, "/nimbus")
+    with pytest.raises(schema.SchemaUnknownError, match=f"/nimbus has schema {stored}, .* knows 4.*{remedy}"):
+        schema.check_known(stored, "/nimbus")
+
+
 def a_scheduler(name: str, newest_schema: int = NEWEST_SCHEMA) -> SchedulerInfo:
     return SchedulerInfo(
         id=name,
