@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: dist docs help setup examples demo pictures test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
+.PHONY: audit dist docs help licences setup examples demo pictures test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-scale bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -82,6 +82,14 @@ test-spark: setup ## Run all tests of tasks with Spark, also the long ones, with
 
 dist: ## Build wheel, sdist, locks, SBOMs and checksums into dist/, the same bytes for the same commit
 	scripts/dist
+
+licences: setup ## List the packages of the locks with their licences in docs/licences.csv
+	$(PY) scripts/licences >docs/licences.csv
+
+audit: ## Look for advisories on the packages of the locks (pip-audit); fails if its service does not answer
+	python3 -m venv build/audit && build/audit/bin/pip install -q --disable-pip-version-check 'pip-audit>=2.9,<3'
+	build/audit/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+	  -r requirements-scheduler.lock -r requirements-worker.lock -r requirements.lock
 
 docs: ## Build build/docs, a site with search from the documents; a link that leads nowhere is an error
 	scripts/docs
@@ -167,7 +175,7 @@ lock: ## Resolve the lock files again from pyproject.toml
 	for group in bench bench-tasks bench-airflow; do \
 	  $(COMPILE) --group $$group -o requirements-$$group.lock; \
 	done
-	@echo "lock: requirements*.lock are written; \`make setup\` installs requirements.lock"
+	@echo "lock: requirements*.lock are written; \`make licences\` installs requirements.lock, and lists licences"
 
 clean: ## Remove .venv, caches and fetched wheels; data of `nimbus up` stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info examples/*/wheels

@@ -51,6 +51,35 @@ def test_version_is_told_by_an_option_too() -> None:
     assert option.stdout.startswith(f"nimbus {nimbus.__version__}")
 
 
+def test_distribution_is_refused_when_the_tag_names_another_version(tmp_path: Path) -> None:
+    for name in ("scripts/dist", "nimbus/__init__.py"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy2(PROJECT / name, tmp_path / name)
+    git = ("git", "-c", "user.name=test", "-c", "user.email=test@localhost")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "test"), ("tag", "v9.9.9")):
+        _run(*git, *words, cwd=tmp_path)
+    words = [tmp_path / "scripts" / "dist"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    assert f"is v9.9.9, but nimbus/__init__.py says v{nimbus.__version__}" in done.stderr
+
+
+def test_licences_are_listed_for_each_locked_package() -> None:
+    listed = {
+        line.split(",")[0] + "==" + line.split(",")[1]
+        for line in (PROJECT / "docs" / "licences.csv").read_text().splitlines()[1:]
+    }
+    locked = {
+        line.split()[0]
+        for name in ("requirements.lock", "requirements-scheduler.lock", "requirements-worker.lock")
+        for line in (PROJECT / name).read_text().splitlines()
+        if line[:1].isalnum()
+    }
+
+    assert listed == locked
+
+
 def _run(*words: str | Path, cwd: Path) -> str:
     return subprocess.run(words, cwd=cwd, check=True, capture_output=True, text=True, timeout=300).stdout
 
@@ -87,7 +116,9 @@ def test_wheel_has_no_deleted_module_and_sdist_is_complete(tmp_path: Path) -> No
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
         names = set(one.namelist())
         assert one.read("nimbus/COMMIT").decode() == other.read("nimbus/COMMIT").decode() == commit
-        assert set(other.namelist()) == names
+        assert {file.filename: file.CRC for file in other.infolist()} == {
+            file.filename: file.CRC for file in one.infolist()
+        }
 
     assert tracked - files == set()
     modules = {name for name in tracked if name.startswith(("nimbus/", "leader/", "blobsync/"))}

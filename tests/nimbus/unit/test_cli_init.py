@@ -33,12 +33,13 @@ def test_made_folder_is_a_valid_pipeline_of_its_name(tmp_path: Path, options: li
 
 def test_test_of_the_made_pipeline_passes(tmp_path: Path) -> None:
     CliRunner().invoke(cli, ["init", str(tmp_path / "orders")])
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    words = [sys.executable, "-m", "unittest", "discover", "tests"]
     done = subprocess.run(
         words, cwd=tmp_path / "orders", capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stderr
+    assert "Ran 2 tests" in done.stderr
 
 
 @pytest.mark.parametrize(
