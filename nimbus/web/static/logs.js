@@ -1,7 +1,7 @@
 // A growing log and its earlier parts. The browser's own search finds text in the loaded window.
 import { get } from "./page.js";
 
-const WINDOW = 2 << 20, STEP = 256 << 10, EVERY = 2000;
+const WINDOW = 2 << 20, EVERY = 2000;
 
 async function pieces(log, query) {
   const request = await get(`${log.dataset.log}&${query}`);
@@ -16,7 +16,8 @@ let following = true, top = 0;
 const LEADS_TO_END = { Home: false, PageUp: false, ArrowUp: false, End: true };
 
 const wholePage = () => location.pathname.endsWith("/log");
-const held = (log) => Number(log.dataset.end) - Number(log.dataset.start);
+// In bytes; a part counts for 32 KiB at least, because the numbers of short lines cost more than the lines.
+const held = (log) => Math.max(Number(log.dataset.end) - Number(log.dataset.start), log.childElementCount << 15);
 
 /** Scrolls several times: a part that comes into view is drawn, and may be higher than estimated. */
 function toEnd(log, times = 5) {
@@ -72,12 +73,12 @@ async function grow(log, tail) {
 /** Adds earlier parts until the window is full. The visible part does not move. */
 async function fill(log) {
   while (log.isConnected && Number(log.dataset.start) > 0 && held(log) < WINDOW) {
-    const start = Number(log.dataset.start), from = Math.max(0, start - STEP);
-    const more = await pieces(log, `offset=${from}&until=${start}`);
-    if (!more || Number(log.dataset.start) !== start) return;
+    const start = Number(log.dataset.start);
+    const more = await pieces(log, `until=${start}`);
+    if (!more?.parts.length || Number(log.dataset.start) !== start) return;
     const below = log.scrollHeight - log.scrollTop;
     log.prepend(...more.parts);
-    log.dataset.start = from;
+    log.dataset.start = more.start;
     top = log.scrollTop = log.scrollHeight - below;
   }
 }
@@ -103,16 +104,28 @@ async function follow(log, tail) {
   }
 }
 
+/** The number of the line that the address names; the page is opened there if the line is not in this part. */
+function lineWanted() {
+  const line = /^#L(\d+)$/.exec(location.hash)?.[1], query = new URLSearchParams(location.search);
+  if (!line || !wholePage() || document.getElementById(`L${line}`) || query.get("line") === line) return line;
+  query.delete("offset");
+  query.set("line", line);
+  location.replace(`?${query}#L${line}`);
+  return line;
+}
+addEventListener("hashchange", lineWanted);
+
 export function begin() {
   const log = document.querySelector("[data-log]:not([data-followed])");
   if (!log) return;
-  const tail = !new URLSearchParams(location.search).has("offset");
+  const query = new URLSearchParams(location.search), line = lineWanted();
+  const tail = !["offset", "until", "line"].some((name) => query.has(name));
   log.dataset.followed = "yes";
-  following = true;
+  following = !line;
   log.addEventListener("scroll", scrolled);
   log.addEventListener("keydown", pressed);
   log.addEventListener("wheel", wheeled, { passive: true });
-  if (tail) toEnd(log);
+  if (tail && following) toEnd(log);
   follow(log, tail);
   if (tail && wholePage()) fill(log);
 }

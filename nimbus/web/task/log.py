@@ -1,13 +1,19 @@
-"""Splits logs into pieces at line ends, shows their colours as CSS classes, and searches in them."""
+"""Splits logs into pieces and numbered lines, with levels and colours as CSS classes; searches in them."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice
+from threading import Lock
 
 from markupsafe import Markup, escape
+
+from nimbus.domain.ids import AttemptId
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;:]*)m")
 _OTHERS = re.compile(
@@ -18,23 +24,74 @@ _UNDO = {22: {"ab", "af"}, 23: {"ai"}, 24: {"au"}, 27: {"ar"}}
 _COLOURS = {30 + n: f"c{n}" for n in range(8)} | {90 + n: f"c{n}" for n in range(8)}
 
 
-def marked_up(text: str) -> Markup:
-    """The text, escaped, with `<span class>` where a terminal would change its colours.
+def marked_up(text: str, line: int | None = None, *, mid_line: bool = False) -> Markup:
+    """The text, escaped, with `<span class>` where a terminal would change its colours, and for levels.
 
     Other control sequences are dropped.
+
+    Args:
+        text: Part of a log.
+        line: Number of its first line; None: not known, so lines get no number.
+        mid_line: It begins within that line, which gets its number elsewhere.
     """
     parts: list[Markup] = []
     classes: set[str] = set()
+    level = ""
+    *lines, last = text.replace("\r\n", "\n").split("\n")
+    for at, one in enumerate([*(f"{whole}\n" for whole in lines), *([last] if last else [])]):
+        if line is not None and not (mid_line and at == 0):
+            parts.append(_NUMBER.format(line + at))
+        if not (level and one.startswith((" ", "\t"))):  # the lines of a stack are below their error
+            level = level_of(one)
+        shown = _coloured(one, classes)
+        parts.append(Markup('<span class="l{}">{}</span>').format(level[0], shown) if level else shown)
+    return Markup("").join(parts)
+
+
+_NUMBER = Markup('<a id="L{0}" href="#L{0}" aria-label="{0}" tabindex="-1"></a>')
+"""CSS shows the number from the label, so neither the browser's search nor a copied text contains it."""
+
+
+def _coloured(line: str, classes: set[str]) -> Markup:
+    """One line. `classes`: those in force at its start, replaced by those at its end."""
+    parts: list[Markup] = []
     # Odd parts are the contents of sequences.
-    for number, part in enumerate(_SEQUENCE.split(text.replace("\r\n", "\n"))):
+    for number, part in enumerate(_SEQUENCE.split(line)):
         if number % 2:
-            classes = _after(classes, part)
+            now = _after(classes, part)
+            classes.clear()
+            classes |= now
             continue
         plain = escape(_OTHERS.sub("", part.replace("\r", "\n")))
         if plain and classes:
             plain = Markup('<span class="{}">{}</span>').format(" ".join(sorted(classes)), plain)
         parts.append(plain)
     return Markup("").join(parts)
+
+
+_LEVEL_WITHIN = 250
+"""How many characters at the start of a line may contain its level."""
+_LEVEL = re.compile(
+    r"(?P<error>\b(?:ERROR|FATAL|CRITICAL|SEVERE)\b|(?:\[|level\W{1,5})(?:error|critical|fatal)\b"
+    r"|^Traceback \(most recent|^(?:Caused by: |Exception in thread )|^[\w.]*(?:Error|Exception)(?::|$))"
+    r"|(?P<warning>\bWARN(?:ING)?\b|(?:\[|level\W{1,5})warn(?:ing)?\b|\b[A-Z]\w*Warning: )"
+    r"|(?P<debug>\b(?:DEBUG|TRACE)\b|(?:\[|level\W{1,5})(?:debug|trace)\b)"
+    r"|\bINFO\b|(?:\[|level\W{1,5})info\b"
+)
+"""Levels as logging, Spark's log4j, structlog and JSON write them, errors and warnings of Python and Java."""
+
+
+_WORDS = {
+    "error": (b"error", b"exception", b"fatal", b"critical", b"severe", b"traceback", b"caused by"),
+    "warning": (b"warn",),
+}
+"""Each line of such a level contains one of these, in any case."""
+
+
+def level_of(line: str) -> str:
+    """`error`, `warning` or `debug`, by the first level in the line; empty: another one, or none."""
+    found = _LEVEL.search(_SEQUENCE.sub("", line[:_LEVEL_WITHIN]).rstrip())
+    return (found and found.lastgroup) or ""
 
 
 def _after(classes: set[str], codes: str) -> set[str]:
@@ -60,10 +117,13 @@ PIECE_BYTES = 64 * 1024
 """Size of one element of the page: a browser skips elements that are completely off the screen."""
 WINDOW_BYTES = 256 * 1024
 """Limit of one answer."""
+WINDOW_LINES = 2_000
+"""The same: a number costs more than a short line."""
 _LONGEST_SEARCH = 32 << 20
 _SEARCH_STEP = 4 << 20
 _MOST_HITS = 100
 _CONTEXT = 120
+_COUNT_STEP = 256 << 10
 
 Read = Callable[[int, int], bytes]
 """Reads bytes of a log, by offset and limit."""
@@ -78,27 +138,94 @@ class Piece:
     text: Markup
 
 
-def pieces(read: Read, start: int, end: int, *, whole: bool) -> list[Piece]:
-    """The log from `start` to `end`, in pieces. A piece ends at a line end, unless the line is too long.
+def pieces(
+    data: bytes, start: int, *, whole: bool, line: int | None = None, mid_line: bool = False
+) -> list[Piece]:
+    """A part of a log in pieces. A piece ends at a line end, unless the line is too long.
 
     Args:
-        read: Reads the log.
-        start: First byte.
-        end: First byte that is not shown; at most `WINDOW_BYTES` after `start`.
+        data: The bytes, of which at most `WINDOW_LINES` lines are shown.
+        start: Their offset in the log.
         whole: True: an incomplete last line is shown, too, because the log has ended.
+        line: See `marked_up`.
+        mid_line: See `marked_up`.
     """
-    data = read(start, min(end - start, WINDOW_BYTES)) if end > start else b""
-    whole = whole and start + len(data) >= end
     found = []
-    while data:
+    left = WINDOW_LINES
+    while data and left:
         cut = len(data) if whole and len(data) <= PIECE_BYTES else data.rfind(b"\n", 0, PIECE_BYTES) + 1
         if not cut and len(data) < PIECE_BYTES:
             break
         cut = cut or PIECE_BYTES
+        count = data.count(b"\n", 0, cut)
+        if count > left:
+            cut, count = cut - len(data[:cut].split(b"\n", left)[-1]), left
         part, data = data[:cut], data[cut:]
-        found.append(Piece(start, start + cut, marked_up(part.decode("utf-8", "replace"))))
-        start += cut
+        text = marked_up(part.decode("utf-8", "replace"), line, mid_line=mid_line)
+        found.append(Piece(start, start + cut, text))
+        start, left, mid_line = start + cut, left - count, not part.endswith(b"\n")
+        line = None if line is None else line + count
     return found
+
+
+def last_lines(data: bytes) -> bytes:
+    """The last `WINDOW_LINES` lines."""
+    parts = data.rsplit(b"\n", WINDOW_LINES + 1)
+    return data[len(parts[0]) + 1 :] if len(parts) > WINDOW_LINES + 1 else data
+
+
+class LineNumbers:
+    """Counts the lines of logs in steps, once: what is stored of a log does not change. Any thread."""
+
+    _LOGS = 100
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[AttemptId, list[int]] = OrderedDict()
+        """Line ends before each step; the first is 0."""
+        self._last: dict[AttemptId, tuple[int, int]] = {}
+        """The last answer: offset and line ends before it. The next one of a growing log is near."""
+
+    def at(self, log: AttemptId, read: Read, offset: int) -> int | None:
+        """Number of the line at `offset`; None: too much must be counted. Each call goes on counting."""
+        steps = self._counted(log, read, offset)
+        full = offset // _COUNT_STEP
+        if full >= len(steps):
+            return None
+        begins, ends = full * _COUNT_STEP, steps[full]
+        last = self._last.get(log, (0, 0))
+        if begins < last[0] <= offset:
+            begins, ends = last
+        ends += read(begins, offset - begins).count(b"\n") if offset > begins else 0
+        self._last[log] = (offset, ends)
+        return ends + 1
+
+    def find(self, log: AttemptId, read: Read, line: int, size: int) -> int:
+        """Offset of a line; of the last counted step if the line is not in the log, or not counted yet."""
+        steps = self._counted(log, read, size)
+        full = bisect_left(steps, line - 1, 1) - 1
+        begins = full * _COUNT_STEP
+        missing = line - 1 - steps[full]
+        parts = read(begins, _COUNT_STEP).split(b"\n", missing)
+        return begins + sum(len(part) + 1 for part in parts[:-1])
+
+    def _counted(self, log: AttemptId, read: Read, offset: int) -> list[int]:
+        with self._lock:
+            steps = list(self._kept.get(log, (0,)))
+        last = len(steps) - 1 + _LONGEST_SEARCH // _COUNT_STEP
+        while len(steps) - 1 < min(last, offset // _COUNT_STEP):
+            data = read((len(steps) - 1) * _COUNT_STEP, _SEARCH_STEP)
+            ends = range(_COUNT_STEP, len(data) + 1, _COUNT_STEP)
+            steps += [steps[-1] + data.count(b"\n", 0, end) for end in ends]
+            if not ends:
+                break
+        with self._lock:
+            if len(steps) > len(self._kept.get(log, ())):
+                self._kept[log] = steps
+            self._kept.move_to_end(log)
+            while len(self._kept) > self._LOGS:
+                self._last.pop(self._kept.popitem(last=False)[0], None)
+        return steps
 
 
 def line_start(read: Read, offset: int) -> int:
@@ -114,6 +241,8 @@ class Hit:
 
     offset: int
     """Offset in the log of the line or part."""
+    line: int | None
+    """Its number; None: not known."""
     before: str
     found: str
     after: str
@@ -128,35 +257,73 @@ class Search:
     """Offset in the log up to which it was searched: the end, or where to continue."""
 
 
-def search(read: Read, wanted: str, start: int, end: int) -> Search:
-    """Search a text in a log, ignoring the case of ASCII letters. Bytes and hits are limited."""
+def search(
+    read: Read, wanted: str, start: int, end: int, *, levels: tuple[str, ...] = (), line: int | None = None
+) -> Search:
+    """Search a text in a log, ignoring the case of ASCII letters. Bytes and hits are limited.
+
+    Args:
+        read: Reads the log.
+        wanted: The text; empty: all lines.
+        start: First byte.
+        end: End of the log.
+        levels: Levels of the wanted lines, as of `level_of`; empty: all.
+        line: Number of the line at `start`; None: not known.
+    """
     needle = wanted.encode("utf-8", "replace").lower()
     last = min(end, start + _LONGEST_SEARCH)
     hits: list[Hit] = []
     position = start
     while position < last and len(hits) < _MOST_HITS:
-        # Steps overlap, so that no match is missed at a border.
-        data = read(position, _SEARCH_STEP + len(needle) - 1)
+        # Steps overlap, so that no match is missed at a border within a long line.
+        data = read(position, _SEARCH_STEP + len(needle))
         if not data:
             break
-        places = (at for at in _places(data, needle) if at < _SEARCH_STEP)
+        cut = len(data) if position + len(data) >= end else _SEARCH_STEP
+        cut = cut if cut == len(data) else data.rfind(b"\n", 0, cut) + 1 or cut
+        places = (at for at in _places(data, needle, levels) if at < cut)
         wanted_yet = _MOST_HITS + 1 - len(hits)
-        hits += [_hit(data, at, len(needle), position) for at in islice(places, wanted_yet)]
-        position += min(_SEARCH_STEP, len(data))
+        counted = 0
+        for at in islice(places, wanted_yet):
+            if line is not None:
+                line += data.count(b"\n", counted, at)
+            counted = at
+            hits.append(_hit(data, at, len(needle), position, line))
+        if line is not None:
+            line += data.count(b"\n", counted, cut)
+        position += cut
     more = hits[_MOST_HITS:]
     return Search(tuple(hits[:_MOST_HITS]), more[0].offset if more else min(position, end))
 
 
-def _places(data: bytes, needle: bytes) -> Iterator[int]:
+def _places(data: bytes, needle: bytes, levels: tuple[str, ...]) -> Iterator[int]:
     """The first match in each line."""
-    lowered, at = data.lower(), -1
+    lowered = data.lower()
+    if not levels:
+        yield from _first_in_lines(lowered, needle)
+        return
+    seen = -1
+    words = (word for level in levels for word in _WORDS[level])
+    for at in merge(*(_first_in_lines(lowered, word) for word in words)):
+        begins, ends = lowered.rfind(b"\n", 0, at) + 1, lowered.find(b"\n", at)
+        ends = ends if ends >= 0 else len(lowered)
+        place = lowered.find(needle, begins, ends)
+        if begins == seen or place < 0:
+            continue
+        seen = begins
+        if level_of(data[begins : min(ends, begins + _LEVEL_WITHIN)].decode("latin-1")) in levels:
+            yield place
+
+
+def _first_in_lines(lowered: bytes, needle: bytes) -> Iterator[int]:
+    at = -1
     while needle and (at := lowered.find(needle, at + 1)) >= 0:
         yield at
         ends = lowered.find(b"\n", at)
         at = ends if ends >= 0 else len(lowered)
 
 
-def _hit(data: bytes, at: int, size: int, position: int) -> Hit:
+def _hit(data: bytes, at: int, size: int, position: int, line: int | None) -> Hit:
     begins = max(data.rfind(b"\n", 0, at) + 1, at - _CONTEXT)
     ends = data.find(b"\n", at + size)
     ends = min(ends if ends >= 0 else len(data), at + size + _CONTEXT)
@@ -164,4 +331,4 @@ def _hit(data: bytes, at: int, size: int, position: int) -> Hit:
         part.decode("utf-8", "replace")
         for part in (data[begins:at], data[at : at + size], data[at + size : ends])
     )
-    return Hit(position + begins, before, found, after)
+    return Hit(position + begins, line, before, found, after)

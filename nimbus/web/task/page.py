@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query
@@ -30,7 +30,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment
-from nimbus.web.task.log import WINDOW_BYTES, line_start, pieces, search
+from nimbus.web.task.log import WINDOW_BYTES, LineNumbers, last_lines, line_start, pieces, search
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""
@@ -38,13 +38,15 @@ _CHILDREN, _NAMED = 200, 100
 _FILES = 20
 _OUTPUT_WITHIN_S = 2
 
+_LEVELS = {"error": ("error",), "warning": ("error", "warning")}
+
 Offset = Annotated[int | None, Query(ge=0, le=1 << 53)]
 AttemptNumber = Annotated[int | None, Query(ge=1, le=1 << 31)]
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
     """Build the routes over `services`."""
-    routes = APIRouter()
+    routes, numbers = APIRouter(), LineNumbers()
 
     @routes.get("/runs/{run_id}/tasks/{task}")
     async def task(
@@ -62,7 +64,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         one = run.tasks[TaskName(task)]
         model = shown_run(services, FoundRun(run, archived=False), [one])
         shown = model.tasks[0]
-        log = _log(services, run, task, attempt) if shown.attempts else None
+        log = _log(services, numbers, run, task, attempt) if shown.attempts else None
         children = children_list(run, one).children if shown.children is not None else []
         about = {
             "run": model,
@@ -90,14 +92,26 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         attempt: AttemptNumber = None,
         offset: Offset = None,
         until: Offset = None,
+        line: Annotated[int | None, Query(ge=1, le=1 << 53)] = None,
         q: Annotated[str, Query(max_length=200)] = "",
+        level: Literal["", "warning", "error"] = "",
         start: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
     ) -> Response:
         run = find_run(services, run_id)
-        found = _log(services, run, task, attempt, Part(offset, until, WINDOW_BYTES))
-        if q:
-            found["search"] = search(found["read"], q, start, found["size"])
-        about = {"run": run, "log": found, "q": q, "base": f"/ui/runs/{segment(run_id)}", "name": task}
+        found = _log(services, numbers, run, task, attempt, Part(offset, until, WINDOW_BYTES, line))
+        if (q or level) and found["number"]:
+            read, levels = found["read"], _LEVELS.get(level, ())
+            first = numbers.at(found["id"], read, start)
+            found["search"] = search(read, q, start, found["size"], levels=levels, line=first)
+        about = {
+            "run": run,
+            "log": found,
+            "q": q,
+            "level": level,
+            "base": f"/ui/runs/{segment(run_id)}",
+            "name": task,
+            "attempts": run.tasks[TaskName(task)].attempts,
+        }
         return pages.answer(request, "log.html", about, about=run.pipeline)
 
     return routes
@@ -138,15 +152,22 @@ def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a log. Without an offset, the end of the log."""
+    """A part of a log. Without an offset and a line, its end, or what is before `until`."""
 
     start: int | None = None
     until: int | None = None
     most: int = _TAIL_BYTES
+    line: int | None = None
+    """Number of the first line."""
 
 
 def _log(
-    services: ApiServices, run: Run, task: str, attempt: int | None, part: Part = Part()
+    services: ApiServices,
+    numbers: LineNumbers,
+    run: Run,
+    task: str,
+    attempt: int | None,
+    part: Part = Part(),
 ) -> dict[str, Any]:
     """The content of a page about a log."""
     try:
@@ -161,9 +182,21 @@ def _log(
     place = AttemptId(RunId(run.id), TaskName(task), number)
     size, read = services.logs.size(place), partial(services.logs.read, place)
     end = size if part.until is None else min(part.until, size)
-    start = line_start(read, max(0, size - part.most)) if part.start is None else min(part.start, end)
-    shown = pieces(read, start, end, whole=state != "open" or end < size)
+    start, is_tail = part.start, part.start is None and part.line is None
+    if start is None:
+        found = None if part.line is None else numbers.find(place, read, part.line, size)
+        start = line_start(read, max(0, end - part.most)) if found is None else found
+    start = min(start, end)
+    before = min(start, 1)  # the byte before says whether a line begins here
+    data = read(start - before, min(end - start, WINDOW_BYTES) + before) if start < end else b""
+    whole = (state != "open" or end < size) and start - before + len(data) >= end
+    mid_line, data = before == 1 and data[:1] != b"\n", data[before:]
+    if is_tail and (last := last_lines(data)) != data:
+        start, data, mid_line = start + len(data) - len(last), last, False
+    line = numbers.at(place, read, start) if data else None
+    shown = pieces(data, start, whole=whole, line=line, mid_line=mid_line)
     return {
+        "id": place,
         "number": number,
         "state": state,
         "unstored": "" if state == "open" else unstored_log(services, run, task, number),
@@ -171,7 +204,6 @@ def _log(
         "pieces": shown,
         "start": start,
         "end": shown[-1].end if shown else start,
-        "earlier": max(0, start - part.most),
         "read": read,
     }
 
