@@ -170,7 +170,10 @@ class SeenReader:
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """Those that may be seen."""
-        found = self._all.run_list()
+        return self.listed(self._all.run_list())
+
+    def listed(self, found: Mapping[str, ListedRun]) -> Mapping[str, ListedRun]:
+        """Those of these runs that may be seen."""
         if sees(_STATUS):
             return found
         role = self.roles()

@@ -13,6 +13,7 @@ from nimbus.web import about, actions, commands, problems, release, search
 from nimbus.web.backfill import page as backfill
 from nimbus.web.dataset import page as dataset
 from nimbus.web.home import page as home
+from nimbus.web.home.day import Day
 from nimbus.web.pages import Frames, Pages
 from nimbus.web.pipeline import page as pipeline
 from nimbus.web.run import page as run
@@ -26,7 +27,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
         api: The API with all of its routes; forms send their requests to it.
         services: The ports that pages read from.
     """
-    services = seen_services(services)
+    api.state.day, services = Day(services.reader, services.history), seen_services(services)
     pages = Pages(Frames(services))
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize_page)])
     web.state.api, web.state.reader = api, services.reader

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.api.app import create_app
 from nimbus.api.services import ApiServices
 from nimbus.web.app import add_pages
+from nimbus.web.home.day import Day
 
 
 class _Present:
@@ -84,6 +85,7 @@ def application(services: ApiServices, *, own: bool = False) -> FastAPI:
     _services.behind, _gate.behind, _changes.behind = services, services.gate, services.changes
     if not _built:
         _built.append(_with_pages(cast(ApiServices, _services)))
+    _built[0].state.day = Day(services.reader, services.history)
     return _built[0]
 
 

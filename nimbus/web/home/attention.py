@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import NamedTuple
 
 from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.run import ListedRun, RunState
+from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.wording import counted, format_size
 from nimbus.web.pages import segment
 
@@ -30,6 +32,19 @@ class Notice:
     text: str
     place: str
     """Path of a page, below `/ui`."""
+    at: datetime | None = None
+    """Since when, or when it happened."""
+    cause: str = ""
+
+
+class Failing(NamedTuple):
+    """A pipeline with a run that failed within a day."""
+
+    newest: ListedRun
+    failed: int
+    ended: int
+    recovered: bool
+    """True: a later run has succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +61,9 @@ class Facts:
     late_from: Mapping[DatasetName, datetime]
     """When datasets become late without newer data."""
     backfills: Sequence[Backfill]
-    runs: Sequence[ListedRun]
-    """Live runs, and runs that ended lately; newest first."""
+    failing: Sequence[Failing]
+    causes: Mapping[str, str]
+    """By run: why it failed, as far as it was read."""
 
 
 def notices(facts: Facts) -> list[Notice]:
@@ -92,7 +108,7 @@ def _workers(facts: Facts) -> Iterator[Notice]:
 
 def _pipelines(facts: Facts) -> Iterator[Notice]:
     for name, why in sorted(facts.status.quarantined.items())[:MOST]:
-        yield Notice(f"Pipeline {name} is quarantined: {why}", f"pipelines/{segment(name)}")
+        yield Notice(f"Pipeline {name} is quarantined", f"pipelines/{segment(name)}", cause=why)
     late = (
         record
         for record in facts.pipelines
@@ -103,15 +119,17 @@ def _pipelines(facts: Facts) -> Iterator[Notice]:
     for record in islice(late, MOST):
         due = facts.due[record.name]
         yield Notice(
-            f"The schedule of pipeline {record.name} is late: nothing was started for {due:%Y-%m-%d %H:%M}Z.",
+            f"The schedule of pipeline {record.name} is late",
             f"pipelines/{segment(record.name)}",
+            due,
+            "Nothing was started for this time.",
         )
 
 
 def _datasets(facts: Facts) -> Iterator[Notice]:
     late = sorted((at, name) for name, at in facts.late_from.items() if at <= facts.now)
     for at, name in late[:MOST]:
-        yield Notice(f"Dataset {name} is late since {at:%Y-%m-%d %H:%M}Z.", f"datasets/{segment(name)}")
+        yield Notice(f"Dataset {name} is late", f"datasets/{segment(name)}", at)
     if len(late) > MOST:
         yield Notice(f"{len(late) - MOST} more datasets are late.", "datasets")
 
@@ -120,8 +138,9 @@ def _backfills(facts: Facts) -> Iterator[Notice]:
     paused = (one for one in facts.backfills if one.state is BackfillState.PAUSED)
     for one in islice(paused, MOST):
         yield Notice(
-            f"Backfill {one.id} of pipeline {one.pipeline} is paused: {one.reason}.",
+            f"Backfill {one.id} of pipeline {one.pipeline} is paused",
             f"backfills/{segment(one.id)}",
+            cause=one.reason,
         )
 
 
@@ -133,14 +152,48 @@ def _set_aside(facts: Facts) -> Iterator[Notice]:
         yield Notice(f"The leader could not decide about {status.set_aside_count} records{about}", "election")
 
 
+def failing_pipelines(runs: Iterable[ListedRun], now: datetime) -> list[Failing]:
+    """Pipelines with runs that failed within a day: first those that have not recovered, the newest first.
+
+    Args:
+        runs: Newest first.
+        now: The time.
+    """
+    ended: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        if run.state.is_final and (run.finished_at or run.created_at) > now - timedelta(days=1):
+            ended.setdefault(run.pipeline, []).append(run)
+    found = []
+    for of in ended.values():
+        failed = [run for run in of if run.state is RunState.FAILED]
+        if failed:
+            recovered = any(run.state is RunState.SUCCEEDED for run in of[: of.index(failed[0])])
+            found.append(Failing(failed[0], len(failed), len(of), recovered))
+    return sorted(found, key=lambda one: one.recovered)
+
+
+def why_failed(run: Run) -> str:
+    """The first task that failed, and why; of a run without one, the run's own reason."""
+    failed = [task for task in run.tasks.values() if task.state is TaskState.FAILED and task.attempts]
+    if not failed:
+        return run.reason
+    first = min(failed, key=lambda task: task.attempts[-1].ended_at or run.created_at)
+    others = f", and {counted(len(failed) - 1, 'other')} failed" if len(failed) > 1 else ""
+    last = first.attempts[-1]
+    return f"{first.spec.name}: {last.reason or last.ending}{others}"
+
+
 def _runs(facts: Facts) -> Iterator[Notice]:
-    failed = [
-        run
-        for run in facts.runs
-        if run.state is RunState.FAILED
-        and (run.finished_at or run.created_at) > facts.now - timedelta(days=1)
-    ]
-    for run in failed[:MOST]:
-        yield Notice(f"Run {run.id} of {run.pipeline} failed.", f"runs/{segment(run.id)}")
-    if len(failed) > MOST:
-        yield Notice(f"{len(failed) - MOST} more runs since yesterday failed.", "runs?state=failed")
+    for one in facts.failing[:MOST]:
+        run, many = one.newest, f" in {one.failed} of {counted(one.ended, 'run')}" if one.ended > 1 else ""
+        since = ", and has succeeded since" if one.recovered else ""
+        yield Notice(
+            f"Pipeline {run.pipeline} failed{many}{since}",
+            f"runs/{segment(run.id)}",
+            run.finished_at,
+            facts.causes.get(run.id, ""),
+        )
+    if len(facts.failing) > MOST:
+        yield Notice(
+            f"{len(facts.failing) - MOST} more pipelines have failed since yesterday.", "runs?state=failed"
+        )

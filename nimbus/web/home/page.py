@@ -5,42 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from heapq import nsmallest
 from itertools import islice
 from math import log10
-from typing import Any
+from typing import Any, Literal, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, BackgroundTasks
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.finding import by_dataset
+from nimbus.api.models import StatusModel
 from nimbus.api.models_terms import TermModel, term_model
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
 from nimbus.api.routes_cluster import cluster_status, known_workers
 from nimbus.api.routes_shares import known_shares
 from nimbus.api.routes_terms import known_terms, succession
+from nimbus.api.seen import SeenReader
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.freshness import first_late_from, newest_data
-from nimbus.domain.ids import CommandId, DatasetName
+from nimbus.domain.ids import CommandId, DatasetName, PipelineName
 from nimbus.domain.run import ListedRun
 from nimbus.domain.terms import EndCause
 from nimbus.domain.wording import format_span
-from nimbus.web.home.attention import Facts, notices
+from nimbus.web.home.attention import MOST, Facts, Failing, failing_pipelines, notices, why_failed
+from nimbus.web.home.day import DAY, Day
+from nimbus.web.home.timeline import Axis, head, lane, load, said
 from nimbus.web.pages import Pages
-from nimbus.web.pipeline.foresight import due, first_of_all
-from nimbus.web.pipeline.grid import DAY, strip
+from nimbus.web.pipeline.foresight import due, following, upcoming
 
 _WORKERS = 200
 """Limit of workers in one page."""
-_FIRES = 10
 _FRESH = 100
 """Limit of datasets with `fresh` that are read for notices."""
-_STRIPS = 30
-"""Limit of pipelines whose runs of the last day are drawn."""
+_LANES, _FIRES, _LOADS = 30, 12, 48
+"""Limits of pipelines on the time axis and of their fires to come, and number of figures of slots on it."""
 _TERMS = 40
 
 
@@ -49,32 +52,40 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/")
-    def cluster(request: Request) -> Response:
+    def cluster(request: Request, after: BackgroundTasks, hours: Literal["1", "6", "24"] = "24") -> Response:
         health, reader, now = services.health, services.reader, services.clock.now()
-        status, pipelines, listed = cluster_status(services), reader.pipelines(), reader.run_list().values()
+        day: Day = request.app.state.api.state.day
+        day.begin(now)
+        after.add_task(day.look, now)
+        listed = {**cast("SeenReader", reader).listed(day.finished), **reader.run_list()}
+        runs = sorted(listed.values(), key=lambda run: (run.created_at, run.id), reverse=True)
+        status, pipelines = cluster_status(services), reader.pipelines()
+        participants = views.participants_model(health.participants(), reader.schedulers(), health.leader())
         facts = Facts(
             now=now,
             status=status,
-            participants=views.participants_model(
-                health.participants(), reader.schedulers(), health.leader()
-            ).participants,
+            participants=participants.participants,
             workers=known_workers(services),
             pipelines=pipelines,
             due={record.name: at for record in pipelines if (at := due(record)) is not None},
             late_from=_late_from(services, pipelines),
             backfills=reader.backfills(),
-            runs=sorted(listed, key=lambda run: (run.created_at, run.id), reverse=True),
+            failing=(failing := failing_pipelines(runs, now)),
+            causes=_causes(services, day, failing),
         )
         shown = {
             "notices": notices(facts),
             "status": status,
+            "participants": participants.participants,
             "backfills": [
                 (state.value, count)
                 for state, count in sorted(Counter(one.state for one in facts.backfills).items())
                 if not state.is_over
             ],
-            "fires": first_of_all(pipelines, now, _FIRES),
-            **_strips(facts),
+            "hours": int(hours),
+            "since": None if day.since is None or day.since <= now - DAY else day.since,
+            "zone": (zone := pages.page_times(request).zone()),
+            **_timeline(day, status, pipelines, runs, now, Axis.of(now, int(hours), zone)),
         }
         return pages.answer(request, "cluster.html", shown)
 
@@ -132,15 +143,46 @@ def _late_from(services: ApiServices, pipelines: Iterable[PipelineRecord]) -> di
     return {name: at for name, at in found.items() if at is not None}
 
 
-def _strips(facts: Facts) -> dict[str, Any]:
-    """The last day of the pipelines with runs in it, newest runs first."""
-    since = facts.now - DAY
-    found: dict[str, list[ListedRun]] = {}
-    for run in facts.runs:
-        if run.finished_at is None or run.finished_at > since:
-            found.setdefault(run.pipeline, []).append(run)
-    shown = [(name, strip(of, facts.now)) for name, of in islice(found.items(), _STRIPS)]
-    return {"strips": shown, "more_strips": len(found) - len(shown)}
+def _causes(services: ApiServices, day: Day, failing: Sequence[Failing]) -> dict[str, str]:
+    """Why these runs failed, by run: the first task that did."""
+    wanted = [one.newest.id for one in failing[:MOST]]
+    known = [day.failed[run] for run in wanted if run in day.failed]
+    others = services.reader.runs(run for run in wanted if run not in day.failed)
+    found = [*cast("SeenReader", services.reader).shown(known), *others.values()]
+    return {run.id: why_failed(run) for run in found}
+
+
+def _timeline(
+    day: Day,
+    status: StatusModel,
+    pipelines: Iterable[PipelineRecord],
+    runs: Iterable[ListedRun],
+    now: datetime,
+    axis: Axis,
+) -> dict[str, Any]:
+    """The pipelines that had runs, newest runs first, then those that fire next; in the order of names."""
+    of_it: dict[PipelineName, list[ListedRun]] = {}
+    for run in runs:
+        if run.finished_at is None or run.finished_at > axis.begin:
+            of_it.setdefault(run.pipeline, []).append(run)
+    fires = {record.name: at for record in pipelines if (at := upcoming(record, now)) is not None}
+    shown = list(islice(of_it, _LANES))
+    others = (name for name in fires if name not in of_it)
+    shown += nsmallest(_LANES - len(shown), others, key=lambda name: (fires[name], name))
+    records = {record.name: record for record in pipelines if record.name in shown}
+    lanes = []
+    for name in sorted(shown):
+        to_come = following(records[name], now, _FIRES) if fires.get(name, axis.end) < axis.end else ()
+        drawn = lane(of_it.get(name, ()), to_come, axis)
+        lanes.append((name, drawn, said(of_it[name]) if name in of_it else "", fires.get(name)))
+    begin, step = axis.begin, (axis.now - axis.begin) / _LOADS
+    known = 0.0 if day.since is None or day.since < begin else axis.at(day.since)
+    return {
+        "axis": head(axis),
+        "load": load(day.load(begin, step, _LOADS), status.slots, known),
+        "lanes": lanes,
+        "more_lanes": len(of_it.keys() - set(shown)),
+    }
 
 
 _STEP, _BAR, _BASE, _HEIGHT = 16, 12, 72, 104

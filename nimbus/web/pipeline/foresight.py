@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from heapq import merge, nsmallest
+from heapq import merge
 from itertools import islice
 
 from nimbus.api.models import StatusModel
@@ -45,14 +45,6 @@ def following(record: PipelineRecord, now: datetime, count: int) -> list[datetim
         return []
     fires = (fires_after(one, record.fires_after(one, now)) for one in record.profile.schedules)
     return list(islice(merge(*fires), count))
-
-
-def first_of_all(records: Iterable[PipelineRecord], now: datetime, count: int) -> list[tuple[datetime, str]]:
-    """The next fire times of the catalog. One pipeline may have several."""
-    firsts = ((at, record.name, record) for record in records if (at := upcoming(record, now)) is not None)
-    soonest = nsmallest(count, firsts, key=lambda one: one[:2])
-    found = ((at, name) for _, name, record in soonest for at in following(record, now, count))
-    return nsmallest(count, found)
 
 
 _NAMED = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 
 from markupsafe import Markup
@@ -17,9 +17,6 @@ from nimbus.web.run.graph import shortened
 _CELL, _BOX, _LABEL, _TOP = 15, 12, 200, 24
 _TICK, _HEIGHT, _LEAST = 6, 16, 3
 """Sizes of the row of bars in a list, in pixels."""
-_STRIP = 480
-"""Width of a day, in pixels."""
-DAY = timedelta(days=1)
 
 _PATH = Markup('<path class="{}" d="{}"/>')
 _GRID = Markup(
@@ -32,10 +29,6 @@ _COLUMN = Markup(
     '<rect class="over" x="{x}" y="2" width="{box}" height="{h}"/></a>'
 )
 _TITLE = Markup("<title>{}</title>")
-_STRIP_SVG = Markup(
-    '<svg class="strip" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
-    'preserveAspectRatio="none" aria-label="{count} in 24 hours">{paths}</svg>'
-)
 _TICKS = Markup('<svg class="ticks" width="{w}" height="{h}" role="img" aria-label="{said}">{paths}</svg>')
 
 
@@ -143,18 +136,3 @@ def _took_s(run: ListedRun, now: datetime) -> float:
     if run.state is RunState.QUEUED:
         return 0.0
     return max(0.0, (now - began).total_seconds() // 60 * 60)
-
-
-def strip(runs: Iterable[ListedRun], now: datetime) -> Markup:
-    """The runs of 24 hours on a time axis that ends now, in steps of ten minutes."""
-    end = now.replace(minute=now.minute // 10 * 10, second=0, microsecond=0) + timedelta(minutes=10)
-    begin, shown = end - DAY, []
-    for run in runs:
-        start, stop = run.started_at or run.created_at, run.finished_at or end
-        if stop <= begin:
-            continue
-        left = _STRIP * max(timedelta(0), start - begin) // DAY
-        wide = max(_LEAST, _STRIP * (stop - begin) // DAY - left)
-        low = 3 if run.state is RunState.FAILED else 0
-        shown.append((run.state.value, f"M{left} {_HEIGHT // 2 + low}h{wide}"))
-    return _STRIP_SVG.format(w=_STRIP, h=_HEIGHT, count=counted(len(shown), "run"), paths=paths(shown))

@@ -14,9 +14,10 @@ from nimbus.config.shown import Shown
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.holds import Hold, HoldOf
-from nimbus.domain.ids import DatasetName, PipelineName, WorkerId
+from nimbus.domain.ids import DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse
 from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.run import RunState
 from nimbus.domain.schedulers import Role
 from nimbus.domain.settings import ClusterSettings
 from tests.nimbus.definitions import active
@@ -148,11 +149,13 @@ def test_cluster_page_names_first_what_needs_attention(sample: Any, web: httpx.C
     assert "No worker takes new tasks" in said
     assert "The host of worker w1 lacks disk." in said
     assert "Pipeline hostile is quarantined" in said
-    assert "The schedule of pipeline late is late: nothing was started for 2026-02-27 05:00Z." in said
+    late = said.partition("The schedule of pipeline late is late")[2].partition("</li>")[0]
+    assert 'datetime="2026-02-27T05:00:00+00:00"' in late
     assert 'href="/ui/runs/sums-failed"' in said
+    assert "extract: " in said.partition("Pipeline sums failed")[2], "the task that failed, and why"
     assert "The schedule of pipeline daily" not in said
     assert "Backfill held of pipeline daily is paused" in said
-    assert "Dataset days is late since 2026-02-28 01:00Z." in said
+    assert re.search(r'Dataset days is late</a> <time datetime="2026-02-28T01:00:00', said)
 
 
 def test_cluster_page_lists_late_datasets(world: Any, web: httpx.Client) -> None:
@@ -164,7 +167,7 @@ def test_cluster_page_lists_late_datasets(world: Any, web: httpx.Client) -> None
 
     said = web.get("/ui/").text.partition('id="attention"')[2].partition("</section>")[0]
 
-    assert '<a href="/ui/datasets/never_00" data-row>Dataset never_00 is late since' in said
+    assert '<a href="/ui/datasets/never_00" data-row>Dataset never_00 is late<' in said
     assert len(re.findall(r'href="/ui/datasets/', said)) == 20
     assert '<a href="/ui/datasets" data-row>6 more datasets are late.' in said
     assert "soon" not in said
@@ -174,7 +177,7 @@ def test_cluster_page_lists_no_late_datasets_of_a_pipeline_that_is_not_active(
     world: Any, web: httpx.Client
 ) -> None:
     datasets(world)
-    assert "Dataset days is late since 2026-02-28 01:00Z." in web.get("/ui/").text
+    assert "Dataset days is late" in web.get("/ui/").text
     shop = world.reader.pipeline(PipelineName("shop"))
     world.cluster.put(replace(shop, state=PipelineState.INACTIVE))
 
@@ -196,11 +199,13 @@ def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(
 
     assert "Nothing needs attention" in text
     assert "0 of 1 busy</a>, 1 free" in text
-    fires = text.partition('id="fires"')[2]
-    assert re.findall(r"<time[^>]*>([^<]+)<", fires) == [
-        "2026-03-01 12:00Z",
-        *[f"2026-03-0{day} {at}" for day in range(2, 7) for at in ("06:00 CET", "12:00Z")][:9],
-    ]
+    fires = text.partition('id="day"')[2]
+    assert re.findall(r'<tr id="day-(\w+)".*?class="ahead"[^>]*>([^<]+)<', fires) == [
+        ("daily", "2026-03-02 06:00 CET"),
+        ("noon", "2026-03-01 12:00Z"),
+    ], "each pipeline once"
+    assert "<title>12:00</title>" in fires.partition('id="day-noon"')[2].partition("</tr>")[0]
+    assert 'class="fire"' not in web.get("/ui/?hours=1").text
 
 
 def test_cluster_page_says_that_nobody_leads_or_works(world: Any, web: httpx.Client) -> None:
@@ -311,8 +316,30 @@ def test_cluster_page_counts_runs_that_failed_since_yesterday_by_their_end(
 
     said = web.get("/ui/").text
 
-    assert "Run slow of sums failed." in said
-    assert "Run over of sums failed." not in said
+    assert "Pipeline sums failed</a>" in said
+    assert 'href="/ui/runs/slow"' in said.partition('id="attention"')[2].partition("</section>")[0]
+    assert "2 runs" not in said, "the other ended earlier"
+
+
+def test_cluster_page_names_runs_that_have_left_zookeeper(world: Any, web: httpx.Client) -> None:
+    ended = world.clock.now() - timedelta(hours=9)
+    night = replace(world.failed("night"), created_at=ended, started_at=ended, finished_at=ended)
+    morning = replace(
+        night, id=RunId("morning"), state=RunState.SUCCEEDED, created_at=ended + timedelta(hours=1)
+    )
+    for run in (night, morning):
+        world.history.store(run)
+        world.cluster.set("runs", run.id, None)
+
+    first = web.get("/ui/").text
+    for _ in range(200):
+        later = web.get("/ui/").text
+        if "2 runs, 1 failed" in later:
+            break
+
+    assert 'href="/ui/runs/night"' in first.partition('id="attention"')[2].partition("</section>")[0]
+    assert "Pipeline sums failed in 1 of 2 runs, and has succeeded since" in later
+    assert "21:00, failed" in later.partition('id="day-sums"')[2]
 
 
 def test_holds_are_at_the_top_of_every_page(world: Any, web: httpx.Client) -> None:

@@ -224,8 +224,8 @@ def test_cluster_page_draws_the_last_day_of_each_pipeline(world: Any, web: httpx
     day = web.get("/ui/").text.partition('id="day"')[2].partition("</section>")[0]
 
     assert 'id="day-sums"' in day
-    assert "3 runs in 24 hours" in day
-    assert day.count("<path") == 3
+    assert 'aria-label="3 runs, 1 failed"' in day
+    assert day.partition('id="day-sums"')[2].count("<rect") == 3
 
 
 def test_pipeline_page_fills_the_form_from_an_earlier_run(world: Any, web: httpx.Client) -> None:

@@ -14,7 +14,7 @@ from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.wording import counted
-from nimbus.web.pipeline.foresight import first_of_all, following, upcoming
+from nimbus.web.pipeline.foresight import following, upcoming
 from nimbus.web.pipeline.grid import mark
 from nimbus.web.words import with_code
 from tests.nimbus.definitions import active
@@ -55,7 +55,6 @@ def test_fires_on_pages_come_after_the_position_if_a_clock_was_ahead() -> None:
 
     assert upcoming(record, now) == hours[0]
     assert following(record, now, 2) == hours
-    assert [at for at, _ in first_of_all([record], now, 2)] == hours
 
 
 def test_style_takes_sizes_of_type_and_colours_from_its_scale_alone() -> None:
