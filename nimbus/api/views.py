@@ -29,6 +29,7 @@ from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.spark_application import application_id
 from nimbus.domain.task_run import Attempt, TaskRun
+from nimbus.domain.wording import natural
 from nimbus.domain.workers import WorkerInfo
 
 MOST_ORDERS = 20
@@ -292,7 +293,7 @@ def in_order(run: Run) -> list[TaskRun]:
     tasks, depth = dict(run.tasks), dict[TaskName, int]()
     for name in TopologicalSorter({name: task.spec.needs for name, task in tasks.items()}).static_order():
         depth[name] = max((1 + depth[need] for need in tasks[name].spec.needs), default=0)
-    return [tasks[name] for name in sorted(tasks, key=lambda name: (depth[name], name))]
+    return [tasks[name] for name in sorted(tasks, key=lambda name: (depth[name], natural(name)))]
 
 
 def _task(

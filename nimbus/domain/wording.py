@@ -17,6 +17,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def natural(text: str) -> list[str | int]:
+    """A key that sorts numbers in names by value: `scan_2` before `scan_10`."""
+    parts = re.split(r"([0-9]+)", text)
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
 def some_of(names: Sequence[str]) -> str:
     """The first five names, and that there are others."""
     return f"{', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"
@@ -45,6 +51,18 @@ def format_span(seconds: float) -> str:
         if len(parts) == 2:
             break
     return " ".join(filter(None, parts)) or "0 s"
+
+
+def format_short_span(seconds: float) -> str:
+    """A duration in one unit, such as `50 s`, `2 min` or `1.5 h`."""
+    size, unit = next(((size, unit) for size, unit in _TIMES if seconds >= size), (0, ""))
+    if size <= 1:
+        return format_span(seconds)
+    return (
+        f"{seconds / size:.0f} {unit}"
+        if seconds >= 10 * size or unit == "min"
+        else f"{seconds / size:.1f} {unit}"
+    )
 
 
 def harmless(text: str) -> str:

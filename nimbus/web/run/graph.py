@@ -7,21 +7,27 @@ be 180,000 pixels wide.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
 from types import MappingProxyType
 
 from markupsafe import Markup
 
 from nimbus.domain.errors import NimbusError
-from nimbus.web.run.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
+from nimbus.domain.wording import natural
+from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
 
 MOST_ALIKE = 12
 """Up to this number, tasks with the same place in the graph are drawn one by one."""
 MOST_EDGES = 5_000
 """Limit of edges of a folded graph. With more, it is not drawn: it would be megabytes, and unreadable."""
-_LONGEST_LABEL = 18
+_LONGEST_LABEL = 20
+_MIN_WIDTH, _MAX_WIDTH, _LETTER, _ICON = 116, 208, 7.6, 38
+"""Widths of a node, of a letter of its label, and of what stands beside the label."""
+_MOST_TO_FIT = 1_800
+"""Width of a drawing up to which it is made to fit its place: a smaller one could not be read."""
 _LAYOUTS_KEPT = 64
 
 Needs = Mapping[str, Sequence[str]]
@@ -34,8 +40,13 @@ class Drawing:
     layout: Layout
     folds: Mapping[str, Sequence[str]]
     """Tasks of folded nodes, by the first task."""
-    edges: Markup
-    """All edges, as the attribute `d` of one SVG path."""
+    edges: Mapping[tuple[str, str], str]
+    """Parts of the attribute `d` of an SVG path; the edges to a node follow one another."""
+    needs: Mapping[str, str]
+    """For scripts: the numbers of the nodes that a node needs."""
+    widths: Mapping[str, int]
+    names: Mapping[str, str]
+    """Name of the node that stands for a task, if it is another one."""
 
 
 class TooManyEdgesError(NimbusError):
@@ -90,11 +101,19 @@ def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
     for name, of in needs.items():
         into = folded.setdefault(node.get(name, name), {})
         into.update((node.get(need, need), None) for need in of)
-    edges = sum(map(len, folded.values()))
-    if edges > MOST_EDGES:
-        raise TooManyEdgesError(edges)
-    layout = place({name: list(of) for name, of in folded.items()})
-    return Drawing(layout, folds, Markup("{}").format("".join(map(_curve, layout.edges))))
+    count = sum(map(len, folded.values()))
+    if count > MOST_EDGES:
+        raise TooManyEdgesError(count)
+    labels = {name: group_label(folds[name]) if name in folds else shortened(name) for name in folded}
+    widths = {
+        name: min(max(_ICON + int(_LETTER * len(label)), _MIN_WIDTH), _MAX_WIDTH)
+        for name, label in labels.items()
+    }
+    layout = place({name: list(of) for name, of in folded.items()}, widths)
+    number = {name: at for at, name in enumerate(folded)}
+    numbers = {name: " ".join(str(number[need]) for need in of) for name, of in folded.items()}
+    edges = {ends: _curve(points) for ends, points in layout.edges.items()}
+    return Drawing(layout, folds, edges, numbers, widths, node)
 
 
 def _alike(needs: Needs) -> dict[str, list[str]]:
@@ -103,11 +122,11 @@ def _alike(needs: Needs) -> dict[str, list[str]]:
     for name, of in needs.items():
         for need in of:
             dependents[need].append(name)
-    above, below = _places(needs, dependents), _places(dependents, needs)
+    before, after = _places(needs, dependents), _places(dependents, needs)
     groups: dict[tuple[int, int], list[str]] = {}
     for name in needs:
-        groups.setdefault((above[name], below[name]), []).append(name)
-    return {names[0]: names for names in groups.values() if len(names) > MOST_ALIKE}
+        groups.setdefault((before[name], after[name]), []).append(name)
+    return {names[0]: sorted(names, key=natural) for names in groups.values() if len(names) > MOST_ALIKE}
 
 
 def _places(needs: Needs, dependents: Needs) -> dict[str, int]:
@@ -128,19 +147,19 @@ def _places(needs: Needs, dependents: Needs) -> dict[str, int]:
 
 
 def _curve(points: Sequence[tuple[int, int]]) -> str:
-    """An edge: straight at bends, curved between layers."""
+    """An edge: straight at bends, curved between layers, with an arrow at its end."""
     (x, y), *others = points
     parts = [f"M{x} {y}"]
-    for number, (to_x, to_y) in enumerate(others):
-        if x == to_x:
-            parts.append(f"V{to_y}")
-        elif number % 2:
-            parts.append(f"L{to_x} {to_y}")
-        else:
-            middle = (y + to_y) // 2
-            parts.append(f"C{x} {middle} {to_x} {middle} {to_x} {to_y}")
+    for to_x, to_y in others:
+        middle = (x + to_x) // 2
+        parts.append(f"H{to_x}" if y == to_y else f"C{middle} {y} {middle} {to_y} {to_x} {to_y}")
         x, y = to_x, to_y
-    return "".join(parts)
+    return "".join((*parts, "m-6-4 6 4-6 4"))
+
+
+def group_label(names: Sequence[str]) -> str:
+    """The name of a folded node: its first and its last task."""
+    return f"{shortened(names[0], 10)} … {shortened(names[-1], 10)}"
 
 
 def shortened(name: str, longest: int = _LONGEST_LABEL) -> str:
@@ -161,15 +180,18 @@ def _state_of(counts: Mapping[str, int]) -> str:
 
 
 _SVG = Markup(
-    '<svg id="graph" class="graph" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
-    'aria-label="Graph of {count} {what}"><path class="edges" d="{edges}"/>{nodes}</svg>'
+    '<svg id="graph" class="graph{fits}" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
+    'aria-label="Graph of {count} {what}"><path class="edges" d="{edges}"/><path class="edges critical" '
+    'd="{critical}"/><path id="near" class="edges"/>{nodes}</svg>'
 )
-_TITLE = Markup("<title>{}</title>")
 _NODE = Markup(
-    '<a id="n-{name}" href="{href}" class="{state}" transform="translate({x},{y})">{title}'
-    '<rect width="{w}" height="{h}" rx="5"/><use href="#i-{icon}" x="8" y="13" width="14" height="14"/>'
+    '<a id="n-{name}" href="{href}" class="{state}{marks}" transform="translate({x},{y})"{needs}>'
+    '<title>{title}</title>{behind}<rect width="{w}" height="{h}" rx="5"/>'
+    '<use href="#i-{icon}" x="8" y="13" width="14" height="14"/>'
     '<text x="28" y="17">{label}</text><text class="w" x="28" y="32">{said}</text></a>'
 )
+_BEHIND = Markup('<rect x="4" y="4" width="{}" height="{}" rx="5"/>')
+_NEEDS = Markup(' data-needs="{}"')
 
 
 def svg(
@@ -180,6 +202,9 @@ def svg(
     why: Mapping[str, str] = MappingProxyType({}),
     *,
     labels: Mapping[str, str] = MappingProxyType({}),
+    said: Mapping[str, str] = MappingProxyType({}),
+    path: Sequence[str] = (),
+    found: Collection[str] = (),
 ) -> Markup:
     """The graph with the states of a run.
 
@@ -190,33 +215,50 @@ def svg(
         unfold: Returns the URL of the same page with one folded node drawn task by task.
         why: Why a task is not computing, by name.
         labels: Texts instead of names.
+        said: The second line of nodes, by name; of others, it is the state.
+        path: The critical path.
+        found: Tasks that are marked, because the reader has searched them.
     """
     nodes = []
+    critical = dict.fromkeys(drawing.names.get(name, name) for name in path)
+    marked = {drawing.names.get(name, name) for name in found}
     for name, (x, y) in drawing.layout.nodes.items():
-        alike, called = drawing.folds.get(name), labels.get(name, name)
+        alike, called, behind = drawing.folds.get(name), labels.get(name, name), Markup("")
         if alike is None:
             state = states[name]
-            label, said, target = shortened(called), _SAID.get(state, state), href(name)
-            title = f"{called}: {why.get(name, said)}"
+            label, target = shortened(called), href(name)
+            second: str = said.get(name, _SAID.get(state, state))
+            exact = why.get(name, "" if second == state else f"{_SAID.get(state, state)} {second}")
+            title = f"{called}: {exact or second}"
         else:
             counts = Counter(states[one] for one in alike)
             state = _state_of(counts)
-            said = f"{counts[state]} {_SAID.get(state, state)}"
-            label, target = f"{len(alike)} alike", unfold(name)
+            second = f"{counts[state]} of {len(alike)} {_SAID.get(state, state)}"
+            label, target = group_label(alike), unfold(name)
             others = ", ".join(f"{count} {_SAID.get(one, one)}" for one, count in counts.most_common())
-            title = f"{len(alike)} alike, such as {called}: {others}"
-        place_of = {"x": x, "y": y, "w": NODE_WIDTH, "h": NODE_HEIGHT}
-        # The texts give the accessible name; a title has what they leave out.
-        hint = "" if label == called and name not in why else _TITLE.format(title)
-        words = {"name": name, "href": target, "label": label, "said": said, "title": hint}
-        nodes.append(
-            _NODE.format(**place_of, **words, state=state, icon=state if state in _ORDER else "task")
-        )
+            title = f"{len(alike)} alike, {alike[0]} to {alike[-1]}: {others}"
+            behind = _BEHIND.format(drawing.widths[name], NODE_HEIGHT)
+        marks = f"{' critical' * (name in critical)}{' hit' * (name in marked)}"
+        needs = _NEEDS.format(drawing.needs[name]) if drawing.needs[name] else ""
+        texts = {"name": name, "href": target, "title": title, "label": label, "said": second}
+        shape = {
+            "x": x,
+            "y": y,
+            "w": drawing.widths[name],
+            "h": NODE_HEIGHT,
+            "needs": needs,
+            "behind": behind,
+            "marks": marks,
+        }
+        icon = state if state in _ORDER else "task"
+        nodes.append(_NODE.format(**texts, **shape, state=state, icon=icon))
     return _SVG.format(
         w=drawing.layout.width,
         h=drawing.layout.height,
+        fits=" fits" * (drawing.layout.width <= _MOST_TO_FIT),
         count=len(states),
         what="pipelines and datasets" if labels else "tasks",
-        edges=drawing.edges,
+        edges="".join(drawing.edges.values()),
+        critical="".join(drawing.edges.get(ends, "") for ends in pairwise(critical)),
         nodes=Markup("").join(nodes),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from shlex import quote
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
+from markupsafe import Markup
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,7 +32,8 @@ from nimbus.domain.ids import CommandId
 from nimbus.domain.publications import Read
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.wording import format_short_span
 from nimbus.web.pages import Pages, none_if_empty, segment
 from nimbus.web.pipeline.durations import compare
 from nimbus.web.run import gantt, graph
@@ -64,6 +66,8 @@ class Asked(BaseModel):
     state: TaskFilter = None
     first: Annotated[int, Field(ge=0, le=1 << 20)] = 0
     """Number of tasks in the list before the first one that is shown."""
+    find: Annotated[str, Field(max_length=200)] = ""
+    """A part of the names of tasks that are listed, and marked in the graph."""
     unfold: list[str] = []
     everything: Annotated[bool, Field(alias="all")] = False
 
@@ -115,7 +119,8 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         if not isinstance(found, FoundRun):
             return pages.answer(request, "requested_run.html", {**shown, "run": found})
         ordered = views.in_order(found.run)
-        fitting = [task for task in ordered if asked.state in (None, task.state)]
+        named = [task for task in ordered if asked.find.casefold() in task.spec.name.casefold()]
+        fitting = [task for task in named if asked.state in (None, task.state)]
         listed = fitting[asked.first : asked.first + _TASKS]
         failed = [task for task in ordered if task.state is TaskState.FAILED]
         model = shown_run(services, found, [*listed, *failed[:_SHOWN_FAILURES]])
@@ -128,7 +133,8 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "later": asked.first + _TASKS if len(fitting) > asked.first + _TASKS else None,
         }
         model = model.model_copy(update={"tasks": model.tasks[: len(listed)]})
-        shown |= _of_run(found.run, model, asked) | _panel(services, drawings, found.run, model, asked)
+        shown |= _of_run(found.run, model, asked)
+        shown |= _panel(services, drawings, found.run, ordered, model, asked)
         return pages.answer(request, "run.html", shown, about=found.run.pipeline)
 
     return routes
@@ -140,7 +146,11 @@ def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
         "run": model,
         "again": _again(run),
         "view": asked.view,
-        "given": {"view": None if asked.view == "graph" else asked.view, "state": asked.state},
+        "given": {
+            "view": None if asked.view == "graph" else asked.view,
+            "state": asked.state,
+            "find": asked.find or None,
+        },
         "counts": Counter({state.value: count for state, count in run.tasks.counts.items() if count}),
         "rows": model.tasks,
         "first": asked.first,
@@ -159,25 +169,44 @@ def _again(run: Run) -> dict[str, int]:
 
 
 def _panel(
-    services: ApiServices, drawings: graph.Drawings, run: Run, model: RunModel, asked: Asked
+    services: ApiServices,
+    drawings: graph.Drawings,
+    run: Run,
+    ordered: Sequence[TaskRun],
+    model: RunModel,
+    asked: Asked,
 ) -> dict[str, Any]:
     """The content of the requested view."""
     tasks_below = f"/ui/runs/{segment(run.id)}/tasks/"
     match asked.view:
         case "graph":
-            needs = {str(task.spec.name): task.spec.needs for task in run.tasks.in_order()}
+            needs = {str(task.spec.name): task.spec.needs for task in ordered}
             try:
                 drawing = drawings.of(needs, frozenset(asked.unfold))
             except graph.TooManyEdgesError as exc:
                 return {"not_drawn": str(exc)}
-            known = {str(task.spec.name): task.state.value for task in run.tasks.in_order()}
             unfold = asked.unfold
 
             def unfolded(name: str) -> str:
                 return f"?{urlencode({'unfold': [*unfold, name]}, doseq=True)}"
 
-            why = {task.name: task.why for task in model.tasks if task.why}
-            return {"svg": graph.svg(drawing, known, lambda name: tasks_below + segment(name), unfolded, why)}
+            wanted = asked.find.casefold()
+            progress = {task.name: task.attempts[-1].progress for task in model.tasks if task.attempts}
+            critical = gantt.critical_path(ordered)
+            return {
+                "critical": critical,
+                "folds": drawing.folds,
+                "svg": graph.svg(
+                    drawing,
+                    {task.spec.name: task.state.value for task in ordered},
+                    lambda name: tasks_below + segment(name),
+                    unfolded,
+                    {task.name: task.why for task in model.tasks if task.why},
+                    said={task.spec.name: _brief(task, progress.get(task.spec.name)) for task in ordered},
+                    path=critical,
+                    found=[name for name in needs if wanted and wanted in name.casefold()],
+                ),
+            }
         case "gantt":
             now = services.clock.now()
             critical = gantt.critical_path(run.tasks.values())
@@ -197,6 +226,24 @@ def _panel(
                 "pins": list(_pins(run)),
                 "published": list(islice(versions_of(run), MOST_VERSIONS)),
             }
+
+
+def _brief(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
+    """State, duration, attempt and progress in the room of a node. An icon says that a task has succeeded."""
+    attempt = task.attempts[-1] if task.attempts else None
+    words = [] if attempt and task.state is TaskState.SUCCEEDED else [task.state.value.replace("_", " ")]
+    if attempt is None:
+        return words[0]
+    began = attempt.started_at or attempt.opened_at
+    if attempt.ended_at is not None:
+        words.append(format_short_span((attempt.ended_at - began).total_seconds()))
+    elif task.state is TaskState.RUNNING:
+        words = [Markup('<tspan data-since="{}">running</tspan>').format(began.isoformat())]
+    if attempt.number > 1:
+        words.append(f"#{attempt.number}")
+    if progress and (total := progress.get("tasks_total")):
+        words.append(f"{100 * progress.get('tasks_done', 0) // total} %")
+    return Markup(" ").join(words)
 
 
 def _pins(run: Run) -> Iterator[tuple[Read, Sequence[VersionModel] | None, int]]:

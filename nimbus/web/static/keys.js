@@ -16,7 +16,7 @@ function step(by) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-/** The next node of a drawing in a direction: up and down to the next layer, left and right in the same layer. */
+/** The next node of a drawing in a direction: left and right to the next layer, up and down in the same layer. */
 function walk(from, [right, down]) {
   const box = (node) => node.querySelector("rect, text").getBoundingClientRect();
   const here = box(from);
@@ -24,7 +24,7 @@ function walk(from, [right, down]) {
   for (const node of from.ownerSVGElement.querySelectorAll("a")) {
     const there = box(node), dx = there.x - here.x, dy = there.y - here.y;
     const along = dx * right + dy * down, aside = Math.abs(dx * down) + Math.abs(dy * right);
-    const distance = down ? 1e5 * Math.round(along) + aside : 1e5 * Math.round(aside) + along;
+    const distance = right ? 1e5 * Math.round(along) + aside : 1e5 * Math.round(aside) + along;
     if (along > 1 && distance < least) { best = node; least = distance; }
   }
   best?.focus();

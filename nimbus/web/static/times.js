@@ -38,6 +38,10 @@ export function show() {
     const title = `${exact}, ${relative(seconds)}`;
     if (time.title !== title) time.title = title;
   }
+  for (const one of document.querySelectorAll("[data-since]")) {
+    const text = span((now - Date.parse(one.dataset.since)) / 1000);
+    if (one.textContent !== text) one.textContent = text;
+  }
 }
 
 function point(event) {

@@ -67,15 +67,58 @@ def test_graph_is_walked_with_arrows_and_keeps_the_focus_while_it_changes(
     page.goto(f"{api_url}/ui/runs/sums-live")
     scripts_run(page)
     page.focus("#n-task-0000")
-    page.keyboard.press("ArrowDown")
-    below = _focused(page)
+    page.keyboard.press("ArrowRight")
+    after = _focused(page)
 
     part_done(world, "sums-live", layered(10), share=0.9)
     says(page, "#counts", "8 succeeded")
 
-    assert re.fullmatch(r"n-task-000[3-5]", below)
-    assert _focused(page) == below
+    assert re.fullmatch(r"n-task-000[3-5]", after)
+    assert _focused(page) == after
     assert page.locator("#facts time[title]").first.get_attribute("title").startswith("20")
+
+
+def test_graph_is_zoomed_searched_and_shows_what_a_node_needs_and_is_needed_by(
+    world: Any, api_url: str, page: Any
+) -> None:
+    part_done(world, "sums-live", layered(40))
+    page.goto(f"{api_url}/ui/runs/sums-live")
+    scripts_run(page)
+
+    def width() -> float:
+        found: float = page.locator("#graph").bounding_box()["width"]
+        return found
+
+    before = width()
+    page.get_by_role("button", name="Larger").click()
+    larger = width()
+    part_done(world, "sums-live", layered(40), share=0.9)
+    says(page, "#counts", "35 succeeded")
+    kept = width()
+    page.get_by_role("button", name="Fit").click()
+    room = page.locator("#canvas").bounding_box()["width"]
+    page.get_by_label("Find a node").fill("0021")
+    hits = page.locator(".graph .hit").evaluate_all("(all) => all.map((one) => one.id)")
+    page.keyboard.press("Enter")
+    focused = _focused(page)
+    near = page.locator(".graph .near").count()
+
+    assert larger == pytest.approx(1.25 * before, rel=0.02) == kept
+    assert width() <= room
+    assert (hits, focused) == (["n-task-0021"], "n-task-0021")
+    assert near == len(_related(layered(40), "task-0021"))
+    assert page.locator("#near").get_attribute("d")
+
+
+def _related(specs: list[Any], name: str) -> set[str]:
+    """All tasks before and after one."""
+    needs = {spec.name: set(spec.needs) for spec in specs}
+    before, after = set(needs[name]), {one for one, of in needs.items() if name in of}
+    for one in reversed(needs):  # tasks are in the order of their needs
+        before |= needs[one] if one in before else set()
+    for one, of in needs.items():
+        after |= {one} if of & after else set()
+    return before | after
 
 
 def test_hostile_texts_run_no_script(world: Any, api_url: str, page: Any) -> None:
@@ -127,11 +170,11 @@ def test_reader_walks_from_a_run_to_the_dataset_that_it_pinned(world: Any, api_u
     page.wait_for_url("**/ui/datasets/days")
     scripts_run(page)
     page.focus("#n-p-shop")
-    page.keyboard.press("ArrowDown")
-    below = _focused(page)
-    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    published = _focused(page)
+    page.keyboard.press("ArrowRight")
 
-    assert below in ("n-d-days", "n-d-regions")
+    assert published in ("n-d-days", "n-d-regions")
     assert _focused(page) == "n-p-report"
 
 

@@ -270,7 +270,7 @@ def test_page_of_a_thousand_tasks_is_small(world: Any, web: httpx.Client, tasks:
 def test_scripts_are_small_and_kept_for_good(web: httpx.Client) -> None:
     page = Parsed(web.get("/ui/help").text)
     version = page.scripts[0].split("/")[3]
-    names = ("app", "keys", "live", "logs", "morph", "page", "theme", "times")
+    names = ("app", "graph", "keys", "live", "logs", "morph", "page", "theme", "times")
     files = [web.get(f"/ui/static/{version}/{name}.js") for name in names]
 
     assert sum(len(file.content) for file in files) < LARGEST_SCRIPTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,15 @@ from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.web.run.gantt import critical_path
-from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw
-from nimbus.web.run.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
+from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw, svg
+from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
 from tests.nimbus.integration.conftest import World
+
+_WIDTH = 150
+
+
+def _placed(needs: dict[str, list[str]]) -> Layout:
+    return place(needs, dict.fromkeys(needs, _WIDTH))
 
 
 def _random_graph(count: int, seed: int) -> dict[str, list[str]]:
@@ -31,38 +38,57 @@ def _random_graph(count: int, seed: int) -> dict[str, list[str]]:
 
 def _crossings(layout: Layout) -> int:
     """Number of pairs of edges that cross as straight lines between two layers."""
-    lines = [line for edge in layout.edges for line in itertools.pairwise(edge)]
+    lines = [line for edge in layout.edges.values() for line in itertools.pairwise(edge)]
     return sum(
-        one[0][1] == other[0][1] and (one[0][0] - other[0][0]) * (one[1][0] - other[1][0]) < 0
+        one[0][0] == other[0][0] and (one[0][1] - other[0][1]) * (one[1][1] - other[1][1]) < 0
         for one, other in itertools.combinations(lines, 2)
     )
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_layout_lays_no_node_on_another_and_each_below_what_it_needs(seed: int) -> None:
+def test_layout_lays_no_node_on_another_and_each_right_of_what_it_needs(seed: int) -> None:
     needs = _random_graph(40, seed)
 
-    layout = place(needs)
+    layout = _placed(needs)
 
     for (x, y), (other_x, other_y) in itertools.combinations(layout.nodes.values(), 2):
-        assert y != other_y or abs(x - other_x) >= NODE_WIDTH
+        assert x != other_x or abs(y - other_y) >= NODE_HEIGHT
     for name, of in needs.items():
-        assert all(layout.nodes[need][1] + NODE_HEIGHT < layout.nodes[name][1] for need in of)
-    assert all(0 <= x <= layout.width - NODE_WIDTH for x, _ in layout.nodes.values())
+        assert all(layout.nodes[need][0] + _WIDTH < layout.nodes[name][0] for need in of)
+    assert all(0 <= x <= layout.width - _WIDTH for x, _ in layout.nodes.values())
+    assert all(0 <= y <= layout.height - NODE_HEIGHT for _, y in layout.nodes.values())
     assert len(layout.edges) == sum(map(len, needs.values()))
 
 
 def test_layout_uncrosses_what_need_not_cross() -> None:
     needs: dict[str, list[str]] = {"a": [], "b": [], "c": ["b"], "d": ["a"], "e": ["c"], "f": ["d"]}
 
-    assert _crossings(place(needs)) == 0
+    assert _crossings(_placed(needs)) == 0
 
 
 def test_layout_of_nothing_and_of_a_long_chain_is_made() -> None:
     chain = {f"t{n}": [f"t{n - 1}"] if n else [] for n in range(3000)}
 
-    assert place({}).nodes == {}
-    assert place(chain).width < 2 * NODE_WIDTH
+    assert _placed({}).nodes == {}
+    assert _placed(chain).height < 2 * NODE_HEIGHT
+
+
+def test_layout_has_roots_at_one_level_and_is_symmetric() -> None:
+    needs: dict[str, list[str]] = {"a": [], "b": ["a"], "late": [], "c": ["b", "late"], "d": ["b"]}
+    needs |= {"e": ["c", "d"]}
+    nodes = _placed(needs).nodes
+
+    assert nodes["a"][0] == nodes["late"][0] < nodes["b"][0]
+    assert nodes["e"][1] == pytest.approx((nodes["c"][1] + nodes["d"][1]) / 2, abs=2)
+    many: dict[str, list[str]] = {f"r{n}": [] for n in range(9)}
+    spread = _placed(many | {f"s{n}": [f"r{n}", f"s{n - 1}"] if n else ["r0"] for n in range(9)}).nodes
+    assert len({spread[name][0] for name in many}) == 9
+
+
+def test_layout_uses_the_width_of_a_page() -> None:
+    chain = {f"t{n}": [f"t{n - 1}"] if n else [] for n in range(7)}
+
+    assert 1200 < _placed(chain).width <= 1320
 
 
 def _fan(count: int) -> dict[str, list[str]]:
@@ -83,6 +109,34 @@ def test_graph_folds_chains_that_run_side_by_side() -> None:
     chains |= {f"a{n}": [] for n in range(50)} | {f"b{n}": [f"a{n}"] for n in range(50)}
 
     assert set(draw(chains).layout.nodes) == {"a0", "b0", "join"}
+
+
+def test_group_is_named_by_its_first_and_last_task_in_their_natural_order() -> None:
+    drawn = svg(draw(_fan(30)), dict.fromkeys(_fan(30), "waiting") | {"p7": "failed"}, str, str)
+
+    assert drawn.count(">p0 … p29</text>") == 1
+    assert "<title>30 alike, p0 to p29: 29 waiting, 1 failed</title>" in drawn
+    assert ">1 of 30 failed</text>" in drawn
+
+
+def test_graph_says_what_each_node_needs_in_the_order_of_its_edges() -> None:
+    needs: dict[str, list[str]] = {"a": [], "b": [], "c": ["b", "a"]}
+    drawing = draw(needs)
+
+    assert list(drawing.edges) == [("b", "c"), ("a", "c")]
+    assert 'data-needs="1 0"' in svg(drawing, dict.fromkeys(needs, "waiting"), str, str)
+
+
+def test_graph_marks_the_critical_path_and_what_is_searched_through_groups() -> None:
+    states = dict.fromkeys(_fan(30), "succeeded")
+    drawn = svg(draw(_fan(30)), states, str, str, path=["split", "p9", "join"], found=["p28"])
+
+    assert re.findall(r'<a id="n-(\w+)" \S+ class="succeeded( critical)?( hit)?"', drawn) == [
+        ("split", " critical", ""),
+        ("p0", " critical", " hit"),
+        ("join", " critical", ""),
+    ]
+    assert drawn.partition('class="edges critical" d="')[2].partition('"')[0].count("M") == 2
 
 
 def test_graph_draws_a_fold_task_by_task_when_asked() -> None:
@@ -114,6 +168,16 @@ def test_tasks_of_a_long_chain_are_ordered_by_depth() -> None:
     assert [task.spec.name for task in in_order(run)] == names
 
 
+def test_tasks_of_one_depth_are_ordered_by_the_numbers_in_their_names() -> None:
+    names = ("scan_10", "scan_2", "scan_1", "load")
+    tasks = Tasks(
+        TaskRun(spec=TaskSpec(name=TaskName(name), kind=TaskKind.PYTHON, script="t.py")) for name in names
+    )
+
+    found = [task.spec.name for task in in_order(World().new_run("r", tasks=tasks))]
+    assert found == ["load", "scan_1", "scan_2", "scan_10"]
+
+
 def _task(name: str, needs: list[str], end: int | None) -> Any:
     began = datetime(2026, 3, 1, tzinfo=UTC)
     attempt = SimpleNamespace(ended_at=None if end is None else began + timedelta(seconds=end))
@@ -140,10 +204,10 @@ def _complete(count: int) -> dict[str, list[str]]:
 
 
 def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds() -> None:
-    assert len(draw(_complete(100)).layout.edges) == 4950 <= MOST_EDGES
+    assert len(draw(_complete(100)).edges) == 4950 <= MOST_EDGES
     with pytest.raises(TooManyEdgesError, match="244,650 edges"):
         Drawings().of(_complete(700), frozenset())
 
     sources = [f"a{n}" for n in range(200)]
     stars = {**{one: [] for one in sources}, **{f"b{n}": sources for n in range(200)}}
-    assert len(draw(stars).layout.edges) == 1
+    assert len(draw(stars).edges) == 1
