@@ -50,12 +50,12 @@ def drill(api: Api, out: Output, limit: float, *, hand_over: bool, kill_leader: 
     if hand_over == kill_leader:
         raise click.UsageError("say --hand-over or --kill-leader, one of them.")
     before, live = _leader(api), _live(api)
+    pid = _pid_here(before, confirmed=yes) if kill_leader else 0
+    began = time.monotonic()
     if kill_leader:
-        pid = _pid_here(before, confirmed=yes)
         os.kill(pid, signal.SIGKILL)
     else:
         api.command("POST", "/cluster/abdicate", {"reason": "a drill", "to": ""})
-    began = time.monotonic()
     after = _await_next(api, before["epoch"], limit)
     if after is None:
         raise _failed(f"nobody leads {limit:g} s after {before['id']}: see `nimbus cluster participants`")
@@ -67,14 +67,18 @@ def drill(api: Api, out: Output, limit: float, *, hand_over: bool, kill_leader: 
         "before": before["id"],
         "after": after["id"],
         "epoch": after["epoch"],
-        "seen_after_s": round(seen_s, 3),
-        "without_leader_s": term.get("gap_s"),
+        # Of a kill, the history knows only when the leader last reported.
+        "without_leader_s": round(seen_s, 3) if kill_leader else term.get("gap_s"),
         "takeover_s": term.get("takeover_s"),
+        "adopted": term.get("adopted"),
         "runs_before": len(live),
         "runs_lost": lost,
     }
     if not out.told(report):
-        out.table(("what", "is"), [(name.replace("_", " "), _said(value)) for name, value in report.items()])
+        out.table(
+            ("what", "is"),
+            [(name.removesuffix("_s").replace("_", " "), _said(value)) for name, value in report.items()],
+        )
     if lost:
         raise _failed(f"{len(lost)} runs that were live are unknown now: {', '.join(lost[:5])}")
     return Exit.OK
@@ -114,6 +118,10 @@ def verify(file: Path, config: Path | None, output: str) -> int:
     if restored != archive.state:
         raise _failed(f"{file} was restored, and what came out is not what is in it: keep an older backup")
     tell(Output(output), archive.manifest)
+    unchecked = (
+        "" if find_config(config) else "; without --config, its releases were not looked for in a bucket"
+    )
+    Output(output).note(f"{file} can be restored{unchecked}")
     return Exit.OK
 
 
@@ -191,6 +199,8 @@ def _term(api: Api, epoch: int, until: float) -> dict[str, Any]:
 def _said(value: object) -> str:
     if isinstance(value, float):
         return span(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{number} {name}" for name, number in value.items())
     return (
         ", ".join(value) or "none" if isinstance(value, list) else "unknown" if value is None else str(value)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ from nimbus.localstack.stack import LocalStack
 from tests.thorough import thorough
 
 Eventually = Callable[..., None]
+
+
+PIPELINE = """\
+schema: 1
+name: waits
+files: ["*.py"]
+tasks: {wait: {type: python, script: wait.py, timeout: 10m}}
+"""
 
 
 @thorough
@@ -34,13 +43,29 @@ def test_drill_lets_another_scheduler_lead_and_reports(
             )
 
         eventually(ready, what="both are ready, and one leads")
+        waits = tmp_path / "waits"
+        waits.mkdir()
+        (waits / "pipeline.yaml").write_text(PIPELINE)
+        (waits / "wait.py").write_text("import time\ntime.sleep(300)\n")
+        config = ["--config", str(stack.config_file(1))]
+        for words in (
+            ["pipeline", "publish", str(waits), "--activate", *config],
+            ["run", "start", "waits"],
+        ):
+            said = CliRunner().invoke(cli, [*words, *servers])
+            assert said.exit_code == 0, said.output
         done = CliRunner().invoke(cli, ["cluster", "drill", *how, *servers, "-o", "json"])
 
         assert done.exit_code == 0, done.output
         report = json.loads(done.stdout)
         assert {report["before"], report["after"]} == {"scheduler-1", "scheduler-2"}
         assert report["runs_lost"] == []
-        assert report["takeover_s"] is not None
+        assert (report["runs_before"], report["adopted"]["runs"]) == (1, 1)
+        assert None not in (report["takeover_s"], report["without_leader_s"])
+        table = CliRunner().invoke(cli, ["cluster", "drill", "--hand-over", *servers])
+        refused = how[0] == "--kill-leader"  # the other one is gone
+        assert table.exit_code == (4 if refused else 0), table.output
+        assert refused or re.search(r"adopted +1 runs, ", table.output)
 
 
 @thorough

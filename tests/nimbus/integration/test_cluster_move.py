@@ -195,6 +195,7 @@ def test_backup_is_verified_by_restoring_it(stage: Stage, monkeypatch: pytest.Mo
 
     assert good.exit_code == 0, good.output
     assert json.loads(good.stdout)["parts"]["pipelines"]["nodes"] == 2
+    assert good.stderr.endswith(" can be restored\n")
     assert bad.exit_code == 1
     assert "keep an older backup" in bad.output
     assert (newer.exit_code, "has schema 99, and this release knows" in newer.output) == (2, True)
