@@ -27,14 +27,14 @@ def missing_tools() -> str:
     return f"needs {' and '.join(lacks)} (apt-get install debootstrap systemd-container)" if lacks else ""
 
 
-def bare(name: str = "bare", packages: str = "ca-certificates") -> Path:
-    """A root with Debian 12 and these packages, made once."""
+def bare(name: str = "bare", packages: str = "ca-certificates", suite: str = "bookworm") -> Path:
+    """A root with Debian 12, or another suite, and these packages, made once."""
     root = PROJECT / "build" / "debian" / name
     ready = root.with_name(f"{name}.ready")
     if not ready.exists():
         shutil.rmtree(root, ignore_errors=True)
         root.parent.mkdir(parents=True, exist_ok=True)
-        _run("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root, _mirror())
+        _run("debootstrap", "--variant=minbase", f"--include={packages}", suite, root, _mirror())
         ready.touch()
     return root
 

@@ -1,12 +1,14 @@
 """Samples of all records as bytes, in `unit/stored_records.json`: what a later release must still read.
 
-`python -m tests.nimbus.stored_records` writes them anew. Do this with each change of a record until 0.1.0 is
-tagged; from then on, keep the old samples and add new ones.
+`python -m tests.nimbus.stored_records` writes them anew: with each change of a record. With `--freeze` it
+also keeps them in `unit/released_records` under the version of this release, where they must never be
+changed: all later releases read them.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import types
 import typing
 from base64 import b64encode
@@ -17,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import nimbus
 from nimbus import pipeline_record, records, run_record
 from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.task_run import TaskRun
@@ -26,6 +29,8 @@ from nimbus.records import RecordCodec
 COMPRESSED = (f"{run_record.PINS}text", f"{run_record.LISTS}text-0")
 """The nodes of the sample of a run below its own."""
 FILE = Path(__file__).parent / "unit" / "stored_records.json"
+RELEASED = FILE.with_name("released_records")
+"""Samples of each release, in files named as its version."""
 _SIMPLE: Mapping[Any, Any] = {
     str: "text",
     int: 7,
@@ -109,5 +114,15 @@ def _field(kind: Any, field: Any) -> Any:
     return field.default is not True if _members(kind) == (bool,) else _sample(kind)
 
 
+def main(words: list[str]) -> None:
+    """See the module."""
+    text = json.dumps(stored(), indent=1, sort_keys=True) + "\n"
+    FILE.write_text(text)
+    if words == ["--freeze"]:
+        RELEASED.mkdir(exist_ok=True)
+        with (RELEASED / f"{nimbus.__version__}.json").open("x") as frozen:
+            frozen.write(text)
+
+
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(stored(), indent=1, sort_keys=True) + "\n")
+    main(sys.argv[1:])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import nimbus
+
 PROJECT = Path(__file__).parents[3]
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("examples/*/*.md")])
 
@@ -105,3 +107,21 @@ def test_every_log_event_that_the_operations_name_is_written_somewhere() -> None
 
     assert len(named) > 50
     assert sorted(named - written) == []
+
+
+_VERSION = re.compile(
+    r"(?:nimbus[_-](?:scheduler|worker)[-:]|/opt/nimbus-|^version: |^appVersion: \"|Status:\*\* )"
+    r"(\d+\.\d+\.\d+)",
+    re.MULTILINE,
+)
+
+
+def test_documents_and_deployments_name_the_version_of_this_release() -> None:
+    places = ["README.md", *(f"docs/{name}.md" for name in ("containers", "kubernetes", "operations"))]
+    places += ["deploy/container/Dockerfile", "deploy/helm/nimbus/Chart.yaml"]
+    named = {place: set(_VERSION.findall((PROJECT / place).read_text())) for place in places}
+
+    assert all(len(found) == 1 for found in named.values()), named
+    assert len(set.union(*named.values())) == 1, named
+    # Between two releases they name the last one, which users can install.
+    assert ".dev" in nimbus.__version__ or named["README.md"] == {nimbus.__version__}
