@@ -32,14 +32,16 @@ def zookeeper_of(settings: Settings) -> Iterator[Finding]:
 
 
 def _cluster_of(settings: Settings) -> Iterator[Finding]:
-    """May the credential write below the root, as a daemon does at its start, and do the clocks agree?"""
+    """May the credential write below the root, is the schema known, and do the clocks agree?"""
     from leader import LeaderError
     from nimbus.adapters.store.cluster import TreeClusterReader
+    from nimbus.adapters.store.moving import last_epoch
     from nimbus.adapters.store.session import calls_on
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.output import logs_on_stderr
     from nimbus.domain.errors import NimbusError
+    from nimbus.domain.schema import SchemaUnknownError, check_known
 
     root = settings.cluster.root
     name = f"zookeeper root {root}"
@@ -48,6 +50,7 @@ def _cluster_of(settings: Settings) -> Iterator[Finding]:
             session = open_session(settings)
             try:
                 written_at = ClusterTree(session, root).prove_access()
+                schema = last_epoch(session, root).schema
                 now = datetime.now(UTC)
                 reader = TreeClusterReader(calls_on(session), root)
                 others = {f"scheduler {one.id}": one.clock_ahead_s for one in reader.schedulers()}
@@ -58,6 +61,11 @@ def _cluster_of(settings: Settings) -> Iterator[Finding]:
         yield Finding(name, Verdict.FAIL, str(exc), "correct zookeeper.username and password, or hosts")
         return
     yield Finding(name, Verdict.OK, "can be written")
+    try:
+        check_known(schema, root)
+        yield Finding("schema", Verdict.OK, f"this release knows that of the cluster, {schema}")
+    except SchemaUnknownError as exc:
+        yield Finding("schema", Verdict.FAIL, str(exc), "see docs/upgrade.md")
     if written_at is not None:
         yield _clocks((now - written_at).total_seconds(), {"ZooKeeper": 0.0, **others})
 

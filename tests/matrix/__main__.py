@@ -58,7 +58,6 @@ CELLS = {
     "python-3.11": Cell(),
     "python-3.12": Cell(python="3.12"),
     "python-3.13": Cell(python="3.13"),
-    "python-3.14": Cell(python="3.14"),
     "pyspark-4.0": Cell(pyspark="4.0.*"),
     "pyspark-4.1": Cell(pyspark="4.1.*"),
     "pyspark-4.2": Cell(pyspark="4.2.*"),

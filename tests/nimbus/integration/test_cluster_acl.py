@@ -18,6 +18,8 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from leader import EpochRecord
+from leader.protocol.terms import encode_epoch
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
@@ -28,6 +30,7 @@ from nimbus.cli.findings import Verdict
 from nimbus.cli.main import cli
 from nimbus.cli.store_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreDeniedError
@@ -235,3 +238,18 @@ def test_doctor_compares_its_clock_with_those_of_the_participants(configure: Con
     assert (alone.check, alone.verdict) == ("clocks", Verdict.OK)
     assert compared.verdict is Verdict.WARN
     assert re.fullmatch(r"(900|901)\.\d s ahead of worker w1", compared.detail)
+
+
+def test_doctor_names_a_schema_that_this_release_does_not_know(configure: Configure) -> None:
+    settings = load_settings(configure(), {})
+    before = {one.check: one.verdict for one in zookeeper_of(settings)}
+    session = open_session(settings)
+    calls = ZooKeeperCalls(session)
+    calls.ensure(settings.cluster.root)
+    calls.create(f"{settings.cluster.root}/epoch", encode_epoch(EpochRecord(3, schema=NEWEST_SCHEMA + 1)))
+    session.close(SOON)
+
+    found = next(one for one in zookeeper_of(settings) if one.check == "schema")
+
+    assert before["schema"] is Verdict.OK
+    assert (found.verdict, "a newer release wrote it" in found.detail) == (Verdict.FAIL, True)
