@@ -129,7 +129,7 @@ def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
 
 
 def _of_log(log_tail: str) -> FailureClass:
-    story = _last_error(without_other_threads(log_tail))
+    story = last_error(log_tail)
     for found, search in _SEARCHES:
         if search.search(story):
             return found
@@ -145,8 +145,9 @@ def _of_lost_jvm(log_tail: str) -> FailureClass:
     return FailureClass.ERROR if _JVM_CRASHED.search(log_tail) else FailureClass.KILLED
 
 
-def _last_error(log_tail: str) -> str:
+def last_error(log_tail: str) -> str:
     """The last traceback with those linked to it; the whole text if it contains no traceback."""
+    log_tail = without_other_threads(log_tail)
     starts = [match.start() for match in _START.finditer(log_tail)]
     if not starts:
         return log_tail

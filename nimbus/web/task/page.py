@@ -21,6 +21,7 @@ from nimbus.api.requests import RunIdText, TaskNameText
 from nimbus.api.routes_outputs import list_outputs
 from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task, unstored_log
 from nimbus.api.services import ApiServices
+from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
@@ -30,7 +31,9 @@ from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment
+from nimbus.web.task.code import failed_code
 from nimbus.web.task.log import WINDOW_BYTES, LineNumbers, last_lines, line_start, pieces, search
+from nimbus.worker.failure import TAIL_BYTES
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""
@@ -143,8 +146,13 @@ def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, An
     if shown is None:
         return {"attempt": None}
     place = AttemptId(run.id, TaskName(task.name), shown.number)
+    code = None
+    if log is not None and shown.outcome is not None and shown.reason:
+        tail = log["read"](max(0, log["size"] - TAIL_BYTES), TAIL_BYTES).decode("utf-8", "replace")
+        code = failed_code(services.releases, ReleaseOf(run.pipeline, run.release), tail)
     return {
         "attempt": shown,
+        "code": code,
         "slots": services.reader.slots([place]).get(place),
         "fence_token": fence_token(shown.number),
     }
