@@ -123,7 +123,32 @@ def config_schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
     from nimbus.config import Settings
 
-    Output("json").data(Settings.model_json_schema())
+    schema, said = Settings.model_json_schema(), key_texts()
+    for section, part in schema["properties"].items():
+        for key, shown in schema["$defs"][part["$ref"].rpartition("/")[2]]["properties"].items():
+            shown["description"] = said[f"{section}.{key}"]
+    Output("json").data(schema)
+
+
+def key_texts() -> dict[str, str]:
+    """What each key of the configuration is for, such as `storage.bucket`: its comment in the example.
+
+    A key without a comment belongs to the one above it.
+    """
+    found: dict[str, str] = {}
+    section, comment = "", list[str]()
+    for line in (shipped("configs") / "nimbus.example.yaml").read_text(encoding="utf-8").splitlines():
+        text = line.strip()
+        if text.startswith("#"):
+            comment.append(text.removeprefix("#").removeprefix(" "))
+            continue
+        name, colon, _ = text.partition(":")
+        if colon and not line.startswith(" "):
+            section = name
+        elif colon:
+            found[f"{section}.{name}"] = "\n".join(comment) or next(reversed(found.values()))
+        comment = []
+    return found
 
 
 @config.command(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from pydantic import BaseModel
 
+from nimbus.cli.init import config_schema
 from nimbus.config import load_settings
 from nimbus.config.load import settings_keys
 from nimbus.config.settings import DERIVED, Settings
@@ -64,6 +67,15 @@ def test_example_explains_every_key() -> None:
 
     # Each of these shares the comment of the previous key.
     assert unexplained == ["password", "secret_access_key", "port", "requeue_max", "secret_access_key"]
+
+
+def test_schema_says_what_each_key_is_for() -> None:
+    schema = json.loads(CliRunner().invoke(config_schema).output)
+
+    assert schema["$defs"]["Storage"]["properties"]["bucket"]["description"].startswith(
+        "Required. The bucket must"
+    )
+    assert all("description" in schema["$defs"]["Worker"]["properties"][key] for key in example()["worker"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import nimbus
+from tests.nimbus import reference
 
 PROJECT = Path(__file__).parents[3]
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob("examples/*/*.md")])
@@ -125,3 +126,10 @@ def test_documents_and_deployments_name_the_version_of_this_release() -> None:
     assert len(set.union(*named.values())) == 1, named
     # Between two releases they name the last one, which users can install.
     assert ".dev" in nimbus.__version__ or named["README.md"] == {nimbus.__version__}
+
+
+@pytest.mark.parametrize(("name", "text"), reference.pages().items(), ids=lambda one: str(one)[:20])
+def test_reference_is_what_the_declarations_say(name: str, text: str) -> None:
+    written = (reference.FOLDER / name).read_text(encoding="utf-8")
+
+    assert written == text, "run python -m tests.nimbus.reference"
