@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import dropwhile
 from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
@@ -59,9 +60,10 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         def page() -> Response:
             shown = _release(services, name, digest)
-            if against is not None:
-                diff = diff_releases(services, name, digest, against, file)
-                shown |= {"against": against, "diff": diff} | _text(diff.text)
+            other = against if "against" in request.query_params else shown["before"]
+            if other is not None:
+                diff = diff_releases(services, name, digest, other, file)
+                shown |= {"against": other, "diff": diff} | _text(diff.text)
             return pages.answer(request, "release.html", shown, about=name)
 
         return await run_sync(page, limiter=services.comparing)
@@ -70,14 +72,16 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 
 def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
-    others = list_releases(services, name, PageQuery(_CHOICES + 1)).releases
+    listed = list_releases(services, name, PageQuery(_CHOICES + 1)).releases
+    older = dropwhile(lambda one: one.digest != digest, listed)
     record = known_pipeline(services, name)
     return {
         "base": f"/ui/pipelines/{segment(name)}",
         "release": get_release(services, name, digest),
         "active": record.release,
         "revision": of_pipeline(record),
-        "others": [one for one in others if one.digest != digest][:_CHOICES],
+        "others": [one for one in listed if one.digest != digest][:_CHOICES],
+        "before": next((one.digest for one in older if one.published_at and one.digest != digest), None),
         "against": None,
         "most": MOST_FILES,
         "in_words": in_words,

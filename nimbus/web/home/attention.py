@@ -44,7 +44,7 @@ class Failing(NamedTuple):
     failed: int
     ended: int
     recovered: bool
-    """True: a later run has succeeded."""
+    """True: a later run has succeeded, which is not one of a backfill: those are about other dates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,8 @@ def failing_pipelines(runs: Iterable[ListedRun], now: datetime) -> list[Failing]
     for of in ended.values():
         failed = [run for run in of if run.state is RunState.FAILED]
         if failed:
-            recovered = any(run.state is RunState.SUCCEEDED for run in of[: of.index(failed[0])])
+            later = of[: of.index(failed[0])]
+            recovered = any(run.state is RunState.SUCCEEDED and run.backfill is None for run in later)
             found.append(Failing(failed[0], len(failed), len(of), recovered))
     return sorted(found, key=lambda one: one.recovered)
 

@@ -14,12 +14,13 @@ from nimbus.config.shown import Shown
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.holds import Hold, HoldOf
-from nimbus.domain.ids import DatasetName, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse
 from nimbus.domain.pipeline import PipelineSpec, Schedule
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.schedulers import Role
 from nimbus.domain.settings import ClusterSettings
+from nimbus.web.home.attention import failing_pipelines
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import Parsed
 from tests.nimbus.integration.web_samples import HOSTILE, datasets, layered, pipeline, terms
@@ -340,6 +341,19 @@ def test_cluster_page_names_runs_that_have_left_zookeeper(world: Any, web: httpx
     assert 'href="/ui/runs/night"' in first.partition('id="attention"')[2].partition("</section>")[0]
     assert "Pipeline sums failed in 1 of 2 runs, and has succeeded since" in later
     assert "21:00, failed" in later.partition('id="day-sums"')[2]
+
+
+def test_success_of_a_backfill_is_no_recovery(world: Any) -> None:
+    now = world.clock.now()
+    night = replace(world.failed("night"), finished_at=now)
+    filled = replace(night, id=RunId("filled"), state=RunState.SUCCEEDED, backfill=BackfillId("fills"))
+    morning = replace(filled, id=RunId("morning"), backfill=None)
+
+    def recovered(*runs: Run) -> list[bool]:
+        return [one.recovered for one in failing_pipelines([run.listed() for run in runs], now)]
+
+    assert recovered(filled, night) == [False]
+    assert recovered(morning, filled, night) == [True]
 
 
 def test_holds_are_at_the_top_of_every_page(world: Any, web: httpx.Client) -> None:

@@ -46,6 +46,20 @@ def test_release_without_another_one_offers_no_choice_to_compare_with(world: Any
     assert "no other release" in text
 
 
+def test_release_page_shows_what_changed_since_the_release_before(published: Any, web: httpx.Client) -> None:
+    old, new, far = (release.digest for release in published.published)
+    base = "/ui/pipelines/daily/releases"
+    listed = re.findall(r"releases/([0-9a-f]{64})", web.get(base).text)
+    of = dict(zip(dict.fromkeys(listed), [*dict.fromkeys(listed)][1:], strict=False))
+    page = web.get(f"{base}/{new}").text
+
+    assert {old, new, far} == set(listed)
+    for digest, before in of.items():
+        assert f'from <a href="{base}/{before}' in web.get(f"{base}/{digest}").text
+    assert "Definition: from" not in web.get(f"{base}/{new}?against=").text
+    assert f'href="{base}/{new}?against="' in page
+
+
 @pytest.mark.parametrize("verb", ["pause", "activate"])
 def test_form_of_a_pipeline_leads_back_to_it_with_the_decision(
     sample: Any, web: httpx.Client, verb: str

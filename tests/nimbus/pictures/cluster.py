@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,7 +36,8 @@ from nimbus.cli.storage import object_store
 from nimbus.config import load_settings
 from nimbus.definition.cron import fires_between
 from nimbus.domain.catalog import PipelineRecord, PipelineState, profile_of
-from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.terms import Adopted, EndCause, Leader, Term, begun, ended
@@ -177,16 +179,34 @@ class _Filling:
         is_old = [day.fire < fires[-1 - _NEW_RELEASE] for day in days].count(True)
         reading = folder / "tasks/read.py"
         reading.write_text(reading.read_text().replace("2026-11-30", f"{fires[-1]:%Y-%m-%d}"))
+        older = self._release(
+            _older_shop(shutil.copytree(folder, self.folder / "releases/older")), "shop_daily"
+        )
+        time.sleep(1.1)  # storage tells whole seconds
         newer = self._release(folder, "shop_daily")
-        older = self._release(_older_shop(folder), "shop_daily")
         parts = [Past(*release, _SHOP_S, seed) for seed, release in enumerate((older, newer))]
         parts[0].happened(days[:is_old], self.numbers)
         parts[1].happened(days[is_old:], self.numbers)
         self._keep(spec.name, *parts)
-        self._pipeline(*newer, schedule_position=fires[-2])
+        self._pipeline(*newer, schedule_position=fires[-2], pinned=(older[1],))
+        at = fires[-1 - _NEW_RELEASE] - timedelta(minutes=50)
+        outcome = CommandOutcome(
+            command=CommandId("cmd-0000000001"),
+            accepted=True,
+            code="ok",
+            message=f"release {newer[1][:12]} of shop_daily is published and active",
+            decided_at=at,
+            epoch=2,
+            kind="publish_release",
+            pipeline=spec.name,
+            names={"release": newer[1]},
+            submitted_by="ada",
+        )
+        self.history.store_outcomes([outcome])
 
     def _others(self) -> None:
-        for name, back, leave in (("wide_scan", 4, 0), ("nightly_close", 12, 1), ("stock_sync", 1.5, 0)):
+        parts = (("wide_scan", 4, 0), ("nightly_close", 12, 1), ("stock_sync", 1.5, 0), ("price_feed", 5, 0))
+        for name, back, leave in parts:
             spec, release = self._release(self._sources(name), name)
             fires = self.fires(spec, back * _DAY)
             fails = (
@@ -201,8 +221,8 @@ class _Filling:
             past.happened(days, self.numbers)
             self._keep(spec.name, past)
             self._pipeline(spec, release, schedule_position=fires[-1 - leave])
-        for name in ("warehouse_load", "stock_forecast", "price_feed"):
-            self._pipeline(*self._release(self._sources(name), name))
+        self._sources("stock_forecast")  # activated by a command, so that it starts by data
+        self._pipeline(*self._release(self._sources("warehouse_load"), "warehouse_load"))
         self.writes.append(PutSettings(ClusterSettings(pools={PipelineName("warehouse"): 1})))
 
     def _terms(self) -> None:
@@ -258,11 +278,18 @@ def filled(folder: Path) -> Iterator[Cluster]:
 
 def _live(cluster: Cluster) -> None:
     """Start what is under way in the pictures."""
+    cluster.publish(cluster.stack.folder / "releases/stock_forecast")
     start = "/runs"
     cluster.command(start, {"pipeline": "wide_scan", "run_id": "wide_scan-now", "parameters": {"held": 28}})
     for table in ("orders", "customers"):
         asked = {"pipeline": "warehouse_load", "run_id": f"load-{table}", "parameters": {"table": table}}
         cluster.command(start, asked)
+        until("the pool", 60, partial(_is_loading, cluster))
+    releases = "/pipelines/shop_daily/releases"
+    older = next(one["digest"] for one in cluster.ask(releases)["releases"] if not one["active"])
+    everywhere = {f"scheduler-{number}" for number in (1, 2, 3)}
+    path = f"{releases}/{older}"
+    until("the older release", 60, lambda: everywhere <= set(cluster.ask(path)["holders"]["holding"]))
     first = datetime.now(UTC) - 31 * _DAY
     cluster.command(
         "/backfills",
@@ -289,6 +316,12 @@ def newest_scheduled(ask: Callable[[str], Any], pipeline: str) -> dict[str, Any]
     """The newest run of a pipeline that its schedule has started; `ask` asks for documents of the API."""
     found = ask(f"/runs?pipeline={pipeline}&limit=20")["runs"]
     return next((run for run in found if run["cause"] == "schedule"), {"state": "none"})
+
+
+def _is_loading(cluster: Cluster) -> bool:
+    """Whether the load of the orders has the pool."""
+    tasks = {task["name"]: task for task in cluster.run("load-orders")["tasks"]}
+    return bool(tasks["load"]["state"] == "running")
 
 
 def _has_failed(cluster: Cluster, pipeline: str) -> bool:
