@@ -236,9 +236,15 @@ _READABLE = Access("world", "anyone", Permission.READ)
 
 
 def default_access(config: ZooKeeperConfig) -> tuple[Access, ...] | None:
-    """Access list for new nodes. ZooKeeper replaces `auth` by the credential. None: open to every client."""
+    """Access list for new nodes. None: open to every client.
+
+    Not `auth`, which the server replaces by all credentials of the connection: also by the certificate of a
+    client with TLS, which would then need no password. Only schemes whose lists are not known here have it.
+    """
     if config.auth is None:
         return None
+    if config.auth[0] in (SASL, "digest"):
+        return wanted_access(config)
     ours = Access("auth", "", Permission.ALL)
     return (ours, _READABLE) if config.readable_by_all else (ours,)
 

@@ -29,6 +29,7 @@ from leader import (
 )
 from leader.clock import Countdown
 from leader.errors import ZooKeeperTlsError
+from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.config import TlsConfig
 from leader.zookeeper.kazoo_client import Connector
 from nimbus.localstack.ports import free_port
@@ -209,6 +210,15 @@ def test_session_over_tls_does_its_work_and_its_log_says_tls(
 
     assert session.call(session.client.get_async, "/over-tls")[0] == big
     session.call(session.client.delete_async, "/over-tls")
+
+
+def test_node_belongs_to_the_credential_alone(stage: Stage, connect: Connect) -> None:
+    session = connect(stage.secure_hosts, tls=_tls(stage), auth=("digest", "ada:secret"))
+
+    session.call(session.client.create_async, "/of-ada")
+
+    assert AclEnforcement(session, "/of-ada").check() == []
+    session.call(session.client.delete_async, "/of-ada")
 
 
 def test_many_answers_in_a_row_over_tls_are_all_heard_at_once(stage: Stage, connect: Connect) -> None:
