@@ -228,6 +228,7 @@ class RunSummaryModel(Model):
     """True: it does not end by itself, because one of its tasks is kept running."""
     tasks_total: int
     tasks_done: int
+    """Number of tasks that have ended, without those that did not run."""
     archived: bool = False
     """True: it has moved to history."""
 

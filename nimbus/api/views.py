@@ -28,7 +28,7 @@ from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_repo
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.spark_application import application_id
-from nimbus.domain.task_run import Attempt, TaskRun
+from nimbus.domain.task_run import Attempt, TaskRun, TaskState
 from nimbus.domain.wording import natural
 from nimbus.domain.workers import WorkerInfo
 
@@ -283,7 +283,8 @@ def _run_fields(run: Run, archived: bool) -> dict[str, object]:
         **{name: getattr(run, name) for name in (*names, *more, *times)},
         "keeps_running": run.keeps_running,
         "tasks_total": len(run.tasks),
-        "tasks_done": sum(task.state.is_final for task in run.tasks.values()),
+        "tasks_done": len(run.tasks)
+        - run.tasks.count(TaskState.WAITING, TaskState.RUNNING, TaskState.NOT_RUN),
         "archived": archived,
     }
 

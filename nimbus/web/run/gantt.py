@@ -1,50 +1,63 @@
-"""Attempts of a run on a time axis, as SVG, with the critical path. Pure.
+"""Attempts of a run on a time axis, as SVG, with waits and the critical path. Pure.
 
-An open attempt ends at "now", rounded to hundredths of the axis, so that the page changes only visibly.
+The axis ends where the run ends, and that of a live run at "now", rounded to two digits, so that the page
+changes only visibly. Places are shares of the width, so a drawing is as wide as its page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from math import ceil, floor, log10
 
 from markupsafe import Markup
 
-from nimbus.api.models_runs import AttemptModel, RunModel, TaskModel
-from nimbus.domain.task_run import TaskRun
+from nimbus.api.models_runs import RunModel, TaskModel
+from nimbus.domain.ids import TaskName
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import Attempt, TaskRun, TaskState
 from nimbus.domain.wording import format_span
 from nimbus.web.run.graph import shortened
 
-_ROW, _TOP, _LABEL, _WIDTH, _MARGIN = 22, 26, 200, 760, 60
+_ROW, _TOP, _LONGEST_LABEL, _LONGEST_WHY = 22, 26, 22, 100
+_LEFT, _WIDTH = 14.0, 78.0
+"""Place and width of the time axis, in percent of the drawing. Right of it is room for durations."""
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-_TICKS = 6
-_HUNDREDTHS = 100
+_TICKS, _LAST_TICK = 8, 0.93
+WAITS = {"needs": "its needs", "slot": "a slot or a pool", "retry": "a retry", "start": "its driver"}
+"""What a task waits for, in the order of a task's life."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
     began: datetime
-    step_s: float
     whole_s: float
-    now: datetime
 
-    def x(self, at: datetime) -> int:
+    @property
+    def ends(self) -> datetime:
+        return self.began + timedelta(seconds=self.whole_s)
+
+    def x(self, at: datetime) -> float:
         share = (at - self.began).total_seconds() / self.whole_s
-        return _LABEL + round(min(max(share, 0.0), 1.0) * _WIDTH)
+        return round(_LEFT + min(max(share, 0.0), 1.0) * _WIDTH, 1)
+
+    def ticks(self) -> Iterator[float]:
+        """Seconds of the marks: whole steps, then the end."""
+        step = next((step for step in _STEPS_S if self.whole_s / step <= _TICKS), 86400)
+        while self.whole_s / step > _TICKS:
+            step *= 2
+        yield from (at for at in range(0, ceil(self.whole_s), step) if at < _LAST_TICK * self.whole_s)
+        yield self.whole_s
 
 
 def _axis(run: RunModel, now: datetime) -> _Axis:
-    """An axis as long as the run, in whole steps. The end of a live run moves in steps, too."""
     began = run.started_at or run.created_at
     elapsed = max(((run.finished_at or now) - began).total_seconds(), 1.0)
-    step = next((step for step in _STEPS_S if elapsed / step <= _TICKS), 86400.0)
-    while elapsed / step > _TICKS:
-        step *= 2
-    whole = step * -(-elapsed // step)
-    hundredth = whole / _HUNDREDTHS
-    shown = run.finished_at or began + timedelta(seconds=hundredth * (elapsed // hundredth))
-    return _Axis(began, step, whole, shown)
+    if run.finished_at is None:
+        digit = 10 ** (floor(log10(elapsed)) - 1)
+        elapsed = digit * ceil(elapsed / digit)
+    return _Axis(began, elapsed)
 
 
 def critical_path(tasks: Iterable[TaskRun]) -> list[str]:
@@ -69,64 +82,171 @@ def _end(task: TaskRun) -> float | None:
     return float("inf") if ended is None else ended.timestamp()
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time in which a task waited."""
+
+    kind: str
+    """A key of `WAITS`."""
+    start: datetime
+    end: datetime | None
+    """None: it waits now."""
+
+
+def waits(run: Run, task: TaskRun) -> list[Wait]:
+    """The waits of a task, in their order. What left no trace in the run's record is left out."""
+    began, ends = run.started_at or run.created_at, [_ended_at(run.tasks[need]) for need in task.spec.needs]
+    known = [end for end in ends if end is not None]
+    is_waiting = task.state is TaskState.WAITING and not run.state.is_final
+    if not task.attempts and len(known) < len(ends):
+        return [Wait("needs", began, None)] if is_waiting else []
+    ready, found = max([began, *known]), list[Wait]()
+    if ready > began:
+        found.append(Wait("needs", began, ready))
+    since: datetime | None = ready if not task.attempts or task.attempts[0].number == 1 else None
+    kind = "slot"
+    for attempt in task.attempts:
+        if since is not None and attempt.opened_at > since:
+            found.append(Wait(kind, since, attempt.opened_at))
+        if attempt.started_at is not None and attempt.started_at > attempt.opened_at:
+            found.append(Wait("start", attempt.opened_at, attempt.started_at))
+        since, kind = attempt.ended_at, "retry"
+    if is_waiting and since is not None:
+        found.append(Wait(kind, since, None))
+    return found
+
+
+def _ended_at(task: TaskRun) -> datetime | None:
+    """When a task ended; None: it has not. One that was skipped or is reused ended before its run."""
+    if task.settled is not None:
+        return task.settled.at
+    if task.attempts:
+        return task.attempts[-1].ended_at if task.state.is_final else None
+    return datetime.min.replace(tzinfo=UTC) if task.state.is_final else None
+
+
 _SVG = Markup(
-    '<svg id="gantt" class="gantt" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
+    '<svg id="gantt" class="gantt" width="100%" height="{h}" role="group" '
     'aria-label="Attempts of {count} tasks over {whole}">{ticks}{rows}</svg>'
 )
-_TICK = Markup('<path class="tick" d="M{x} 18V{h}"/><text class="w" x="{x}" y="12">{said}</text>')
+_TICK = Markup(
+    '<line class="tick" x1="{x}%" x2="{x}%" y1="18" y2="{h}"/><text class="w" x="{x}%" y="12">{said}</text>'
+)
 _ROWS = Markup(
     '<a id="g-{name}" href="{href}" class="{kind}"><title>{title}</title>'
-    '<text x="{tx}" y="{ty}">{label}</text>{bars}</a>'
+    '<text x="4" y="{ty}">{label}</text>{bars}</a>'
 )
-_BAR = Markup('<rect class="{state}" x="{x}" y="{y}" width="{w}" height="14" rx="2"/>')
-_QUEUED = Markup('<path class="queued" d="M{x} {y}H{to}"/>')
+_BAR = Markup('<rect class="{state}" x="{x}%" y="{y}" width="{w}%" height="14" rx="2"/>')
+_LINE = Markup('<line class="{kind}" x1="{x}%" x2="{to}%" y1="{y}" y2="{y}"/>')
+_TEXT = Markup('<text class="w{end}" x="{x}%" y="{y}" dx="{dx}">{said}</text>')
+_SINCE = Markup('<tspan data-since="{}">running</tspan>')
 
 
-def svg(run: RunModel, path: Iterable[str], now: datetime, href: Callable[[str], str]) -> Markup:
-    """One row for each task of the model that was tried. `path`: the critical path."""
-    axis, critical = _axis(run, now), set(path)
-    tried = [task for task in run.tasks if task.attempts]
+def svg(
+    run: Run,
+    model: RunModel,
+    path: Iterable[str],
+    now: datetime,
+    href: Callable[[str], str],
+    earlier: Run | None = None,
+) -> Markup:
+    """One row for each task of the model.
+
+    Args:
+        run: The run, with all its tasks.
+        model: The run, with the tasks that are shown.
+        path: The critical path.
+        now: The end of what is open.
+        href: Returns the URL of a task's page.
+        earlier: A run whose attempts are drawn as thin lines, from its own start.
+    """
+    axis, critical = _axis(model, now), set(path)
     rows = []
-    for number, task in enumerate(tried):
-        y = _TOP + number * _ROW
-        bars = Markup("").join(_bar(attempt, axis, y) for attempt in task.attempts)
-        kind = "critical" if task.name in critical else ""
-        title = f"{task.name}: {_words(task)}{', on the critical path' if kind else ''}"
-        if task.why:
-            title = f"{title}: {task.why}"
-        label = shortened(task.name, 22)
-        words = {"name": task.name, "href": href(task.name), "label": label, "title": title}
-        rows.append(_ROWS.format(**words, kind=kind, tx=4, ty=y + 12, bars=bars))
-    height = _TOP + len(tried) * _ROW + 4
-    marks = [number * axis.step_s for number in range(int(axis.whole_s // axis.step_s) + 1)]
+    for number, shown in enumerate(model.tasks):
+        task, y = run.tasks[TaskName(shown.name)], _TOP + number * _ROW
+        found, before = waits(run, task), _before(earlier, shown.name, axis)
+        low = y + (7 if task.attempts else 15)  # below the text of a task that was not tried
+        bars = [_line("earlier", *before, axis, y + 18)] if before else []
+        bars += [_line(f"wait {one.kind}", one.start, one.end or axis.ends, axis, low) for one in found]
+        bars += [_bar(attempt, axis, y) for attempt in task.attempts]
+        bars.append(_said(task, shown, axis, y, found))
+        kind = "critical" if shown.name in critical else ""
+        words = [_words(task), *map(_waited, found), "on the critical path" if kind else ""]
+        if before:
+            words.append(f"the last success took {format_span((before[1] - before[0]).total_seconds())}")
+        title = f"{shown.name}: {', '.join(filter(None, words))}{f': {shown.why}' if shown.why else ''}"
+        texts = {"name": shown.name, "href": href(shown.name), "label": shortened(shown.name, _LONGEST_LABEL)}
+        rows.append(_ROWS.format(**texts, title=title, kind=kind, ty=y + 11, bars=Markup("").join(bars)))
+    height = _TOP + len(rows) * _ROW + 4
     ticks = [
         _TICK.format(x=axis.x(axis.began + timedelta(seconds=at)), h=height, said=format_span(at))
-        for at in marks
+        for at in axis.ticks()
     ]
     return _SVG.format(
-        w=_LABEL + _WIDTH + _MARGIN,
         h=height,
-        count=len(tried),
+        count=len(rows),
         whole=format_span(axis.whole_s),
         ticks=Markup("").join(ticks),
         rows=Markup("").join(rows),
     )
 
 
-def _words(task: TaskModel) -> str:
+def _before(earlier: Run | None, name: str, axis: _Axis) -> tuple[datetime, datetime] | None:
+    """The last attempt of a task in an earlier run, as if that run had begun with this one."""
+    task = None if earlier is None else earlier.tasks.get(TaskName(name))
+    if earlier is None or task is None or not task.attempts or (ended := task.attempts[-1].ended_at) is None:
+        return None
+    later = axis.began - (earlier.started_at or earlier.created_at)
+    return _began(task.attempts[-1]) + later, ended + later
+
+
+def _began(attempt: Attempt) -> datetime:
+    return attempt.started_at or attempt.ended_at or attempt.opened_at
+
+
+def _words(task: TaskRun) -> str:
+    if not task.attempts:
+        return task.state.value.replace("_", " ")
     last = task.attempts[-1]
-    outcome = last.outcome.value if last.outcome else "running"
+    outcome = last.outcome.value.replace("_", " ") if last.outcome else "running"
     attempts = f"{last.number} attempts, " if last.number > 1 else ""
     if last.ended_at is None:
         return f"{attempts}{outcome}"
-    return f"{attempts}{outcome} after {format_span((last.ended_at - last.opened_at).total_seconds())}"
+    return f"{attempts}{outcome} after {format_span((last.ended_at - _began(last)).total_seconds())}"
 
 
-def _bar(attempt: AttemptModel, axis: _Axis, y: int) -> Markup:
-    """A line from its opening to its driver's start, and a bar from there to its end."""
-    end = attempt.ended_at or max(axis.now, attempt.opened_at)
-    opened = axis.x(attempt.opened_at)
-    started = axis.x(attempt.started_at or (end if attempt.ended_at else attempt.opened_at))
+def _waited(one: Wait) -> str:
+    if one.end is None:
+        return f"waits for {WAITS[one.kind]}"
+    return f"waited {format_span((one.end - one.start).total_seconds())} for {WAITS[one.kind]}"
+
+
+def _bar(attempt: Attempt, axis: _Axis, y: int) -> Markup:
+    """From the start of its driver to its end. One that has not started yet has none."""
+    if attempt.started_at is None and attempt.ended_at is None:
+        return Markup("")
+    x, to = axis.x(_began(attempt)), axis.x(attempt.ended_at or axis.ends)
     state = "running" if attempt.outcome is None else attempt.outcome.value
-    bar = _BAR.format(state=state, x=min(started, axis.x(end)), y=y, w=max(axis.x(end) - started, 2))
-    return (_QUEUED.format(x=opened, y=y + 7, to=started) if started > opened else Markup("")) + bar
+    return _BAR.format(state=state, x=x, y=y, w=max(round(to - x, 1), 0.2))
+
+
+def _line(kind: str, start: datetime, end: datetime, axis: _Axis, y: int) -> Markup:
+    x, to = axis.x(start), axis.x(end)
+    return _LINE.format(kind=kind, x=x, to=to, y=y) if to > x else Markup("")
+
+
+def _said(task: TaskRun, shown: TaskModel, axis: _Axis, y: int, found: Sequence[Wait]) -> Markup:
+    """The duration at the end of the last bar, or why there is none."""
+    last = task.attempts[-1] if task.attempts else None
+    if last is None or (found and found[-1].end is None):
+        start = found[-1].start if found else axis.began
+        is_late = axis.x(start) > _LEFT + _WIDTH / 2
+        why = shortened(shown.why or "", _LONGEST_WHY)
+        place = {"x": axis.x(axis.ends if is_late else start), "dx": -2 if is_late else 2}
+        return _TEXT.format(**place, end=" end" * is_late, y=y + 10, said=why)
+    took = _SINCE.format(_began(last).isoformat())
+    if last.ended_at is not None:
+        took = Markup("{}").format(format_span((last.ended_at - _began(last)).total_seconds()))
+    number = f" #{last.number}" if last.number > 1 else ""
+    x = axis.x(last.ended_at or axis.ends)
+    return _TEXT.format(x=x, dx=4, end="", y=y + 11, said=took + number)

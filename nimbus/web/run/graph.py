@@ -24,9 +24,9 @@ MOST_ALIKE = 12
 MOST_EDGES = 5_000
 """Limit of edges of a folded graph. With more, it is not drawn: it would be megabytes, and unreadable."""
 _LONGEST_LABEL = 20
-_MIN_WIDTH, _MAX_WIDTH, _LETTER, _ICON = 116, 208, 7.6, 38
+_MIN_WIDTH, _MAX_WIDTH, _LETTER, _ICON = 120, 208, 7.6, 38
 """Widths of a node, of a letter of its label, and of what stands beside the label."""
-_MOST_TO_FIT = 1_800
+_MOST_TO_FIT = 1_850
 """Width of a drawing up to which it is made to fit its place: a smaller one could not be read."""
 _LAYOUTS_KEPT = 64
 

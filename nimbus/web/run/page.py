@@ -208,9 +208,10 @@ def _panel(
                 ),
             }
         case "gantt":
-            now = services.clock.now()
-            critical = gantt.critical_path(run.tasks.values())
-            return {"svg": gantt.svg(model, critical, now, lambda name: tasks_below + segment(name))}
+            now, earlier = services.clock.now(), last_success(services, run)
+            critical = gantt.critical_path(ordered)
+            drawn = gantt.svg(run, model, critical, now, lambda name: tasks_below + segment(name), earlier)
+            return {"svg": drawn, "critical": critical, "earlier": earlier, "waits": gantt.WAITS}
         case "events":
             events = timeline(run).events[::-1]
             shown = events if asked.everything else events[:MOST_EVENTS]

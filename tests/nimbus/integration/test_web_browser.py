@@ -121,6 +121,28 @@ def _related(specs: list[Any], name: str) -> set[str]:
     return before | after
 
 
+@pytest.mark.parametrize("view", ["", "?view=gantt"])
+def test_failed_run_says_all_in_one_place_above_its_drawing(
+    world: Any, api_url: str, tabs: Tabs, view: str
+) -> None:
+    world.failed("sums-failed")
+    page = tabs(viewport={"width": 1440, "height": 900})
+    page.goto(f"{api_url}/ui/runs/sums-failed{view}")
+    scripts_run(page)
+    place = page.locator("#failures")
+
+    assert page.locator("#canvas").bounding_box()["y"] <= 250
+    assert page.locator("h1").inner_text() == "sums · 2026-03-01 06:00Z"
+    assert page.locator("main").inner_text().partition("Graph")[0].count("exit 1") == 1
+    assert "extract failed after 2 attempts" in place.inner_text()
+    assert "2026-03-01 06:05Z" in place.inner_text()
+    assert page.locator(".primary").all_inner_texts() == ["Run again…"]
+    assert place.locator(".primary").count() == 1
+    assert "1 of 2 done" in page.locator("#facts").inner_text()
+    page.click("#rerun summary")
+    assert place.locator("#rerun [name=reason]").is_visible()
+
+
 def test_hostile_texts_run_no_script(world: Any, api_url: str, page: Any) -> None:
     hostile(world)
     dialogs: list[str] = []
@@ -218,7 +240,7 @@ def test_page_works_without_scripts(world: Any, api_url: str, browser: Any) -> N
     page.click("text=sums-live")
     page.click("#tabs >> text=Gantt")
 
-    assert page.locator("#gantt a").count() == 8
+    assert page.locator("#gantt a").count() == 10
     assert page.locator("#task-rows time").first.inner_text().startswith("since ")
     context.close()
 

@@ -117,7 +117,7 @@ def test_user_runs_again_from_the_failed_task(flows: Flows, tabs: Tabs, gates: P
     keys.fill("#rerun [name=reason]", "the customers are there now")
     keys.go("Enter", to="**?command=*")
 
-    second = page.locator("h1").inner_text()
+    second = page.locator("#run-id").inner_text()
     assert second != first
     says(page, "#t-check", "succeeded")
     says(page, "#facts", first)
@@ -157,9 +157,9 @@ def test_user_walks_the_graph_and_reads_the_other_views(flows: Flows, tabs: Tabs
     page = tabs()
     keys = flows.open(page, f"/runs/{held_run}")
     keys.focus("#n-extract")
-    keys.press("ArrowDown")
+    keys.press("ArrowRight")
     assert page.evaluate("document.activeElement.id") in ("n-check", "n-clean")
-    keys.press("ArrowDown")
+    keys.press("ArrowRight")
     assert page.evaluate("document.activeElement.id") == "n-release"
     keys.go("Enter", to="**/tasks/release")
     page.go_back()

@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nimbus.api.views import in_order
-from nimbus.domain.ids import TaskName
+from nimbus.api.explain import Surroundings
+from nimbus.api.services import HistoryServers
+from nimbus.api.views import in_order, run_model
+from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.web.run.gantt import critical_path
+from nimbus.web.run.gantt import Wait, critical_path, waits
+from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw, svg
 from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
 from tests.nimbus.integration.conftest import World
@@ -211,3 +216,67 @@ def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds() -> None:
     sources = [f"a{n}" for n in range(200)]
     stars = {**{one: [] for one in sources}, **{f"b{n}": sources for n in range(200)}}
     assert len(draw(stars).edges) == 1
+
+
+_T0 = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def _at(seconds: float) -> datetime:
+    return _T0 + timedelta(seconds=seconds)
+
+
+def _run_of_waits(**changes: Any) -> Run:
+    """`a` ran from 5 to 10; `b`, which needs it, was opened at 30, failed at 50, and was opened at 60."""
+    a, b = (TaskSpec(name=TaskName(name), kind=TaskKind.PYTHON, script="t.py") for name in "ab")
+    opened = {"worker": WorkerId("w1"), "opened_by_epoch": 7}
+    first = Attempt(number=1, opened_at=_at(0), started_at=_at(5), ended_at=_at(10), **opened)  # type: ignore[arg-type]
+    failed = replace(first, opened_at=_at(30), started_at=_at(31), ended_at=_at(50), outcome=Outcome.FAILED)
+    again = replace(failed, number=2, opened_at=_at(60), started_at=None, ended_at=None, outcome=None)
+    tasks = (
+        TaskRun(spec=a, state=TaskState.SUCCEEDED, attempts=(replace(first, outcome=Outcome.SUCCEEDED),)),
+        TaskRun(spec=replace(b, needs=(a.name,)), state=TaskState.RUNNING, attempts=(failed, again)),
+    )
+    return World().new_run("r", tasks=Tasks(tasks), created_at=_T0, started_at=_T0, **changes)
+
+
+def test_waits_of_a_task_are_for_needs_a_slot_its_driver_and_a_retry() -> None:
+    run = _run_of_waits()
+
+    assert waits(run, run.tasks[TaskName("a")]) == [Wait("start", _at(0), _at(5))]
+    assert waits(run, run.tasks[TaskName("b")]) == [
+        Wait("needs", _at(0), _at(10)),
+        Wait("slot", _at(10), _at(30)),
+        Wait("start", _at(30), _at(31)),
+        Wait("retry", _at(50), _at(60)),
+    ]
+
+
+def test_wait_is_open_while_a_task_waits_and_unknown_where_the_record_has_no_attempt_of_it() -> None:
+    run = _run_of_waits()
+    a, b = run.tasks.in_order()
+    waiting, retrying = replace(b, attempts=(), state=TaskState.WAITING), replace(b, attempts=b.attempts[:1])
+    undone = run.with_tasks(run.tasks.replaced((replace(a, state=TaskState.RUNNING, attempts=()),)))
+
+    assert waits(run, waiting)[-1] == Wait("slot", _at(10), None)
+    assert waits(undone, waiting) == [Wait("needs", _at(0), None)]
+    assert waits(undone, replace(waiting, state=TaskState.NOT_RUN)) == []
+    assert waits(run, replace(retrying, state=TaskState.WAITING))[-1] == Wait("retry", _at(50), None)
+    assert [one.kind for one in waits(run, replace(b, attempts=b.attempts[1:]))] == ["needs"]
+
+
+def test_gantt_ends_where_the_run_ends_and_shows_the_last_success() -> None:
+    run = _run_of_waits(state=RunState.FAILED, finished_at=_at(80))
+    b = run.tasks[TaskName("b")]
+    last = replace(b.attempts[-1], started_at=_at(61), ended_at=_at(80), outcome=Outcome.FAILED)
+    run = run.with_tasks(run.tasks.replaced((replace(b, state=TaskState.FAILED, attempts=(last,)),)))
+    around = Surroundings(now=_T0, leader="s1", capacity=pytest.fail)
+    model = run_model(run, {}, around, HistoryServers())
+    drawn = gantt_svg(run, model, ["b"], _at(500), str, run)
+
+    assert re.findall(r'"tick" x1="([0-9.]+)%".*?>([^<]+)</text>', drawn)[-1] == ("92.0", "1 min 20 s")
+    (x, width) = re.findall(r'<rect class="failed" x="([0-9.]+)%" y="\d+" width="([0-9.]+)%"', drawn)[0]
+    assert float(x) + float(width) == pytest.approx(92.0)
+    assert drawn.count('<line class="earlier"') == 2
+    waited = "waited 10 s for its needs, waited 1 s for its driver"
+    assert f"<title>b: 2 attempts, failed after 19 s, {waited}, on the critical path, the last" in drawn
+    assert "the last success took 19 s" in drawn
