@@ -125,7 +125,10 @@ CLUSTER_WIDE = frozenset(
     }
 )
 """Routes for which no grant counts: they are about more than one pipeline."""
-_PAGES: Mapping[str, AccessRole] = {"GET /runs/{run_id}/tasks/{task}": _VIEWER}
+_PAGES: Mapping[str, AccessRole] = {
+    "GET /runs/{run_id}/tasks/{task}": _VIEWER,
+    "GET /pipelines/{name}/backfill": _VIEWER,
+}
 
 
 def page_need(route: str) -> AccessRole:

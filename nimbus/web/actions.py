@@ -128,6 +128,12 @@ def _of_backfills(routes: APIRouter, send: Send) -> None:
         place = f"backfills/{segment(backfill)}"
         return await send(request, f"{place}/{verb}", _reason_if_any, place)
 
+    @routes.post("/pipelines/{name}/backfill/{backfill}")
+    async def create(request: Request, name: str, backfill: str) -> Response:
+        return await send(
+            request, "backfills", partial(_backfill, name, backfill), f"backfills/{segment(backfill)}"
+        )
+
 
 def _of_the_cluster(routes: APIRouter, send: Send) -> None:
     @routes.post("/election/abdicate")
@@ -183,6 +189,16 @@ def _start(pipeline: str, form: Form) -> dict[str, Any]:
         elif kind == "json" and value:
             parameters[name] = _json(value)
     return {"pipeline": pipeline, "parameters": parameters}
+
+
+def _backfill(pipeline: str, backfill: str, form: Form) -> dict[str, Any]:
+    given = {name: value for name, (value, *_) in form.items() if value and name != "max_parallel"}
+    return {
+        **given,
+        "pipeline": pipeline,
+        "id": backfill,
+        "max_parallel": _json(_first(form, "max_parallel")),
+    }
 
 
 def _json(text: str) -> Any:

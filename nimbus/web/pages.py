@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
 from threading import Lock
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
-from fastapi import Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BeforeValidator
 from starlette.requests import Request
@@ -36,9 +35,9 @@ from nimbus.domain.spark_application import page_address
 from nimbus.domain.wording import counted, format_size, format_span, harmless
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import times, words
+from nimbus.web.pipeline.history import PastRuns
 from nimbus.web.words import cron_in_words
 
-Row = TypeVar("Row")
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _KEPT_FOR_GOOD = "public, max-age=31536000, immutable"
 
@@ -162,26 +161,13 @@ def segment(text: object) -> str:
     return quote(str(text), safe="")
 
 
-class ListOrder(NamedTuple, Generic[Row]):
-    """How a reader wants a list: by a column, and which way."""
-
-    sort: str
-    key: Callable[[Row], tuple[Any, ...]]
-    newest_first: bool
-
-    @classmethod
-    def of(cls, asked: str | None, default: str, **keys: Callable[[Row], tuple[Any, ...]]) -> ListOrder[Row]:
-        """By the name of a column, with `-` before it from the greatest on. Others are ignored."""
-        sort = asked if asked is not None and asked.removeprefix("-") in keys else default
-        return cls(sort, keys[sort.removeprefix("-")], sort.startswith("-"))
-
-
 class Pages:
     """Renders pages. Any thread: a page of a thousand tasks takes a tenth of a second."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self.assets = Assets()
+        self.past = PastRuns()
         self._templates = Environment(
             loader=PackageLoader("nimbus.web"),
             autoescape=True,
@@ -299,5 +285,4 @@ def none_if_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
-SortText = Annotated[str | None, BeforeValidator(none_if_empty), Query(max_length=20)]
 PipelineFilter = Annotated[PipelineNameText | None, BeforeValidator(none_if_empty)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
-from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
+from nimbus.web.pipeline.history import Cell, Column, Past
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,27 +79,23 @@ class Durations:
     median_s: float
     longest_s: float
     last_s: float
+    cells: tuple[tuple[Column, Cell], ...]
+    """Those that have ended, also the failed ones, oldest first."""
 
 
-def durations(runs: Sequence[Run], tasks: Iterable[TaskName]) -> tuple[Durations | None, list[Durations]]:
-    """Durations of the successful runs, and of each task that ever succeeded, longest first.
-
-    Args:
-        runs: Oldest first.
-        tasks: The tasks to include.
-    """
-    succeeded = [run for run in runs if run.state is RunState.SUCCEEDED]
-    of_tasks = (_of(name, runs, partial(_task_seconds, name)) for name in tasks)
+def durations(past: Past) -> tuple[Durations | None, list[Durations]]:
+    """Durations of the runs, and of each task that ever succeeded, longest first."""
+    whole = _of("", ((one, one.whole) for one in past.columns))
+    of_tasks = (
+        _of(name, ((one, one.tasks[name]) for one in past.columns if name in one.tasks)) for name in past.rows
+    )
     found = sorted((one for one in of_tasks if one is not None), key=lambda one: (-one.median_s, one.name))
-    return _of("", succeeded, run_seconds), found
+    return whole, found
 
 
-def _task_seconds(name: TaskName, run: Run) -> float | None:
-    return task_seconds(run.tasks.get(name))
-
-
-def _of(name: str, runs: Iterable[Run], took: Callable[[Run], float | None]) -> Durations | None:
-    seconds = [one for one in map(took, runs) if one is not None]
+def _of(name: str, cells: Iterable[tuple[Column, Cell]]) -> Durations | None:
+    ended = tuple((column, cell) for column, cell in cells if cell.took_s is not None)
+    seconds = [cell.took_s for _, cell in ended if cell.took_s is not None and cell.state == "succeeded"]
     if not seconds:
         return None
     return Durations(
@@ -109,4 +104,5 @@ def _of(name: str, runs: Iterable[Run], took: Callable[[Run], float | None]) -> 
         median_s=median(seconds),
         longest_s=max(seconds),
         last_s=seconds[-1],
+        cells=ended,
     )

@@ -10,24 +10,33 @@ from itertools import chain
 from markupsafe import Markup
 
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.domain.wording import counted
+from nimbus.domain.run import ListedRun, RunCause, RunState
+from nimbus.domain.wording import counted, format_span
+from nimbus.web.pipeline.history import Column
 from nimbus.web.run.graph import shortened
+from nimbus.web.times import Times
 
-_CELL, _BOX, _LABEL, _TOP = 15, 12, 200, 24
+_CELL, _BOX, _LABEL = 15, 12, 200
 _TICK, _HEIGHT, _LEAST = 6, 16, 3
 """Sizes of the row of bars in a list, in pixels."""
 
+_LETTER, _NARROWEST = 7, 80
+"""Width of a letter of a label, and of the narrowest column of labels."""
+_BARS, _LETTERS, _HEAD, _DATES = 44, 13, 16, 40
+"""Heights above the rows of a grid (durations, kinds of runs, states) and below them (dates)."""
 _PATH = Markup('<path class="{}" d="{}"/>')
 _GRID = Markup(
-    '<svg id="grid" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
-    'aria-label="{tasks} in {runs}, oldest run first">{cells}{labels}{columns}</svg>'
+    '<svg id="{id}" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
+    'aria-label="{said}">{scale}{marked}{cells}{labels}{columns}</svg>'
 )
-_NAME = Markup('<text x="0" y="{y}">{label}{title}</text>')
+_NAME = Markup('<text class="r" x="{x}" y="{y}">{label}{title}</text>')
+_SCALE = Markup('<path class="scale" d="M{x} {y}.5H{w}"/><text class="w r" x="{tx}" y="{ty}">{said}</text>')
+_ROW = Markup('<rect class="marked" x="0" y="{y}" width="{w}" height="{h}"/>')
 _COLUMN = Markup(
-    '<a href="{href}" aria-label="Run {run}, {state}"><title>{run}: {state}</title>'
+    '<a href="{href}" aria-label="{said}"{here}><title>{said}</title>'
     '<rect class="over" x="{x}" y="2" width="{box}" height="{h}"/></a>'
 )
+_SMALL = Markup('<text class="w" x="{x}" y="{y}"{turned}>{text}</text>')
 _TITLE = Markup("<title>{}</title>")
 _TICKS = Markup('<svg class="ticks" width="{w}" height="{h}" role="img" aria-label="{said}">{paths}</svg>')
 
@@ -41,6 +50,7 @@ _MARKS = {
     "skipped": "m1 2l4 4-4 4m5-8l4 4-4 4",
     "not_run": "m2 6h8",
     "stopping": "m2 2h8v8h-8z",
+    "missing": "m2 1h8m1 1v8m-1 1h-8m-1-1v-8",
 }
 """Shapes of states, in a box of 12 pixels, equal to those of the icons."""
 _SQUARE = "m1 6h10"
@@ -65,49 +75,96 @@ def paths(boxes: Iterable[tuple[str, str]]) -> Markup:
     return Markup("").join(_PATH.format(state, "".join(of)) for state, of in sorted(found.items()))
 
 
-def grid(runs: Sequence[Run], tasks: Sequence[TaskName], href: Callable[[str], str]) -> Markup:
-    """The grid.
+KINDS = {
+    RunCause.MANUAL: ("M", "by hand"),
+    RunCause.BACKFILL: ("B", "backfill"),
+    RunCause.DATA: ("D", "by data"),
+    RunCause.PARENT: ("P", "by a parent"),
+    RunCause.ACTIVATION: ("A", "by an activation"),
+}
+"""Letter and words for each kind of run that is not the schedule's."""
+
+
+def grid(
+    columns: Sequence[Column],
+    rows: Sequence[TaskName],
+    times: Times,
+    href: Callable[[Column], str],
+    *,
+    marked: str | None = None,
+    here: str | None = None,
+    name: str = "grid",
+) -> Markup:
+    """Tasks by runs: durations with a scale above, dates below.
 
     Args:
-        runs: Oldest first.
-        tasks: Rows; a run need not have them all.
-        href: Returns the URL of a run's page.
+        columns: Runs and dates without one, oldest first.
+        rows: Tasks; a run need not have them all.
+        times: The zone of the dates.
+        href: Returns the URL of a column.
+        marked: The task whose row is marked.
+        here: The run whose column is marked.
+        name: Id of the picture.
     """
-    width, height = _LABEL + _CELL * len(runs), _TOP + _CELL * len(tasks)
-    boxes = (
-        (run.tasks[name].state.value, mark(run.tasks[name].state.value, _LABEL + _CELL * x, _TOP + _CELL * y))
-        for y, name in enumerate(tasks)
-        for x, run in enumerate(runs)
-        if name in run.tasks
-    )
-    heads = ((run.state.value, mark(run.state.value, _LABEL + _CELL * x, 2)) for x, run in enumerate(runs))
+    top = _BARS + _LETTERS + _HEAD
+    left = min(_LABEL, max(_NARROWEST, 8 + _LETTER * max(map(len, rows), default=0)))
+    width, height = left + _CELL * len(columns) + 2, top + _CELL * len(rows)
+    boxes, letters, links = [], [], []
+    longest = max((one.whole.took_s or 0 for one in columns), default=0) or 1.0
+    day = ""
+    for number, one in enumerate(columns):
+        x = left + _CELL * number
+        boxes.append((one.state, mark(one.state, x, _BARS + _LETTERS)))
+        if one.whole.took_s is not None:
+            high = max(round((_BARS - 4) * one.whole.took_s / longest), 1)
+            boxes.append((f"bar {one.state}", f"M{x + 6} {_BARS}v-{high}"))
+        for y, task in enumerate(rows):
+            if (cell := one.tasks.get(task)) is not None:
+                boxes.append((cell.state, mark(cell.state, x, top + _CELL * y)))
+        kind, called = ("", "scheduled") if one.cause is None else KINDS.get(one.cause, ("", "scheduled"))
+        if kind:
+            letters.append(_SMALL.format(x=x + 2, y=_BARS + 11, turned="", text=kind))
+        date = times.date_text(one.date)
+        text = date[11:16] if date[:10] == day and len(date) > 10 else date[5:10]
+        day = date[:10]
+        turned = Markup(' transform="rotate(90 {} {})"').format(x + 2, height + 6)
+        letters.append(_SMALL.format(x=x + 2, y=height + 6, turned=turned, text=text))
+        took = "" if one.whole.took_s is None else f", {format_span(one.whole.took_s)}"
+        again = f", {counted(one.earlier, 'earlier run')} for this date" if one.earlier else ""
+        run = (
+            f"Run {one.run}, {one.state}{took}, {called}"
+            if one.run
+            else "No run"
+            if one.state == "missing"
+            else one.state
+        )
+        at = Markup(' class="here"') if one.run is not None and one.run == here else ""
+        said = f"{run}, {date}{again}"
+        links.append(_COLUMN.format(href=href(one), said=said, here=at, x=x, box=_BOX, h=height - 2))
+    scale = [
+        _SCALE.format(x=left - 4, w=width, y=y, tx=left - 6, ty=y + 10, said=format_span(longest * share))
+        for y, share in ((4, 1), (4 + (_BARS - 4) // 2, 0.5))
+    ]
     labels = (
         _NAME.format(
-            y=_TOP + _CELL * y + _BOX - 1,
-            label=(label := shortened(name, 28)),
-            title="" if label == name else _TITLE.format(name),
+            x=left - 6,
+            y=top + _CELL * y + _BOX - 1,
+            label=(label := shortened(task, 28)),
+            title="" if label == task else _TITLE.format(task),
         )
-        for y, name in enumerate(tasks)
+        for y, task in enumerate(rows)
     )
-    columns = (
-        _COLUMN.format(
-            href=href(run.id),
-            run=run.id,
-            state=run.state.value,
-            x=_LABEL + _CELL * x,
-            box=_BOX,
-            h=height - 2,
-        )
-        for x, run in enumerate(runs)
-    )
+    place = next((number for number, task in enumerate(rows) if task == marked), None)
     return _GRID.format(
+        id=name,
         w=width,
-        h=height,
-        tasks=counted(len(tasks), "task"),
-        runs=counted(len(runs), "run"),
-        cells=paths(chain(heads, boxes)),
-        labels=Markup("").join(labels),
-        columns=Markup("").join(columns),
+        h=height + _DATES,
+        said=f"{counted(len(rows), 'task')} in {counted(len(columns), 'run')}, oldest first",
+        scale=Markup("").join(scale) if longest > 1.0 or columns else "",
+        marked="" if place is None else _ROW.format(y=top + _CELL * place - 1, w=width, h=_CELL),
+        cells=paths(boxes),
+        labels=Markup("").join(chain(labels, letters)),
+        columns=Markup("").join(links),
     )
 
 

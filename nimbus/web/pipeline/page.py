@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache
 from heapq import nlargest
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, BackgroundTasks, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.asking import principal
-from nimbus.api.finding import find_run, list_runs
+from nimbus.api.finding import find_run
 from nimbus.api.models_backfills import BackfillModel
 from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
 from nimbus.api.problems import NotFoundError
@@ -30,26 +29,26 @@ from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.filters import Filter
-from nimbus.domain.ids import CommandId, ReleaseDigest, TaskName
+from nimbus.domain.ids import CommandId, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.web.home.day import Day
-from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
+from nimbus.web.pages import Pages, none_if_empty, segment
 from nimbus.web.pipeline.durations import durations
 from nimbus.web.pipeline.foresight import following, foresee, upcoming
-from nimbus.web.pipeline.grid import grid, ticks
+from nimbus.web.pipeline.grid import KINDS, grid, ticks
+from nimbus.web.pipeline.history import Column, Past, missing
 from nimbus.web.pipeline.start_form import fields
+from nimbus.web.pipeline.strip import backfill_href, dated, failed_said
 from nimbus.web.run import graph
+from nimbus.web.times import Times
 
 _PIPELINES = 100
 """Limit of pipelines in one page."""
-_TICKS, _NOBODY, _NEVER_S = 20, "admins", 1 << 40
+_TICKS = 20
 _RUNS = 50
 _FIRES = 5
 _BACKFILLS = 5
-_TASKS = 200
-"""Limit of rows in a grid."""
 _COLUMNS = 20
 """Limit of runs in the grid as a table."""
 
@@ -76,18 +75,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     @routes.get("/pipelines")
     def pipelines(
         request: Request,
-        after: BackgroundTasks,
         state: StateFilter = None,
         tag: Annotated[TagText | None, BeforeValidator(none_if_empty)] = None,
         owner: Annotated[OwnerText | None, BeforeValidator(none_if_empty)] = None,
         mine: bool = False,
-        sort: SortText = None,
         cursor: CursorText = None,
     ) -> Response:
         reader, now = services.reader, services.clock.now()
-        day: Day = request.app.state.api.state.day
-        after.add_task(day.look, now)
-        runs = _by_pipeline(day.seen(reader).values())
+        runs = _by_pipeline(reader.run_list().values())
         bad = views.quarantined(reader.schedulers())
         where = Filter(tag=tag, owner=owner)
         asks, fits = principal(), _filter(state, bad, runs)
@@ -97,26 +92,15 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             for record in reader.pipelines()
             if fits(record) and where.takes_pipeline(record) and (owners is None or record.owner in owners)
         ]
-        ended = cache(lambda name: _seconds(_last_success(runs.get(name, ()))))
-        order: ListOrder[PipelineRecord] = ListOrder.of(
-            sort,
-            "name",
-            name=lambda one: (one.name,),
-            state=lambda one: (one.name not in bad, one.state.value, one.name),
-            success=lambda one: (ended(one.name), one.name),
-            next=lambda one: (_seconds(upcoming(one, now), _NEVER_S), one.name),
-            tasks=lambda one: (one.profile.tasks, one.name),
-            owner=lambda one: (one.owner or _NOBODY, one.name),
-        )
-        page = PageQuery(_PIPELINES, cursor).page(records, order.key, newest_first=order.newest_first)
+        page = PageQuery(_PIPELINES, cursor).page(records, lambda one: (one.name,))
         shown = {
             "pipelines": [
                 {
                     "of": views.pipeline_summary(record, bad),
                     "next": upcoming(record, now),
+                    "newest": runs[record.name][-1].state.value if record.name in runs else None,
                     "ticks": ticks(runs.get(record.name, []), now),
                     "last_success": _last_success(runs.get(record.name, [])),
-                    "has_failed": _filter("failed", bad, runs)(record),
                 }
                 for record in page.rows
             ],
@@ -125,9 +109,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
                 "tag": tag,
                 "owner": owner,
                 "mine": "true" if mine else None,
-                "sort": sort,
             },
-            "sort": order.sort,
             "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
             "states": ["active", "paused", "inactive", "quarantined", "failed"],
             "calendars": known_calendars(services).calendars,
@@ -146,8 +128,8 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         record, now = known_pipeline(services, name), services.clock.now()
         bad = views.quarantined(services.reader.schedulers())
         spec = pipeline_definition(services, record)
-        found = list_runs(services, Filter(pipeline=name), limit=_RUNS)
-        runs = [run for run, _ in reversed(found.rows)]
+        past = pages.past.of(services, name, _RUNS, [task.name for task in spec.tasks] if spec else ())
+        times, columns = pages.page_times(request, name), past.columns
         given = None if asked.start_like is None else _run_of(services, name, asked.start_like)
         values = {} if given is None else given.parameters
         of_it = [run for run in services.reader.run_list().values() if run.pipeline == name]
@@ -164,13 +146,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "fires": following(record, now, _FIRES),
             "fields": fields(spec.parameters, values) if spec else None,
             "given": given,
-            "earlier": [run.id for run in runs[::-1][:_TICKS]],
+            "earlier": [one.run for one in columns[::-1][:_TICKS]],
             "foreseen": foresee(record, of_it, cluster_status(services), now),
             "view": asked.view,
-            "newest": found.rows[0][0] if found.rows else None,
-            "runs": len(runs),
-            "history_complete": found.complete,
-            **_panel(drawings, asked, runs, spec),
+            "newest": columns[-1].state if columns else None,
+            "failed": failed_said(past, times),
+            "runs": len(columns),
+            "history_complete": past.complete,
+            **_panel(services, drawings, asked, past, spec, record, times),
         }
         return pages.answer(request, "pipeline.html", shown, about=name)
 
@@ -183,12 +166,8 @@ def _last_success(runs: Iterable[ListedRun]) -> datetime | None:
     return max((end for end in ends if end is not None), default=None)
 
 
-def _seconds(at: datetime | None, without: int = -1) -> int:
-    return without if at is None else int(at.timestamp())
-
-
 def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
-    """The last runs of each pipeline, oldest first."""
+    """The last runs of each pipeline, live or ended lately, oldest first."""
     found: defaultdict[str, list[ListedRun]] = defaultdict(list)
     for run in runs:
         found[run.pipeline].append(run)
@@ -238,20 +217,32 @@ def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
 
 
 def _panel(
-    drawings: graph.Drawings, asked: Asked, runs: list[Run], spec: PipelineSpec | None
+    services: ApiServices,
+    drawings: graph.Drawings,
+    asked: Asked,
+    past: Past,
+    spec: PipelineSpec | None,
+    record: PipelineRecord,
+    times: Times,
 ) -> dict[str, Any]:
     """The content of the requested view."""
-    tasks = _rows(runs, [task.name for task in spec.tasks] if spec else [])
-    left_out = len(tasks[_TASKS:])
+    columns = dated(services, past, record, _RUNS)
+
+    def href(one: Column) -> str:
+        if one.run is None:
+            return backfill_href(record.name, times, one.date)
+        return f"/ui/runs/{segment(one.run)}"
+
     match asked.view:
         case "runs":
-            drawn = grid(runs, tasks[:_TASKS], lambda run: f"/ui/runs/{segment(run)}") if runs else None
-            return {"grid": drawn, "left_out": left_out}
+            drawn = grid(columns, past.rows, times, href) if columns else None
+            gaps = [(*gap, backfill_href(record.name, times, *gap[:2])) for gap in missing(columns)]
+            return {"grid": drawn, "gaps": gaps, "left_out": past.left_out, "kinds": KINDS}
         case "table":
-            return {"columns": runs[-_COLUMNS:], "tasks": tasks[:_TASKS], "left_out": left_out}
+            return {"columns": columns[-_COLUMNS:], "tasks": past.rows, "left_out": past.left_out}
         case "durations":
-            whole, of_tasks = durations(runs, tasks)
-            return {"whole": whole, "durations": of_tasks[:_TASKS], "left_out": len(of_tasks[_TASKS:])}
+            whole, of_tasks = durations(past)
+            return {"whole": whole, "durations": of_tasks, "left_out": past.left_out}
         case "graph":
             return _graph(drawings, asked, spec)
 
@@ -270,10 +261,3 @@ def _graph(drawings: graph.Drawings, asked: Asked, spec: PipelineSpec | None) ->
         return f"?{urlencode({'view': 'graph', 'unfold': [*asked.unfold, name]}, doseq=True)}"
 
     return {"svg": graph.svg(drawing, kinds, lambda name: f"?view=graph#n-{segment(name)}", unfolded)}
-
-
-def _rows(runs: Iterable[Run], defined: Iterable[str]) -> list[TaskName]:
-    """Tasks of the definition in order of dependence, then those that only earlier runs have."""
-    newest = [task.spec.name for run in list(runs)[-1:] for task in views.in_order(run)]
-    others = (name for run in runs for name in run.tasks)
-    return list(dict.fromkeys((*newest, *map(TaskName, defined), *others)))

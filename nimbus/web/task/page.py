@@ -31,6 +31,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment
+from nimbus.web.pipeline.strip import strip
 from nimbus.web.task.code import failed_code
 from nimbus.web.task.log import WINDOW_BYTES, LineNumbers, last_lines, line_start, pieces, search
 from nimbus.worker.failure import TAIL_BYTES
@@ -70,6 +71,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         log = _log(services, numbers, run, task, attempt) if shown.attempts else None
         children = children_list(run, one).children if shown.children is not None else []
         about = {
+            "past": strip(services, pages, request, run, task),
             "run": model,
             "task": shown,
             "spec": one.spec,
@@ -108,6 +110,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             found["search"] = search(read, q, start, found["size"], levels=levels, line=first)
         about = {
             "run": run,
+            "past": strip(services, pages, request, run, task),
             "log": found,
             "q": q,
             "level": level,

@@ -363,7 +363,7 @@ def test_one_run_is_not_called_runs(world: Any, web: httpx.Client) -> None:
     text = web.get("/ui/pipelines/sums").text
 
     assert "<h2>Last run</h2>" in text
-    assert " in 1 run, oldest run first" in text
+    assert " in 1 run, oldest first" in text
 
 
 def test_run_page_says_so_when_the_graph_has_too_many_edges(world: Any, web: httpx.Client) -> None:

@@ -17,16 +17,24 @@ import pytest
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
 from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
-from nimbus.domain.backfill import BackfillState, Order
+from nimbus.domain.backfill import Order
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import PipelineName, WorkerId
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
 from nimbus.domain.run import RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
-from tests.nimbus.integration.web_samples import HOSTILE, backfill, finished, layered, part_done, pipeline
+from tests.nimbus.integration.web_samples import (
+    HOSTILE,
+    backfill,
+    dated,
+    finished,
+    layered,
+    part_done,
+    pipeline,
+)
 from tests.nimbus.unit.test_access import a_token
 
 
@@ -100,10 +108,11 @@ def test_pipeline_page_draws_a_path_for_each_state_of_many_runs(world: Any, web:
     grid = re.search(r'<svg id="grid".*?</svg>', answer.text, re.DOTALL)
 
     assert grid is not None
-    assert grid[0].count("<path") == 1
+    assert set(re.findall(r'<path class="([^"]+)"', grid[0])) == {"scale", "bar succeeded", "succeeded"}
+    assert grid[0].count("<path") == 4
     assert "200 tasks in 50 runs" in grid[0]
-    assert "sums-010:" in grid[0]
-    assert "sums-009:" not in grid[0]
+    assert "Run sums-010, " in grid[0]
+    assert "Run sums-009, " not in grid[0]
     assert "102 more tasks are not drawn" in answer.text
     assert len(sent) < LARGEST_PAGE
 
@@ -268,7 +277,7 @@ def test_pipeline_page_shows_graph_durations_and_the_grid_as_a_table(sample: Any
     assert graph.count('<a id="n-task-') == 5
     assert ">python</text>" in graph
     assert "<td>failed</td>" in row
-    assert '<th scope="col"><a href="/ui/runs/sums-old">' in table
+    assert '<br><a href="/ui/runs/sums-old">' in table
     assert "31: median 10 min, last 5 min 38 s" in took
     assert 'id="took-task-0000"' in took
 
@@ -462,62 +471,86 @@ def test_pipeline_pages_say_why_it_is_quarantined_and_what_a_start_would_do(
     assert "of 1 slots are free" in form
 
 
+def test_pipeline_page_draws_and_counts_dates_without_a_run_and_leads_to_their_backfill(
+    world: Any, web: httpx.Client
+) -> None:
+    dated(world)
+
+    text = web.get("/ui/pipelines/daily").text
+    columns = re.findall(r'<a href="([^"]+)" aria-label="([^"]+)"', text.partition('id="grid"')[2])
+    gaps = text.partition('id="gaps"')[2].partition("</p>")[0]
+
+    assert len(columns) == 22
+    assert columns[0] == ("/ui/runs/daily-020", "Run daily-020, failed, 11 min 9 s, scheduled, 2026-02-09")
+    assert ("/ui/runs/daily-009", "Run daily-009, succeeded, 7 min 43 s, backfill, 2026-02-20") in columns
+    assert any(said.startswith("Run daily-by-hand") and "2026-02-26 19:00 CET" in said for _, said in columns)
+    empty = [said for _, said in columns if said.startswith("No run")]
+    assert empty == ["No run, 2026-02-17", "No run, 2026-02-24", "No run, 2026-02-25"]
+    assert "3 dates without a run" in gaps
+    assert "/ui/pipelines/daily/backfill?from=2026-02-24&amp;to=2026-02-25" in gaps
+    assert "failed 4 of the last 19, first on 2026-02-09" in text
+
+
+@pytest.mark.parametrize("path", ["", "/tasks/task-0001", "/tasks/task-0001/log"])
+def test_run_task_and_log_pages_have_the_last_runs_beside_them(
+    world: Any, web: httpx.Client, path: str
+) -> None:
+    dated(world)
+
+    text = web.get(f"/ui/runs/daily-008{path}").text
+    past = text.partition('<details id="past"')[2].partition("</details>")[0]
+
+    assert "failed 4 of the last 1" in past
+    assert 'class="here"><title>Run daily-008, failed' in past
+    assert past.count('<rect class="marked"') == bool(path)
+    assert ('href="/ui/runs/daily-010/tasks/task-0001"' in past) == bool(path)
+
+
+def test_pipeline_whose_newest_run_failed_begins_with_that(world: Any, web: httpx.Client) -> None:
+    dated(world, days=2, gaps=(0, 1))
+
+    page = web.get("/ui/pipelines/daily").text
+    listed = web.get("/ui/pipelines").text.partition('<tr id="p-daily">')[2]
+
+    assert '<span class="state failed">' in page.partition('<div class="head">')[2].partition("</div>")[0]
+    assert '<span class="state failed">' in listed.partition("</td>")[0]
+
+
+def test_backfill_is_previewed_and_created_on_the_page(world: Any, web: httpx.Client) -> None:
+    dated(world)
+    world.deciding = False
+
+    asked = web.get("/ui/pipelines/daily/backfill?from=2026-02-23&to=2026-02-26&max_parallel=2").text
+    form = asked.partition('<form class="actions" id="create"')[2].partition("</form>")[0]
+    action = re.search(r'action="([^"]+)"', form)
+    fields = dict(re.findall(r'name="([^"]+)" value="([^"]+)"', form))
+
+    assert "<b>2 runs</b> for 4 dates, 2 at once." in asked
+    assert action is not None
+    assert web.post(action[1], data=fields).status_code == 303
+    (queued,) = world.reader.commands()
+    assert queued.command.backfill == "daily-20260223-20260226"
+    assert queued.command.request.total == 4
+    assert queued.command.request.max_parallel == 2
+
+
 @pytest.mark.parametrize(
-    ("path", "first", "column"),
+    ("query", "said"),
     [
-        ("pipelines?sort=-tasks", "big", "descending"),
-        ("pipelines?sort=tasks", "sums", "ascending"),
-        ("pipelines?sort=next", "big", "ascending"),
-        ("pipelines?sort=nonsense", "big", "ascending"),
-        ("runs?sort=-took", "slow", "descending"),
-        ("runs?sort=took", "quick", "ascending"),
-        ("workers?sort=-load", "w2", "descending"),
-        ("backfills?sort=failed", "none", "ascending"),
-        ("backfills?sort=-failed", "some", "descending"),
+        ("", None),
+        ("?from=2026-02-23", "to: "),
+        ("?from=soon&to=2026-02-23", "neither a day such as 2026-01-31"),
+        ("?from=2026-02-23&to=2026-02-23&max_parallel=none", "max_parallel: "),
+        ("?from=2031-02-23&to=2031-02-24", "has no past date"),
     ],
 )
-def test_lists_are_sorted_by_the_column_that_a_reader_chooses(
-    world: Any, web: httpx.Client, path: str, first: str, column: str
+def test_backfill_form_says_what_is_wrong(
+    world: Any, web: httpx.Client, query: str, said: str | None
 ) -> None:
-    big = pipeline(world, "big", of=layered(9))
-    finished(world, "quick", layered(2), hours_ago=1)
-    finished(world, "slow", layered(2), hours_ago=2, slower=3)
-    world.cluster.put(replace(world.worker, id=WorkerId("w2"), load_average=2.5))
-    for name, failed in (("some", 2), ("none", 0)):
-        backfill(world, big, name, failed=failed, state=BackfillState.PAUSED)
-    for run in world.reader.run_list().values():
-        if run.backfill is not None:
-            world.cluster.set("runs", run.id, None)
+    dated(world)
 
-    text = web.get(f"/ui/{path}").text
-    kind = path[0]
+    text = web.get(f"/ui/pipelines/daily/backfill{query}").text
 
-    assert f'aria-sort="{column}"' in text
-    if kind != "r":
-        assert re.findall(rf'<tr id="{kind}-([^"]+)"', text)[0] == first
-    else:
-        rows = [row for row in re.findall(r'<tr id="r-([^"]+)"', text) if row in ("quick", "slow")]
-        assert rows[0] == first
-
-
-def test_list_that_is_sorted_goes_on_where_its_page_ended(world: Any, web: httpx.Client) -> None:
-    for number in range(150):
-        pipeline(world, f"p-{number:03d}", of=layered(1 + number % 7))
-
-    first = web.get("/ui/pipelines?sort=-tasks").text
-    (later,) = re.findall(r'href="(/ui/pipelines\?[^"]*cursor=[^"]+)"', first)
-    rest = web.get(later.replace("&amp;", "&")).text
-    listed = [re.findall(r'<tr id="p-([^"]+)"', text) for text in (first, rest)]
-
-    assert [len(part) for part in listed] == [100, 51]
-    assert len({*listed[0], *listed[1]}) == 151
-    assert "p-006" in listed[0]
-    assert "p-000" in listed[1]
-
-
-def test_runs_are_named_shortly_and_copied_whole(world: Any, web: httpx.Client) -> None:
-    world.put_live(world.new_run("sums-20260301t054500z-a1377a"))
-    row = web.get("/ui/runs").text.partition('<tr id="r-')[2].partition("</tr>")[0]
-
-    assert "<code>20260301t054500z-a1377a</code>" in row
-    assert 'value="sums-20260301t054500z-a1377a" aria-label="Copy' in row
+    assert 'id="plan"' not in text
+    assert ('id="refused"' in text) == (said is not None)
+    assert (said or "") in text

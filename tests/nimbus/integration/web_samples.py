@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
@@ -389,3 +390,37 @@ def releases(world: Any) -> list[ReleaseOf]:
     on_disk(found[1], replace(spec, description=HOSTILE, tasks=tasks))
     world.cluster.put(replace(record, release=found[1].digest, published=found[1].digest))
     return found
+
+
+def dated(
+    world: Any, days: int = 20, gaps: Sequence[int] = (4, 5, 12), of: Sequence[TaskSpec] = ()
+) -> PipelineRecord:
+    """A pipeline that fires daily at 06:00 in Berlin, with its runs of the last days. `gaps`: in days ago.
+
+    Every sixth run failed in its second task, that of nine days ago is of a backfill, and one is by hand.
+    """
+    specs = list(of) or layered(5)
+    record = pipeline(world, "daily", specs)
+    index = IntervalIndex(world.clock.now() - timedelta(days=1000))
+    last = world.clock.now().replace(hour=5, minute=0, second=0, microsecond=0)
+    for ago in range(days, -1, -1):
+        if ago in gaps:
+            continue
+        date = (last - timedelta(days=ago)).astimezone(ZoneInfo("Europe/Berlin"))
+        run = finished(world, f"daily-{ago:03d}", specs, hours_ago=24 * ago + 1, slower=1 + ago % 7 / 7)
+        cause = RunCause.BACKFILL if ago == 9 else RunCause.SCHEDULE
+        changes: dict[str, Any] = {"pipeline": record.name, "logical_date": date, "cause": cause}
+        changes["data_interval"] = DataInterval(start=date - timedelta(days=1), end=date)
+        if ago % 6 == 2:
+            tasks = [
+                tried(spec, state, run.created_at, timedelta(minutes=2))
+                for state, spec in zip((TaskState.SUCCEEDED, TaskState.FAILED), specs, strict=False)
+            ] + [tried(spec, TaskState.NOT_RUN, run.created_at, timedelta()) for spec in specs[2:]]
+            changes |= {"state": RunState.FAILED, "tasks": Tasks(tasks)}
+        run = replace(run, **changes)
+        world.cluster.put(run)
+        index = index.with_run(run)
+    by_hand = finished(world, "daily-by-hand", specs, hours_ago=60 + 24 * (days < 9))
+    world.cluster.put(replace(by_hand, pipeline=record.name, logical_date=by_hand.created_at))
+    world.cluster.set("intervals", record.name, index)
+    return record

@@ -1,0 +1,254 @@
+"""The last runs of a pipeline, reduced to what its grids show, and its data dates without a run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import NamedTuple
+
+from nimbus.api import views
+from nimbus.api.finding import list_runs
+from nimbus.api.services import ApiServices
+from nimbus.definition.intervals import last_dates
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.filters import Filter
+from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.interval_index import Ended, IntervalIndex
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
+
+MOST_ROWS = 200
+"""Limit of tasks in a grid."""
+STRIP = 20
+"""Runs in the grid beside a run."""
+_LARGEST, _FEWEST = 100_000, 5
+"""Of pipelines with many tasks, fewer runs are read: so many of their tasks, but at least some runs."""
+_KEPT = 16
+_MISSING = "missing"
+_YEARS = timedelta(days=3 * 366)
+"""How far back dates are looked for."""
+
+
+class Cell(NamedTuple):
+    """One task of one run, or the run itself."""
+
+    state: str
+    took_s: float | None = None
+    """Seconds that the last attempt computed, or that the run took; None: it has not ended."""
+    queued_s: float | None = None
+    """Seconds between its opening and its start."""
+
+
+_NO_RUN = Cell(_MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One run, or a data date without one."""
+
+    date: datetime
+    run: RunId | None = None
+    whole: Cell = _NO_RUN
+    cause: RunCause | None = None
+    created_at: datetime | None = None
+    has_interval: bool = False
+    tasks: dict[TaskName, Cell] = field(default_factory=dict)
+    earlier: int = 0
+    """Number of earlier runs for the same date."""
+
+    @property
+    def state(self) -> str:
+        """State of the run; `missing`: there is none."""
+        return self.whole.state
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The last runs of a pipeline."""
+
+    columns: tuple[Column, ...]
+    """In the order of their creation."""
+    rows: tuple[TaskName, ...]
+    left_out: int
+    """Number of tasks that are no row."""
+    complete: bool
+    """True: history answered."""
+
+    def failed(self, task: TaskName | None = None) -> tuple[int, int, Column | None]:
+        """How many of the last runs failed, of how many that ended, and the first of the failed ones."""
+        cells = [(one, one.whole if task is None else one.tasks.get(task)) for one in self.columns]
+        ended = [(one, cell.state) for one, cell in cells if cell and cell.state in ("succeeded", "failed")]
+        bad = [one for one, state in ended if state == "failed"]
+        return len(bad), len(ended), bad[0] if bad else None
+
+
+class PastRuns:
+    """Reads the last runs, and keeps those of the last pipelines that were asked for. Any thread.
+
+    Runs that have ended do not change: only live ones are read again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[object, tuple[object, Past]] = OrderedDict()
+
+    def of(
+        self,
+        services: ApiServices,
+        pipeline: str,
+        most: int = STRIP,
+        defined: Sequence[str] = (),
+        task: str | None = None,
+    ) -> Past:
+        """The last runs of a pipeline, which the principal may see.
+
+        Args:
+            services: The ports.
+            pipeline: Its name.
+            most: Limit of runs.
+            defined: Tasks of the definition, which are rows in any case.
+            task: A task that is a row although there are too many.
+        """
+        listed = [one for one in services.reader.run_list().values() if one.pipeline == pipeline]
+        place = (pipeline, most, tuple(defined), task)
+        newest = frozenset((one.id, one.state) for one in listed)
+        with self._lock:
+            known, past = self._kept.get(place, (None, None))
+        if past is None or known != newest or not past.complete:
+            past = _read(services, PipelineName(pipeline), most, defined, task)
+            with self._lock:
+                self._kept[place] = newest, past
+                self._kept.move_to_end(place)
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            return past
+        live = {one.id for one in listed if not one.state.is_final}
+        found = services.reader.runs([one.run for one in past.columns if one.run in live])
+        fresh = {name: _column(run, past.rows) for name, run in found.items()}
+        return replace(past, columns=tuple(fresh.get(one.run or RunId(""), one) for one in past.columns))
+
+
+def _read(
+    services: ApiServices, pipeline: PipelineName, most: int, defined: Iterable[str], task: str | None
+) -> Past:
+    record = services.reader.pipeline(pipeline)
+    tasks = 1 if record is None else max(record.profile.tasks, 1)
+    limit = max(_FEWEST, min(most, _LARGEST // tasks))
+    found = list_runs(services, Filter(pipeline=pipeline), limit=limit)
+    runs = [run for run, _ in reversed(found.rows)]
+    # In order of dependence, then the tasks that only the definition or earlier runs have.
+    ordered = [task.spec.name for run in runs[-1:] for task in views.in_order(run)]
+    names = list(
+        dict.fromkeys((*ordered, *map(TaskName, defined), *(name for run in runs for name in run.tasks)))
+    )
+    rows = names[:MOST_ROWS]
+    if task is not None and task in names[MOST_ROWS:]:
+        rows[-1] = TaskName(task)
+    columns = tuple(_column(run, rows) for run in runs)
+    return Past(columns, tuple(rows), len(names) - len(rows), found.complete)
+
+
+def _column(run: Run, rows: Iterable[TaskName]) -> Column:
+    began, ended = run.started_at or run.created_at, run.finished_at
+    took_s = None if ended is None else (ended - began).total_seconds()
+    return Column(
+        date=run.logical_date,
+        run=run.id,
+        whole=Cell(run.state.value, took_s, (began - run.created_at).total_seconds()),
+        cause=run.cause,
+        created_at=run.created_at,
+        has_interval=run.data_interval is not None,
+        tasks={name: _cell(run.tasks[name]) for name in rows if name in run.tasks},
+    )
+
+
+def _cell(task: TaskRun) -> Cell:
+    last = task.attempts[-1] if task.attempts else None
+    if last is None or last.ended_at is None:
+        return Cell(task.state.value)
+    began = last.started_at or last.opened_at
+    took, queued = last.ended_at - began, began - last.opened_at
+    return Cell(task.state.value, took.total_seconds(), queued.total_seconds())
+
+
+def by_date(
+    columns: Iterable[Column],
+    record: PipelineRecord | None,
+    index: IntervalIndex | None,
+    now: datetime,
+    most: int,
+) -> list[Column]:
+    """Runs in the order of their data dates, one for each date, and the dates that have none.
+
+    Args:
+        columns: In the order of their creation.
+        record: The pipeline. Without a schedule, only intervals of one length tell which dates are missing.
+        index: How the last run of each interval ended, if it is older than `columns`.
+        now: The time.
+        most: Limit of dates; the newest are returned.
+    """
+    found: dict[datetime, Column] = {}
+    for one in columns:
+        before = found.get(one.date)
+        found[one.date] = one if before is None else replace(one, earlier=before.earlier + 1)
+    for date, known in expected(record, index, now, most).items():
+        if known is not None and date not in found:
+            found[date] = known
+    return sorted(found.values(), key=lambda one: one.date)[-most:]
+
+
+def expected(
+    record: PipelineRecord | None, index: IntervalIndex | None, now: datetime, most: int
+) -> dict[datetime, Column | None]:
+    """The last dates of a schedule, each with what is known of its run, oldest first.
+
+    Dates before the first known run are left out. None: the index does not know.
+    """
+    if record is None or index is None or not index.pages:
+        return {}
+    ended = list(index.overlapping(DataInterval(start=now - _YEARS, end=now)))
+    single = {one.interval.end: one for one in ended if one.run is not None}
+    joined = [one for one in ended if one.run is None]
+    first = min((one.interval.end for one in ended), default=now)
+    schedule = record.profile.schedule
+    if schedule is None:
+        lengths = {one.interval.end - one.interval.start for one in single.values()}
+        dates = _regular(single, lengths.pop(), most) if len(lengths) == 1 else ()
+    else:
+        until = min(record.position_of(schedule) or now, now) if record.is_scheduled else now
+        dates = last_dates(schedule, until, most)
+    return {date: _known(index, date, single.get(date), joined) for date in dates if date >= first}
+
+
+def _regular(ends: Iterable[datetime], every: timedelta, most: int) -> Sequence[datetime]:
+    """The last dates of runs without a schedule whose intervals are equally long."""
+    ends = sorted(ends)
+    count = min((ends[-1] - ends[0]) // every + 1, most)
+    return [ends[-1] - every * number for number in range(count)][::-1]
+
+
+def _known(
+    index: IntervalIndex, date: datetime, ended: Ended | None, joined: Sequence[Ended]
+) -> Column | None:
+    if date <= index.begins:
+        return None
+    last = ended or next((one for one in joined if one.interval.start < date <= one.interval.end), None)
+    if last is None or not last.started:
+        return Column(date=date)
+    return Column(date=date, run=last.run, whole=Cell(last.outcome.value), created_at=last.at)
+
+
+def missing(columns: Iterable[Column]) -> list[tuple[datetime, datetime, int]]:
+    """Ranges of dates without a run: first, last and how many."""
+    ranges: list[tuple[datetime, datetime, int]] = []
+    is_open = False
+    for one in columns:
+        if one.state == _MISSING:
+            first, _, count = ranges.pop() if is_open else (one.date, one.date, 0)
+            ranges.append((first, one.date, count + 1))
+        is_open = one.state == _MISSING
+    return ranges

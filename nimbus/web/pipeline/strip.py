@@ -1,0 +1,91 @@
+"""The grid of the last runs that stands beside a run, a task and a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+from starlette.requests import Request
+
+from nimbus.api.services import ApiServices
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import TaskName
+from nimbus.domain.run import Run
+from nimbus.web.pages import Pages, segment
+from nimbus.web.pipeline.grid import grid
+from nimbus.web.pipeline.history import STRIP, Column, Past, by_date
+from nimbus.web.times import PIPELINES, Times
+
+_ROWS, _ROWS_BESIDE_TASK = 12, 3
+_DAY = len("2026-11-04")
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The last runs of a pipeline, for the macro `past` of `parts.html`."""
+
+    drawn: Markup
+    failed: str
+    """Such as `failed 3 of the last 20, first on 2026-11-12`."""
+    left_out: int
+    """Number of tasks that are no row."""
+
+
+def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task: str | None = None) -> Strip:
+    """The last runs of a run's pipeline.
+
+    Args:
+        services: The ports.
+        pages: The pages, which keep what was read.
+        request: The request of the page, which says in which zone dates are.
+        run: The run, whose column is marked.
+        task: The task whose row is marked, and to which columns lead. None: they lead to runs.
+    """
+    past, times = pages.past.of(services, run.pipeline, task=task), pages.page_times(request, run.pipeline)
+    record = services.reader.pipeline(run.pipeline)
+    columns = dated(services, past, record, STRIP)
+    rows = _chosen(past, task)
+
+    def href(one: Column) -> str:
+        if one.run is None:
+            return backfill_href(run.pipeline, times, one.date)
+        below = f"/tasks/{segment(task)}" if task is not None and task in one.tasks else ""
+        return f"/ui/runs/{segment(one.run)}{below}"
+
+    drawn = grid(columns, rows, times, href, marked=task, here=run.id, name="past-grid")
+    return Strip(drawn, failed_said(past, times, task), past.left_out + len(past.rows) - len(rows))
+
+
+def backfill_href(pipeline: str, times: Times, first: datetime, last: datetime | None = None) -> str:
+    """The URL of a form for a backfill of dates without a run."""
+    own = replace(times, chosen=PIPELINES)
+    found = [(at, own.date_text(at, pipeline)) for at in (first, last or first)]
+    bounds = (segment(text if len(text) == _DAY else at.astimezone(UTC).isoformat()) for at, text in found)
+    return "/ui/pipelines/{}/backfill?from={}&to={}".format(segment(pipeline), *bounds)
+
+
+def dated(services: ApiServices, past: Past, record: PipelineRecord | None, most: int) -> list[Column]:
+    """By data date if the pipeline has a schedule or intervals, else in the order of creation."""
+    has_schedule = record is not None and record.profile.schedule is not None
+    if not has_schedule and not any(one.has_interval for one in past.columns):
+        return list(past.columns)
+    index = None if record is None else services.reader.intervals(record.name)
+    return by_date(past.columns, record, index, services.clock.now(), most)
+
+
+def failed_said(past: Past, times: Times, task: str | None = None) -> str:
+    """How often the runs, or a task in them, failed lately; empty: no run has ended."""
+    failed, ended, first = past.failed(None if task is None else TaskName(task))
+    if first is None:
+        return f"failed none of the last {ended}" if ended else ""
+    return f"failed {failed} of the last {ended}, first on {times.date_text(first.date)}"
+
+
+def _chosen(past: Past, task: str | None) -> list[TaskName]:
+    """The marked task, those that failed lately, and others, in their order."""
+    cells = ((name, cell.state) for one in past.columns for name, cell in one.tasks.items())
+    failed = {name for name, state in cells if state == "failed"}
+    by_rank = sorted(past.rows, key=lambda name: (name != task, name not in failed))
+    chosen = set(by_rank[: _ROWS if task is None else _ROWS_BESIDE_TASK])
+    return [name for name in past.rows if name in chosen]
