@@ -445,6 +445,16 @@ def test_drawings_of_a_run_say_why_a_task_waits(sample: Any, web: httpx.Client) 
     assert re.search(r"<title>task-0003: failed[^<]*: failed after 1 attempt: failed: exit 1<", gantt)
 
 
+def test_tasks_are_found_by_a_part_of_their_names_without_scripts(world: Any, web: httpx.Client) -> None:
+    part_done(world, "wide", fan(30))
+    found = web.get("/ui/runs/wide?find=PART-0002&state=succeeded").text
+
+    assert re.findall(r'<tr id="t-([^"]+)"', found) == ["part-0002"]
+    assert re.search(r'<a id="n-part-0000" \S+ class="\w+ critical hit"', found)
+    assert "?find=PART-0002&amp;state=failed" in found or "?state=failed&amp;find=PART-0002" in found
+    assert "No task has nothing in its name" in web.get("/ui/runs/wide?find=nothing").text
+
+
 def test_keys_are_listed_without_scripts(web: httpx.Client) -> None:
     shown = web.get("/ui/help").text.partition("<main")[2].partition("</main>")[0]
 
