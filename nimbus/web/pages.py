@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
 from threading import Lock
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
+from fastapi import Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BeforeValidator
 from starlette.requests import Request
@@ -38,6 +39,7 @@ from nimbus.web import times, words
 from nimbus.web.pipeline.history import PastRuns
 from nimbus.web.words import cron_in_words
 
+Row = TypeVar("Row")
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _KEPT_FOR_GOOD = "public, max-age=31536000, immutable"
 
@@ -159,6 +161,20 @@ _MARKED = {"not_run": "not run"}
 def segment(text: object) -> str:
     """A name as one segment of a path."""
     return quote(str(text), safe="")
+
+
+class ListOrder(NamedTuple, Generic[Row]):
+    """How a reader wants a list: by a column, and which way."""
+
+    sort: str
+    key: Callable[[Row], tuple[Any, ...]]
+    newest_first: bool
+
+    @classmethod
+    def of(cls, asked: str | None, default: str, **keys: Callable[[Row], tuple[Any, ...]]) -> ListOrder[Row]:
+        """By the name of a column, with `-` before it from the greatest on. Others are ignored."""
+        sort = asked if asked is not None and asked.removeprefix("-") in keys else default
+        return cls(sort, keys[sort.removeprefix("-")], sort.startswith("-"))
 
 
 class Pages:
@@ -285,4 +301,5 @@ def none_if_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
+SortText = Annotated[str | None, BeforeValidator(none_if_empty), Query(max_length=20)]
 PipelineFilter = Annotated[PipelineNameText | None, BeforeValidator(none_if_empty)]

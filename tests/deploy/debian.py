@@ -35,6 +35,7 @@ def bare(name: str = "bare", packages: str = "ca-certificates", suite: str = "bo
         shutil.rmtree(root, ignore_errors=True)
         root.parent.mkdir(parents=True, exist_ok=True)
         _run("debootstrap", "--variant=minbase", f"--include={packages}", suite, root, _mirror())
+        subprocess.run(["umount", "-q", root / "proc"], check=False)  # Debian 13 leaves it mounted
         ready.touch()
     return root
 

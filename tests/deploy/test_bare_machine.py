@@ -43,7 +43,7 @@ server = json.load(open(".nimbus/client.json"))["servers"][0]
 read = lambda path: urlopen(server + path, timeout=30).read().decode()
 places = ("/healthz", "/api/v1/status", "/api/v1/participants", "/api/v1/workers", "/api/v1/cluster/history")
 print("releases", [re.findall(r'"version": ?"([^"]+)', read(path)) for path in places])
-print(re.search("nimbus_build_info.*", read("/metrics"))[0])
+print(re.search("nimbus_build_info{.*", read("/metrics"))[0])
 END
 """
 

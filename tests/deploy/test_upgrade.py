@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1500)]
 
 OLD, NEW = "0.1.0", "0.2.0.dev0"
 STARTS = 100
-SOURCES = ("nimbus", "leader", "blobsync", "configs", "examples", "setup.py", "pyproject.toml", "README.md")
 PIPELINE = """\
 schema: 1
 name: rolls
@@ -57,15 +56,15 @@ time.sleep(float(sys.argv[2]))
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an environment for each release, named as the release."""
     folder = tmp_path_factory.mktemp("releases")
+    tracked = subprocess.run(["git", "ls-files"], cwd=PROJECT, check=True, capture_output=True, text=True)
+    files = [name for name in tracked.stdout.splitlines() if not name.startswith("tests/")]
     for version, schema in ((OLD, NEWEST_SCHEMA), (NEW, NEWEST_SCHEMA + 1)):
         source = folder / f"source-{version}"
-        source.mkdir()
-        for name in SOURCES:
-            copy = shutil.copytree if (PROJECT / name).is_dir() else shutil.copy
-            copy(PROJECT / name, source / name)
+        for name in files:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PROJECT / name, source / name)
         _replace(source / "nimbus/__init__.py", '__version__ = "', f'__version__ = "{version}"\n#"')
         _replace(source / "nimbus/domain/schema.py", "NEWEST_SCHEMA = ", f"NEWEST_SCHEMA = {schema} #")
-        (source / "LICENSE").touch()
         pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, source], check=True, timeout=300)
         place = folder / version
@@ -104,10 +103,8 @@ class Cluster:
 
     def command(self, kind: str, config: Path) -> list[str]:
         """The command line of a daemon."""
-        link = self.folder / config.stem
-        if not link.is_symlink():
-            link.symlink_to(self._releases / OLD)
-        return [str(link / "bin/nimbus"), kind, "--config", str(config)]
+        self.link(config.stem, OLD)
+        return [str(self.folder / config.stem / "bin/nimbus"), kind, "--config", str(config)]
 
     @property
     def daemons(self) -> dict[str, ManagedProcess]:
@@ -127,15 +124,19 @@ class Cluster:
     def change(self, name: str, version: str) -> None:
         """Let a daemon run another release: stop, link, start. Runs are started all the time."""
         self.start(2)
-        daemon, link = self.daemons[name], self.folder / name
+        daemon = self.daemons[name]
         daemon.stop()
         self.start(1)
         self.live.append(len(self.client.runs(state="running")))
-        link.unlink()
-        link.symlink_to(self._releases / version)
+        self.link(name, version)
         daemon.spawn()
         daemon.wait_ready()
         self.start(2)
+
+    def link(self, name: str, version: str) -> None:
+        link = self.folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(self._releases / version)
 
     def roll(self, version: str, eventually: Eventually) -> None:
         """Change all daemons: workers, schedulers, the leader last."""
@@ -144,6 +145,11 @@ class Cluster:
             self.change(name, version)
         eventually(lambda: self.versions() == {version}, what=f"all daemons are of {version}")
         eventually(self.leader, what=f"a scheduler of {version} leads")
+
+    def run(self, version: str, *words: object) -> None:
+        """A command of the command line of a release."""
+        command = [str(self._releases / version / "bin/nimbus"), *map(str, words)]
+        subprocess.run([*command, "--config", str(self.stack.config_file(1))], check=True, timeout=120)
 
     def leader(self) -> str:
         found = self.client.leader()
@@ -169,21 +175,22 @@ def cluster(tmp_path: Path, releases: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_cluster_goes_up_down_and_up_with_live_runs_and_an_old_scheduler_is_refused_after_the_raise(
-    cluster: Cluster, releases: Path, tmp_path: Path, eventually: Eventually
+    cluster: Cluster, tmp_path: Path, eventually: Eventually
 ) -> None:
     pipeline = tmp_path / "rolls"
     pipeline.mkdir()
     (pipeline / "pipeline.yaml").write_text(PIPELINE.replace("LEDGER", str(cluster.ledger)))
     (pipeline / "note.py").write_text(NOTE)
-    config = cluster.stack.config_file(1)
-    publish = [str(releases / OLD / "bin/nimbus"), "pipeline", "publish", str(pipeline), "--activate"]
-    server = ["--config", str(config), "--server", cluster.stack.addresses.schedulers[0]]
-    subprocess.run([*publish, *server], check=True, timeout=120)
+    server = cluster.stack.addresses.schedulers[0]
+    cluster.run(OLD, "pipeline", "publish", pipeline, "--activate", "--server", server)
     eventually(lambda: cluster.versions() == {OLD}, what="all daemons are registered")
 
     for version in (NEW, OLD):
         cluster.roll(version, eventually)
         assert cluster.schema() == NEWEST_SCHEMA
+    backup = tmp_path / "before.zip"
+    cluster.run(OLD, "cluster", "export", backup, "--live")
+    cluster.run(OLD, "cluster", "verify", backup)
     for number in (1, 2, 3):
         file = cluster.stack.config_file(number)
         settings: dict[str, Any] = yaml.safe_load(file.read_text())
@@ -205,3 +212,13 @@ def test_cluster_goes_up_down_and_up_with_live_runs_and_an_old_scheduler_is_refu
     assert all(cluster.live)
     assert {run.id: run.reason for run in ended if run.state != "succeeded"} == {}
     assert executed == Counter((run, task) for run in cluster.started for task in ("first", "second"))
+
+    for daemon in cluster.daemons.values():
+        daemon.stop()
+    cluster.run(OLD, "cluster", "destroy", "--yes-delete", "/nimbus")
+    cluster.run(OLD, "cluster", "import", backup)
+    scheduler = cluster.daemons["scheduler-1"]
+    cluster.link("scheduler-1", OLD)
+    scheduler.start()
+    eventually(lambda: cluster.leader() == "scheduler-1", what="the older release leads again")
+    assert cluster.schema() == NEWEST_SCHEMA

@@ -123,7 +123,7 @@ def _in_debian(name: str, cell: Cell, log: int) -> str:
     base = bare(f"matrix-{cell.suite}", f"{DEBIAN},{cell.java}", cell.suite)
     with _folder(name) as folder:
         root = folder / "root"
-        subprocess.run(["cp", "-a", base, root], check=True, timeout=300)
+        subprocess.run(["cp", "-ax", base, root], check=True, timeout=300)
         shutil.copytree(WHEELS, root / "srv/wheels")
         shutil.copy(authorities(), root / "srv/authorities.crt")
         shutil.copy(SCRIPT, root / "srv")
@@ -134,9 +134,10 @@ def _in_debian(name: str, cell: Cell, log: int) -> str:
         (root / "srv/commands").write_text(INSIDE.format(packages=packages))
         inside = (
             f"mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev && "
-            f"exec chroot {root} sh /srv/commands"
+            f"exec /usr/sbin/chroot {root} sh /srv/commands"
         )
-        return _output(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inside], log)
+        own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "env", "-i", "/bin/sh", "-c"]
+        return _output([*own, inside], log)
 
 
 def _packages(cell: Cell) -> list[str]:

@@ -67,6 +67,7 @@ class ClusterTree:
         election = self._election
         known = {
             *self._paths.always(),
+            self._paths.data,
             self._paths.attempt_key,
             self._paths.session_key,
             self._paths.unfinished,

@@ -20,12 +20,12 @@ from nimbus.api.requests import BackfillIdText, CommandIdText, PipelineNameText
 from nimbus.api.routes_backfills import backfill_model, explained, known_backfill
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.domain.backfill import BackfillState
+from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId
 from nimbus.domain.revisions import of_backfill
 from nimbus.web.backfill.dates import calendar, dates_of, shown_date
-from nimbus.web.pages import Pages, PipelineFilter, none_if_empty
+from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, none_if_empty
 from nimbus.web.pipeline.foresight import foresee_backfill
 
 _BACKFILLS, _DATES = 100, 200
@@ -65,6 +65,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         request: Request,
         pipeline: PipelineFilter = None,
         state: _StateFilter = None,
+        sort: SortText = None,
         cursor: CursorText = None,
     ) -> Response:
         found = [
@@ -72,11 +73,19 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             for one in services.reader.backfills()
             if pipeline in (None, one.pipeline) and state in (None, one.state)
         ]
-        key = PageQuery(_BACKFILLS, cursor)
-        page = key.page(found, lambda one: (one.created_at.isoformat(), one.id), newest_first=True)
+        order: ListOrder[Backfill] = ListOrder.of(
+            sort,
+            "-created",
+            created=lambda one: (one.created_at.isoformat(), one.id),
+            state=lambda one: (one.state.value, one.id),
+            pipeline=lambda one: (one.pipeline, one.id),
+            failed=lambda one: (one.failed, one.id),
+        )
+        page = PageQuery(_BACKFILLS, cursor).page(found, order.key, newest_first=order.newest_first)
         shown = {
             "backfills": [backfill_model(one) for one in page.rows],
-            "given": {"pipeline": pipeline, "state": state},
+            "given": {"pipeline": pipeline, "state": state, "sort": sort},
+            "sort": order.sort,
             "states": list(BackfillState),
             "is_later_page": cursor is not None,
             "older": page.next_cursor,

@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from operator import attrgetter
 from threading import Lock
+from typing import cast
 
 import structlog
 
+from nimbus.api.seen import SeenReader
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.ports import ClusterReader, History
@@ -41,6 +43,10 @@ class Day:
         self.failed: Mapping[str, Run] = {}
         self.since: datetime | None = None
         """The creation of the oldest run that was read; None: history was not read yet."""
+
+    def seen(self, reader: ClusterReader) -> Mapping[str, ListedRun]:
+        """The runs that the principal may see, with those of ZooKeeper. `reader`: as of `seen_services`."""
+        return {**cast("SeenReader", reader).listed(self.finished), **reader.run_list()}
 
     def begin(self, now: datetime) -> None:
         """Read the newest failed runs, unless history was looked at before."""

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from heapq import nsmallest
 from itertools import islice
-from math import log10
 from typing import Any, Literal, cast
 
 from fastapi import APIRouter, BackgroundTasks
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.finding import by_dataset
-from nimbus.api.models import StatusModel
+from nimbus.api.models import StatusModel, WorkerModel
 from nimbus.api.models_terms import TermModel, term_model
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
@@ -31,11 +29,10 @@ from nimbus.domain.freshness import first_late_from, newest_data
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName
 from nimbus.domain.run import ListedRun
 from nimbus.domain.terms import EndCause
-from nimbus.domain.wording import format_span
 from nimbus.web.home.attention import MOST, Facts, Failing, failing_pipelines, notices, why_failed
 from nimbus.web.home.day import DAY, Day
 from nimbus.web.home.timeline import Axis, head, lane, load, said
-from nimbus.web.pages import Pages
+from nimbus.web.pages import ListOrder, Pages, SortText
 from nimbus.web.pipeline.foresight import due, following, upcoming
 
 _WORKERS = 200
@@ -57,8 +54,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         day: Day = request.app.state.api.state.day
         day.begin(now)
         after.add_task(day.look, now)
-        listed = {**cast("SeenReader", reader).listed(day.finished), **reader.run_list()}
-        runs = sorted(listed.values(), key=lambda run: (run.created_at, run.id), reverse=True)
+        runs = sorted(day.seen(reader).values(), key=lambda run: (run.created_at, run.id), reverse=True)
         status, pipelines = cluster_status(services), reader.pipelines()
         participants = views.participants_model(health.participants(), reader.schedulers(), health.leader())
         facts = Facts(
@@ -90,11 +86,22 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "cluster.html", shown)
 
     @routes.get("/workers")
-    def workers(request: Request, cursor: CursorText = None) -> Response:
+    def workers(request: Request, sort: SortText = None, cursor: CursorText = None) -> Response:
         found = known_workers(services)
-        page = PageQuery(_WORKERS, cursor).page(found, lambda one: (one.id,))
+        order: ListOrder[WorkerModel] = ListOrder.of(
+            sort,
+            "id",
+            id=lambda one: (one.id,),
+            slots=lambda one: (one.busy, one.slots, one.id),
+            load=lambda one: (int(100 * one.load_average), one.id),
+            memory=lambda one: (one.memory_available_bytes, one.id),
+            reported=lambda one: (int(one.reported_at.timestamp()), one.id),
+        )
+        page = PageQuery(_WORKERS, cursor).page(found, order.key, newest_first=order.newest_first)
         shown = {
             "workers": page.rows,
+            "given": {"sort": sort},
+            "sort": order.sort,
             "slots": sum(one.slots for one in found if not one.draining),
             "busy": sum(one.busy for one in found),
             "count": len(found),
@@ -125,7 +132,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "terms_complete": complete,
             "later_terms": page.next_cursor,
             "is_later_page": cursor is not None,
-            "strip": term_strip(terms, services.clock.now()),
             "cause": cause,
         }
         return pages.answer(request, "election.html", shown)
@@ -185,9 +191,6 @@ def _timeline(
     }
 
 
-_STEP, _BAR, _BASE, _HEIGHT = 16, 12, 72, 104
-_LONGEST, _LONGEST_GAP = 64, 26
-
 CAUSES = {
     EndCause.RESIGNED: "handed over",
     EndCause.HANDED_OVER: "handed over by name",
@@ -197,50 +200,7 @@ CAUSES = {
     EndCause.DIED: "died, or was cut off",
 }
 
-_SVG = Markup(
-    '<svg id="term-strip" class="terms" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
-    'aria-label="{count} terms, the newest at the right; the table below has the figures">'
-    '<path class="tick" d="M0 {base}.5H{w}"/>{bars}</svg>'
-)
-_BARS = Markup(
-    '<g class="{kind}"><title>{title}</title><rect class="term" x="{x}" y="{y}" width="{w}" height="{high}"/>'
-    '<rect class="gap" x="{x}" y="{below}" width="{w}" height="{gap}"/></g>'
-)
-
-
-def term_strip(newest_first: Sequence[TermModel], now: datetime) -> Markup:
-    """A bar for each term, the newest at the right: its duration above the line, the gap before it below.
-
-    Terms last from seconds to months, so heights are logarithmic.
-    """
-    terms = newest_first[::-1]
-    bars = Markup("").join(_bar(number, term, now) for number, term in enumerate(terms))
-    width = max(len(terms) * _STEP, _STEP)
-    return _SVG.format(w=width, h=_HEIGHT, base=_BASE, count=len(terms), bars=bars)
-
 
 def cause(term: TermModel) -> str:
     """Why a term ended."""
     return "" if term.cause is None else CAUSES[term.cause]
-
-
-def _bar(number: int, term: TermModel, now: datetime) -> Markup:
-    lasted_s = max(((term.ended_at or now) - term.began_at).total_seconds(), 0.0)
-    high = min(4 + round(10 * log10(1 + lasted_s)), _LONGEST)
-    gap = min(round(8 * log10(1 + 10 * (term.gap_s or 0.0))), _LONGEST_GAP)
-    return _BARS.format(
-        kind="now" if term.cause is None else term.cause.value,
-        title=_title(term),
-        x=number * _STEP + (_STEP - _BAR) // 2,
-        y=_BASE - high,
-        w=_BAR,
-        high=high,
-        below=_BASE + 2,
-        gap=gap,
-    )
-
-
-def _title(term: TermModel) -> str:
-    ended = cause(term) or "has not ended"
-    gap = "" if term.gap_s is None else f"; nobody led for {format_span(term.gap_s)} before"
-    return f"epoch {term.epoch}, {term.scheduler}: {ended}{gap}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import cache
 from heapq import nlargest
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, BackgroundTasks, Query
 from pydantic import BaseModel, BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,7 +34,8 @@ from nimbus.domain.ids import CommandId, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.web.pages import Pages, none_if_empty, segment
+from nimbus.web.home.day import Day
+from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
 from nimbus.web.pipeline.durations import durations
 from nimbus.web.pipeline.foresight import following, foresee, upcoming
 from nimbus.web.pipeline.grid import KINDS, grid, ticks
@@ -45,7 +47,7 @@ from nimbus.web.times import Times
 
 _PIPELINES = 100
 """Limit of pipelines in one page."""
-_TICKS = 20
+_TICKS, _NOBODY, _NEVER_S = 20, "admins", 1 << 40
 _RUNS = 50
 _FIRES = 5
 _BACKFILLS = 5
@@ -75,14 +77,18 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     @routes.get("/pipelines")
     def pipelines(
         request: Request,
+        after: BackgroundTasks,
         state: StateFilter = None,
         tag: Annotated[TagText | None, BeforeValidator(none_if_empty)] = None,
         owner: Annotated[OwnerText | None, BeforeValidator(none_if_empty)] = None,
         mine: bool = False,
+        sort: SortText = None,
         cursor: CursorText = None,
     ) -> Response:
         reader, now = services.reader, services.clock.now()
-        runs = _by_pipeline(reader.run_list().values())
+        day: Day = request.app.state.api.state.day
+        after.add_task(day.look, now)
+        runs = _by_pipeline(day.seen(reader).values())
         bad = views.quarantined(reader.schedulers())
         where = Filter(tag=tag, owner=owner)
         asks, fits = principal(), _filter(state, bad, runs)
@@ -92,7 +98,18 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             for record in reader.pipelines()
             if fits(record) and where.takes_pipeline(record) and (owners is None or record.owner in owners)
         ]
-        page = PageQuery(_PIPELINES, cursor).page(records, lambda one: (one.name,))
+        ended = cache(lambda name: _seconds(_last_success(runs.get(name, ()))))
+        order: ListOrder[PipelineRecord] = ListOrder.of(
+            sort,
+            "name",
+            name=lambda one: (one.name,),
+            state=lambda one: (one.name not in bad, one.state.value, one.name),
+            success=lambda one: (ended(one.name), one.name),
+            next=lambda one: (_seconds(upcoming(one, now), _NEVER_S), one.name),
+            tasks=lambda one: (one.profile.tasks, one.name),
+            owner=lambda one: (one.owner or _NOBODY, one.name),
+        )
+        page = PageQuery(_PIPELINES, cursor).page(records, order.key, newest_first=order.newest_first)
         shown = {
             "pipelines": [
                 {
@@ -109,7 +126,9 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
                 "tag": tag,
                 "owner": owner,
                 "mine": "true" if mine else None,
+                "sort": sort,
             },
+            "sort": order.sort,
             "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
             "states": ["active", "paused", "inactive", "quarantined", "failed"],
             "calendars": known_calendars(services).calendars,
@@ -166,8 +185,12 @@ def _last_success(runs: Iterable[ListedRun]) -> datetime | None:
     return max((end for end in ends if end is not None), default=None)
 
 
+def _seconds(at: datetime | None, without: int = -1) -> int:
+    return without if at is None else int(at.timestamp())
+
+
 def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
-    """The last runs of each pipeline, live or ended lately, oldest first."""
+    """The last runs of each pipeline, oldest first."""
     found: defaultdict[str, list[ListedRun]] = defaultdict(list)
     for run in runs:
         found[run.pipeline].append(run)

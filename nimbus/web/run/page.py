@@ -19,7 +19,7 @@ from starlette.responses import Response
 from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
 from nimbus.api.models_datasets import VersionModel
-from nimbus.api.models_runs import RunModel
+from nimbus.api.models_runs import RunModel, RunSummaryModel
 from nimbus.api.paging import CursorText, Where, decoded, encoded
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
@@ -34,7 +34,7 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.wording import format_short_span
-from nimbus.web.pages import Pages, none_if_empty, segment
+from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
 from nimbus.web.pipeline.durations import compare
 from nimbus.web.pipeline.strip import strip
 from nimbus.web.run import gantt, graph
@@ -53,6 +53,9 @@ TaskFilter = Annotated[TaskState | None, BeforeValidator(none_if_empty)]
 
 class AskedRuns(Where):
     """The query of the list. A form sends empty fields as empty texts."""
+
+    sort: SortText = None
+    """A column of this page: the list itself is always from the newest run on."""
 
     @model_validator(mode="before")
     @classmethod
@@ -81,8 +84,20 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     @routes.get("/runs")
     def runs(request: Request, where: Annotated[AskedRuns, Query()], cursor: CursorText = None) -> Response:
         found = list_runs(services, where.filter, limit=_RUNS, after=run_place(decoded(cursor)))
+        now = services.clock.now()
+        order: ListOrder[RunSummaryModel] = ListOrder.of(
+            where.sort,
+            "-created",
+            created=lambda one: (one.created_at, one.id),
+            state=lambda one: (one.state.value,),
+            pipeline=lambda one: (one.pipeline,),
+            took=lambda one: ((one.finished_at or now) - (one.started_at or one.created_at),),
+            date=lambda one: (one.logical_date,),
+        )
+        listed = [views.run_summary(run, archived=archived) for run, archived in found.rows]
         shown = {
-            "runs": [views.run_summary(run, archived=archived) for run, archived in found.rows],
+            "runs": sorted(listed, key=order.key, reverse=order.newest_first),
+            "sort": order.sort,
             "history_complete": found.complete,
             "is_later_page": cursor is not None,
             "older": None if found.next_after is None else encoded(found.next_after),

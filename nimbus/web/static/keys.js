@@ -53,15 +53,24 @@ function pressed(event) {
 async function copy(event) {
   const button = event.target.closest?.("[data-copy]");
   if (!button) return;
-  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
-  button.textContent = "Copied";
+  await navigator.clipboard.writeText(button.value || document.getElementById(button.dataset.copy).textContent);
+  button.textContent = button.value ? "✓" : "Copied";
 }
 
-function reveal() { for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard; }
+function tick({ target }) {
+  if (target.id === "tick-all") for (const box of document.querySelectorAll("#rows [name=name]")) box.checked = target.checked;
+}
+
+function reveal() {
+  const all = document.getElementById("tick-all");
+  if (all) all.hidden = false;
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+}
 
 export function begin() {
   addEventListener("keydown", pressed);
   addEventListener("click", copy);
+  addEventListener("change", tick);
   addEventListener("nimbus:shown", reveal);
   document.getElementById("keys-link").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("keys").showModal(); });
   reveal();

@@ -67,7 +67,9 @@ def session(settings: Settings) -> Iterator[StoreSession]:
 def calls(session: StoreSession, settings: Settings) -> Calls:
     """Calls to a cluster with a run of two parts, and to other nodes next to it."""
     calls, paths = calls_on(session), Paths(settings.cluster.root)
-    for path in (*paths.always(), f"{paths.runs}/r/plan-0", f"{paths.runs}/r/tasks-0", paths.attempt_key):
+    tops = {getattr(paths, name) for name, kind in vars(Paths).items() if isinstance(kind, property)}
+    made = tops - {paths.new_command, paths.unfinished}
+    for path in (*made, f"{paths.runs}/r/plan-0", f"{paths.runs}/r/tasks-0"):
         calls.ensure(path)
     calls.ensure(f"{settings.cluster.root}-other/runs")
     return calls

@@ -232,6 +232,21 @@ def test_run_is_stopped_by_a_form_and_the_page_shows_it(world: Any, api_url: str
     assert page.locator("#decision").inner_text().startswith("Accepted by epoch 7")
 
 
+def test_runs_of_a_page_are_ticked_at_once_and_previewed(world: Any, api_url: str, page: Any) -> None:
+    for number in range(3):
+        part_done(world, f"sums-{number}", layered(4))
+    page.goto(f"{api_url}/ui/runs")
+    scripts_run(page)
+    page.focus("#tick-all")
+    page.keyboard.press("Space")
+    page.focus("#selection button")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/selection?**")
+
+    assert page.locator("h1").inner_text() == "Stop 3 runs?"
+    assert page.locator("#main tbody tr").count() == 3
+
+
 def test_page_works_without_scripts(world: Any, api_url: str, browser: Any) -> None:
     part_done(world, "sums-live", layered(10))
     context = browser.new_context(java_script_enabled=False)

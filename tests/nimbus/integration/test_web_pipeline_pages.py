@@ -17,10 +17,10 @@ import pytest
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
 from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
-from nimbus.domain.backfill import Order
+from nimbus.domain.backfill import BackfillState, Order
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
 from nimbus.domain.run import RunState
@@ -469,6 +469,67 @@ def test_pipeline_pages_say_why_it_is_quarantined_and_what_a_start_would_do(
     assert row.count("&lt;script&gt;alert(1)") == 3, "in the title, below the name, and the owner"
     assert "What would happen: One run of release" in form
     assert "of 1 slots are free" in form
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "column"),
+    [
+        ("pipelines?sort=-tasks", "big", "descending"),
+        ("pipelines?sort=tasks", "sums", "ascending"),
+        ("pipelines?sort=next", "big", "ascending"),
+        ("pipelines?sort=nonsense", "big", "ascending"),
+        ("runs?sort=-took", "slow", "descending"),
+        ("runs?sort=took", "quick", "ascending"),
+        ("workers?sort=-load", "w2", "descending"),
+        ("backfills?sort=failed", "none", "ascending"),
+        ("backfills?sort=-failed", "some", "descending"),
+    ],
+)
+def test_lists_are_sorted_by_the_column_that_a_reader_chooses(
+    world: Any, web: httpx.Client, path: str, first: str, column: str
+) -> None:
+    big = pipeline(world, "big", of=layered(9))
+    finished(world, "quick", layered(2), hours_ago=1)
+    finished(world, "slow", layered(2), hours_ago=2, slower=3)
+    world.cluster.put(replace(world.worker, id=WorkerId("w2"), load_average=2.5))
+    for name, failed in (("some", 2), ("none", 0)):
+        backfill(world, big, name, failed=failed, state=BackfillState.PAUSED)
+    for run in world.reader.run_list().values():
+        if run.backfill is not None:
+            world.cluster.set("runs", run.id, None)
+
+    text = web.get(f"/ui/{path}").text
+    kind = path[0]
+
+    assert f'aria-sort="{column}"' in text
+    if kind != "r":
+        assert re.findall(rf'<tr id="{kind}-([^"]+)"', text)[0] == first
+    else:
+        rows = [row for row in re.findall(r'<tr id="r-([^"]+)"', text) if row in ("quick", "slow")]
+        assert rows[0] == first
+
+
+def test_list_that_is_sorted_goes_on_where_its_page_ended(world: Any, web: httpx.Client) -> None:
+    for number in range(150):
+        pipeline(world, f"p-{number:03d}", of=layered(1 + number % 7))
+
+    first = web.get("/ui/pipelines?sort=-tasks").text
+    (later,) = re.findall(r'href="(/ui/pipelines\?[^"]*cursor=[^"]+)"', first)
+    rest = web.get(later.replace("&amp;", "&")).text
+    listed = [re.findall(r'<tr id="p-([^"]+)"', text) for text in (first, rest)]
+
+    assert [len(part) for part in listed] == [100, 51]
+    assert len({*listed[0], *listed[1]}) == 151
+    assert "p-006" in listed[0]
+    assert "p-000" in listed[1]
+
+
+def test_runs_are_named_shortly_and_copied_whole(world: Any, web: httpx.Client) -> None:
+    world.put_live(world.new_run("sums-20260301t054500z-a1377a"))
+    row = web.get("/ui/runs").text.partition('<tr id="r-')[2].partition("</tr>")[0]
+
+    assert "<code>20260301t054500z-a1377a</code>" in row
+    assert 'value="sums-20260301t054500z-a1377a" aria-label="Copy' in row
 
 
 def test_pipeline_page_draws_and_counts_dates_without_a_run_and_leads_to_their_backfill(
