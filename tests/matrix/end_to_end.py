@@ -55,7 +55,7 @@ from nimbus.task import context
 
 assert list((context().inputs["count"] / "rows").glob("*.parquet"))
 """
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 
 class Moto(S3Server):
