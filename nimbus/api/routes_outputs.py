@@ -61,7 +61,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         request: Request, run_id: RunIdText, task: TaskNameText, path: Annotated[FilePathText, Query()]
     ) -> Response:
         """One file of a task's committed output. The answer breaks off if it is not what was committed."""
-        opened = await run_sync(_open, services, run_id, task, path, limiter=services.reading)
+        opened = await run_sync(open_output, services, run_id, task, path, limiter=services.reading)
         name = quote(path.rpartition("/")[2], safe="")
         headers = {
             "Content-Length": str(opened.file.size_bytes),
@@ -94,7 +94,14 @@ def list_outputs(
     return OutputsModel(run_id=of.run.id, outputs=shown, complete=len(shown) == len(named))
 
 
-def _open(services: ApiServices, run_id: str, task: str, path: str) -> OpenedFile:
+def open_output(services: ApiServices, run_id: str, task: str, path: str) -> OpenedFile:
+    """One file of a task's committed output.
+
+    Raises:
+        NotFoundError: there is no such run, task, output or file.
+        AccessDeniedError: it is the content of a dataset that the requester may not read.
+        RefusedError: this scheduler cannot read it.
+    """
     of = _Outputs(services, find_run(services, run_id))
     made = of.find(task)
     of.check_reader(made)

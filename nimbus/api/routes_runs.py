@@ -117,7 +117,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         task: Annotated[str | None, Query(description="Results of this task alone.")] = None,
     ) -> ResultsModel:
         """Results of a run's tasks, of 500 tasks at most."""
-        return _results(services, run_id, task)
+        return list_results(services, run_id, task)
 
     @routes.get("/{run_id}/timeline")
     def events(run_id: RunIdText, paging: Paging) -> TimelineModel:
@@ -260,7 +260,8 @@ def purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
     return {} if gone is None else gone.parts
 
 
-def _results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
+def list_results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
+    """Results of a run's tasks, of 500 at most, or of one task. Raises NotFoundError."""
     found = look_for_run(services, run_id)
     run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
     if task is not None and task not in run.tasks:

@@ -48,15 +48,8 @@ def check_apart(text: bytes, name_for_errors: str) -> PipelineSpec:
         NotCheckedError: it cannot be checked now.
     """
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-m", "nimbus.definition", name_for_errors, str(CPU_S), str(MEMORY_BYTES)],
-            input=text,
-            capture_output=True,
-            timeout=ANSWER_S,
-            check=False,
-            cwd="/",
-            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-            start_new_session=True,
+        done = run_apart(
+            "nimbus.definition", name_for_errors, CPU_S, MEMORY_BYTES, given=text, within_s=ANSWER_S
         )
     except subprocess.TimeoutExpired as exc:
         raise _refused(f"{name_for_errors} is not checked after {ANSWER_S:.0f} s; make it smaller") from exc
@@ -71,6 +64,25 @@ def check_apart(text: bytes, name_for_errors: str) -> PipelineSpec:
     if done.returncode in _OUTSIDE:
         raise NotCheckedError(f"{name_for_errors} cannot be checked now: {_last(done)}")
     raise _refused(f"{name_for_errors} ended the process that checks it: {_last(done)}")
+
+
+def run_apart(
+    module: str, *args: object, given: bytes, within_s: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a module with Python, in a process that has `given` as its input and no credentials.
+
+    The module limits its own processor time and memory. Raises OSError and `subprocess.TimeoutExpired`.
+    """
+    return subprocess.run(
+        [sys.executable, "-I", "-m", module, *map(str, args)],
+        input=given,
+        capture_output=True,
+        timeout=within_s,
+        check=False,
+        cwd="/",
+        env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        start_new_session=True,
+    )
 
 
 def _refused(message: str) -> RefusedError:

@@ -17,6 +17,7 @@ from nimbus.web.home.day import Day
 from nimbus.web.pages import Frames, Pages
 from nimbus.web.pipeline import page as pipeline
 from nimbus.web.run import page as run
+from nimbus.web.task import output
 from nimbus.web.task import page as task
 
 
@@ -32,7 +33,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize_page)])
     web.state.api, web.state.reader = api, services.reader
     problems.install(web, pages)
-    parts = (about, backfill, commands, dataset, home, pipeline, release, run, task, search)
+    parts = (about, backfill, commands, dataset, home, pipeline, release, run, task, output, search)
     for part in parts:
         web.include_router(part.router(services, pages))
     web.include_router(actions.router(pages))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -18,11 +17,16 @@ from nimbus.api.models_outputs import OutputModel
 from nimbus.api.models_runs import TaskModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
-from nimbus.api.routes_outputs import list_outputs
-from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task, unstored_log
+from nimbus.api.routes_runs import (
+    known_attempt,
+    list_results,
+    purged_parts,
+    shown_run,
+    unknown_task,
+    unstored_log,
+)
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.pipeline import TaskKind
@@ -34,13 +38,13 @@ from nimbus.web.pages import Pages, segment
 from nimbus.web.pipeline.strip import strip
 from nimbus.web.task.code import failed_code
 from nimbus.web.task.log import WINDOW_BYTES, LineNumbers, last_lines, line_start, pieces, search
+from nimbus.web.task.output import listed
 from nimbus.worker.failure import TAIL_BYTES
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""
 _CHILDREN, _NAMED = 200, 100
 _FILES = 20
-_OUTPUT_WITHIN_S = 2
 
 _LEVELS = {"error": ("error",), "warning": ("error", "warning")}
 
@@ -56,7 +60,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     async def task(
         request: Request, run_id: RunIdText, task: TaskNameText, attempt: AttemptNumber = None
     ) -> Response:
-        output = await _output(services, run_id, task)
+        output = await listed(services, run_id, task, _FILES)
         return await run_sync(page, request, run_id, task, attempt, output)
 
     def page(
@@ -69,6 +73,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         model = shown_run(services, FoundRun(run, archived=False), [one])
         shown = model.tasks[0]
         log = _log(services, numbers, run, task, attempt) if shown.attempts else None
+        has_result = any(tried.has_result for tried in shown.attempts)
         children = children_list(run, one).children if shown.children is not None else []
         about = {
             "past": strip(services, pages, request, run, task),
@@ -85,6 +90,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "most_named": _NAMED,
             "needed_by": sorted(run.tasks.dependents(TaskName(task))),
             "output": output,
+            "result": list_results(services, run_id, task).results.get(task) if has_result else None,
             "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),
         }
         return pages.answer(request, "task.html", about, about=run.pipeline)
@@ -121,25 +127,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "log.html", about, about=run.pipeline)
 
     return routes
-
-
-async def _output(services: ApiServices, run_id: str, task: str) -> OutputModel | str | None:
-    """A task's output with its first files, or why it is not shown; None: there is none.
-
-    A folder that hangs keeps its thread, of which `services.reading` allows few, but not the page.
-    """
-    call = partial(list_outputs, services, run_id, task, limit=_FILES)
-    listing = asyncio.create_task(run_sync(call, limiter=services.reading))
-    done, _ = await asyncio.wait({listing}, timeout=_OUTPUT_WITHIN_S)
-    if not done:
-        listing.cancel()
-        return f"The storage of outputs did not answer within {_OUTPUT_WITHIN_S} s."
-    try:
-        return listing.result().outputs[0]
-    except NotFoundError:
-        return None
-    except NimbusError as exc:
-        return str(exc)
 
 
 def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, Any] | None) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from click.testing import Result
 
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api import routes_outputs
+from nimbus.api.needs import page_need
 from nimbus.api.services import OpenedFile
 from nimbus.cli import outputs as command
+from nimbus.domain.access import AccessDeniedError, AccessRole
 from nimbus.domain.ids import HostId, PipelineName, RunId, TaskName
 from nimbus.domain.outputs import ListedFile, Listing
 from nimbus.domain.purge import Purged, Said
@@ -258,6 +260,38 @@ def test_hostile_names_and_content_leave_nothing(
 def test_page_of_a_task_links_to_its_files(output: Path, web: httpx.Client) -> None:
     page = web.get("/ui/runs/r1/tasks/extract").text
 
-    assert 'href="/api/v1/runs/r1/tasks/extract/output?path=data%2Fpart-0"' in page
+    assert 'href="/ui/runs/r1/tasks/extract/output?path=data%2Fpart-0#rows"' in page
     assert "3 files, 402 B in" in page
     assert 'id="output"' not in web.get("/ui/runs/r1/tasks/load").text
+
+
+def test_page_shows_first_rows_to_those_who_may_download_the_file(
+    world: Any, output: Path, api_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "id,<b>name</b>\n" + "".join(f"{n},<script>{n}\n" for n in range(50_000))
+    (output / "rows.csv").write_text(rows)
+    (output / "link.csv").symlink_to("/etc/passwd")
+    (output / "bad \u202e.bin").write_bytes(b"\0")
+    page = f"{api_url}/ui/runs/r1/tasks/extract/output"
+
+    first = httpx.get(page).text
+    assert "rows.csv</h2>" in first
+    assert "&lt;b&gt;name&lt;/b&gt;<br>" in first
+    assert '<td class="n">19</td><td>&lt;script&gt;19</td>' in first
+    assert "<script>1" not in first
+    assert "It is no text." in httpx.get(page, params={"path": "bad \u202e.bin"}).text
+    for path in ("link.csv", "../1/rows.csv", "none.csv"):
+        assert httpx.get(page, params={"path": path}).status_code == 404
+    assert httpx.get(page.replace("extract", "load")).status_code == 404
+    assert 'href="/ui/runs/r1/tasks/extract/output?path=rows.csv#rows"' in httpx.get(page[:-7]).text
+
+    def refused(*_args: Any) -> None:
+        raise AccessDeniedError("role_too_low", "no")
+
+    monkeypatch.setattr(routes_outputs._Outputs, "check_reader", refused)
+    assert httpx.get(page).status_code == 403
+    assert page_need("GET /runs/{run_id}/tasks/{task}/output") is AccessRole.OPERATOR
+
+
+def test_result_of_a_task_is_a_table(output: Path, api_url: str) -> None:
+    assert '<th scope="row">rows</th><td>7</td>' in httpx.get(f"{api_url}/ui/runs/r1/tasks/extract").text
