@@ -5,8 +5,10 @@ Needs root, debootstrap and systemd-nspawn. The root is made once, in `build/deb
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -19,6 +21,15 @@ PROJECT = Path(__file__).parents[2]
 UNITS = PROJECT / "deploy" / "systemd"
 _PACKAGES = "systemd,dbus,python3,python3-venv,ca-certificates,openjdk-17-jre-headless,procps"
 _BOOT_S = 60
+# Each machine has a control group of its own, since its systemd takes all that are below.
+_GROUPED = """\
+for folder in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
+  [ -e $folder/cgroup.procs ] || continue
+  mkdir -p $folder/$0
+  echo $$ > $folder/$0/cgroup.procs
+done
+exec "$@"
+"""
 
 
 def missing_tools() -> str:
@@ -77,25 +88,35 @@ def installed(folder: Path) -> Path:
 
 
 @contextmanager
-def booted(root: Path) -> Iterator[Machine]:
-    """Boot a root with systemd-nspawn, in the network of this machine; power it off at the end."""
+def booted(root: Path, *more: str) -> Iterator[Machine]:
+    """Boot a root with systemd-nspawn, in the network of this machine; power it off at the end.
+
+    `more` are options of systemd-nspawn, such as another network.
+    """
     command = ["systemd-nspawn", "-D", str(root), "-b", "--register=no", "--keep-unit", "--console=pipe"]
+    group = f"nimbus-test-{os.getpid()}-{root.parent.name}"
+    command = ["sh", "-c", _GROUPED, group, *command, *more]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as nspawn:
+        machine = None
         try:
             machine = Machine(_init_of(nspawn.pid))
             machine.await_start()
             yield machine
-            machine.run("systemctl", "poweroff")
-            nspawn.wait(_BOOT_S)
+            if nspawn.poll() is None:
+                machine.run("systemctl", "poweroff")
+                nspawn.wait(_BOOT_S)
         finally:
-            nspawn.kill()  # the machine ends with it
+            if machine and nspawn.poll() is None:
+                machine.kill()  # it does not end with nspawn
+            nspawn.kill()
 
 
 class Machine:
     """A machine that runs. Commands are run as root inside it."""
 
     def __init__(self, init: int) -> None:
-        self._enter = ["nsenter", "-t", str(init), "-m", "-u", "-i", "-p", "-C", "-r", "-w"]
+        self._init = init
+        self._enter = ["nsenter", "-t", str(init), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]
 
     def await_start(self) -> None:
         """Wait until systemd has started its units."""
@@ -108,6 +129,15 @@ class Machine:
     def run(self, *command: str | Path) -> str:
         """Run a command; its standard output."""
         return _run(*self._enter, *command)
+
+    def shell(self, commands: str, folder: str) -> str:
+        """Run lines of a shell in a folder, until one fails; their standard output."""
+        environment = ("env", "-i", "HOME=/root", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        return self.run(*environment, "bash", "-euc", f"cd {folder}\n{commands}")
+
+    def kill(self) -> None:
+        """End all of the machine at once, as a loss of power does."""
+        os.kill(self._init, signal.SIGKILL)
 
     def state(self, unit: str, what: str) -> str:
         """A property of a unit."""

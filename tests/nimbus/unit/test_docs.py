@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import nimbus
+from nimbus.config import load_settings
+from tests.deploy.page import sections
 from tests.nimbus import reference
 
 PROJECT = Path(__file__).parents[3]
@@ -70,6 +72,25 @@ def test_a_link_that_leads_nowhere_is_missed() -> None:
     text = "[a](README.md#try-it) [b](nothing.md) [c](README.md#nothing) [d](https://example.com) [e](docs)"
 
     assert list(_broken_links(PROJECT / "README.md", text)) == ["nothing.md", "README.md#nothing"]
+
+
+def test_configuration_of_three_hosts_is_one_that_daemons_accept(tmp_path: Path) -> None:
+    blocks = sections(PROJECT / "docs/systemd.md")["Write the configuration"]
+    (tmp_path / "nimbus.yaml").write_text(next(one.text for one in blocks if one.file == "nimbus.yaml"))
+    variables = next(one for one in blocks if one.file == "environment")
+    names = [line.partition("=")[0] for line in variables.lines]
+    (tmp_path / "secret").write_text("secret")
+
+    settings = load_settings(tmp_path / "nimbus.yaml", dict.fromkeys(names, str(tmp_path / "secret")))
+
+    assert settings.worker.run_as == "etl"
+
+
+def test_zookeepers_configuration_in_the_text_is_the_one_that_is_installed() -> None:
+    shown = _FENCED.search((PROJECT / "docs/production.md").read_text())
+    _, _, installed = (PROJECT / "deploy/systemd/zoo.cfg").read_text().partition("\n")
+
+    assert shown and shown[0] == f"```\n{installed}```"
 
 
 _COMMANDS_OF_DOLPHINSCHEDULER = (
