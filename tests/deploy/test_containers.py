@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -35,6 +36,26 @@ files: ["tasks/*.py"]
 tasks:
   count: {type: pyspark, script: tasks/count.py}
 """
+
+
+# Writes the configuration as the image `zookeeper` does, from the variables that compose.yaml sets.
+_ZOOKEEPER = """\
+printf '%s\\n' dataDir=/data tickTime=2000 initLimit=5 syncLimit=2 standaloneEnabled=true > /tmp/zoo.cfg
+echo "admin.enableServer=$ZOO_ADMINSERVER_ENABLED" >> /tmp/zoo.cfg
+echo "${ZOO_SERVERS:-server.1=localhost:2888:3888;2181}" >> /tmp/zoo.cfg
+for entry in $ZOO_CFG_EXTRA; do echo "$entry" >> /tmp/zoo.cfg; done
+echo 1 > /data/myid
+exec java -cp '/opt/nimbus/lib/python3.11/site-packages/pyspark/jars/*' \
+  org.apache.zookeeper.server.quorum.QuorumPeerMain /tmp/zoo.cfg
+"""
+_CONF = """\
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+"""
+_NET = "nimbus-test-compose"
 
 
 def _run(*command: str | Path, **env: str) -> str:
@@ -101,6 +122,45 @@ def test_containers_run_tasks_and_a_killed_leader_is_succeeded(
             _run(*_PODMAN, "rm", "-f", "-v", name)
 
 
+def test_compose_file_starts_a_cluster_in_which_a_killed_leader_is_succeeded(
+    images: dict[str, str], tmp_path: Path
+) -> None:
+    """Without a registry: images of the same names and programs stand for those of ZooKeeper and rclone."""
+    tools = PROJECT / "build/compose-tools"
+    if not (tools / "bin/podman-compose").exists():
+        _run(sys.executable, "-m", "venv", tools)
+        _run(tools / "bin/pip", "install", "-q", "podman-compose>=1.3,<2")
+    _stand_in(images["worker"], "docker.io/library/zookeeper:3.9", ("/bin/sh", "-c", _ZOOKEEPER))
+    _stand_in(images["worker"], "docker.io/rclone/rclone:1.71", ("rclone",))
+    for service, kind in (("scheduler-1", "scheduler"), ("scheduler-2", "scheduler"), ("worker-1", "worker")):
+        _run("buildah", "tag", images[kind], f"localhost/container_{service}")
+    (tmp_path / "counts/tasks").mkdir(parents=True)
+    (tmp_path / "counts/pipeline.yaml").write_text(_PIPELINE)
+    (tmp_path / "counts/tasks/count.py").write_text(_TASK)
+    (tmp_path / "containers.conf").write_text(_CONF)
+    _run("ip", "netns", "add", _NET)  # the ports of compose.yaml may be taken outside
+    inside = ("nsenter", f"--net=/run/netns/{_NET}")
+    _run("ip", "-n", _NET, "link", "set", "lo", "up")
+    compose = (*inside, tools / "bin/podman-compose", "-f", "deploy/container/compose.yaml")
+    podman = {"CONTAINERS_CONF": str(tmp_path / "containers.conf")}
+    servers = {"NIMBUS_SERVER": "http://127.0.0.1:8470,http://127.0.0.1:8471"}
+    nimbus = (*inside, Path(sys.executable).parent / "nimbus")
+    try:
+        _run(*compose, "up", "-d", "--no-build", **podman)
+        until("one leads", lambda: "scheduler-" in _leader(servers, inside))
+        leader = _leader(servers, inside)
+        publish = (*nimbus, "pipeline", "publish", tmp_path / "counts", "--activate")
+        _run(*publish, "--config", "deploy/container/trial.yaml", **servers)
+        _run(*nimbus, "run", "start", "counts", "--watch", **servers)
+
+        _run(*compose, "kill", "-s", "KILL", leader, **podman)
+        until("another leads", lambda: _leader(servers, inside) not in ("", leader))
+        _run(*nimbus, "run", "start", "counts", "--watch", **servers)
+    finally:
+        _run(*compose, "down", "-v", "-t", "5", **podman)
+        _run("ip", "netns", "del", _NET)
+
+
 def test_scheduler_has_neither_spark_nor_java(images: dict[str, str]) -> None:
     look = "import shutil, importlib.util as i; print(i.find_spec('pyspark'), shutil.which('java'))"
     limits = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096")
@@ -108,9 +168,17 @@ def test_scheduler_has_neither_spark_nor_java(images: dict[str, str]) -> None:
     assert _run(*_PODMAN, "run", "--rm", *python) == "None None"
 
 
-def _leader(servers: dict[str, str]) -> str:
+def _stand_in(image: str, name: str, entrypoint: tuple[str, ...]) -> None:
+    """Make an image with this name: a worker's, which has Java and ZooKeeper's jars, and rclone."""
+    container = _run("buildah", "from", image)
+    _run("buildah", "copy", container, Path(sys.executable).parent / "rclone", "/usr/local/bin/rclone")
+    _run("buildah", "config", "--user", "0", "--entrypoint", json.dumps(entrypoint), "--cmd", "", container)
+    _run("buildah", "commit", "-q", "--rm", container, name)
+
+
+def _leader(servers: dict[str, str], inside: tuple[str, ...] = ()) -> str:
     """The id of the leader; empty: nobody leads."""
-    words = [str(Path(sys.executable).parent / "nimbus"), "cluster", "leader"]
+    words = [*inside, str(Path(sys.executable).parent / "nimbus"), "cluster", "leader"]
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=60, check=False, env=os.environ | servers
     )
