@@ -13,9 +13,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
-from leader import CrashSentinel, ZooKeeperSession
+from leader import CrashSentinel, ZooKeeperSession, read_epoch
 from nimbus.adapters.store.cluster import TreeRegistrations
-from nimbus.adapters.store.moving import last_epoch
 from nimbus.adapters.store.session import calls_on
 from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
@@ -56,12 +55,14 @@ def run_scheduler(settings: Settings) -> int:
     if settings.worker.embedded and settings.store_folder is None:
         _look_for_java()
     foundation = lay_foundation(settings)
-    epochs = epoch_file(settings)
-    if not isinstance(foundation.session, ZooKeeperSession) and epochs is not None:
+    root, epochs = settings.cluster.root, epoch_file(settings)
+    if isinstance(foundation.session, ZooKeeperSession):
+        if (term := read_epoch(foundation.session, root)) is not None:
+            check_known(term.schema, root)
+    elif epochs is not None:
         from nimbus.bootstrap.single import check_epochs
 
-        check_epochs(foundation.session, settings.cluster.root, epochs)
-    check_known(last_epoch(foundation.session, settings.cluster.root).schema, settings.cluster.root)
+        check_epochs(foundation.session, root, epochs)
     check_access_lists(foundation.session, settings)
     with _crash_sentinel(foundation) as has_sentinel:  # before the scheduler queues for leadership
         parts = build_parts(foundation, has_sentinel)

@@ -9,6 +9,7 @@ from leader.local.single import EpochFile
 from nimbus.adapters.sqlite.calls import last_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.schema import check_known
 
 
 class StateLostError(NimbusError):
@@ -34,6 +35,7 @@ def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
         ElectionConfigError: the file cannot be opened or locked.
         RecordError: the file has other content.
         StateLostError: there have been terms, and there is no root.
+        SchemaUnknownError: this release cannot read the records.
     """
     epochs = EpochFile(file)
     highest = epochs.lock()
@@ -47,8 +49,9 @@ def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
                     f"`nimbus cluster import`. To begin a new cluster, remove {file}"
                 )
             tree.ensure(root)
-        of_store = last_term(session, ElectionPaths(root).epoch).epoch
-        if of_store > highest:
-            epochs.raise_to(of_store)
+        of_store = last_term(session, ElectionPaths(root).epoch)
+        check_known(of_store.schema, root)
+        if of_store.epoch > highest:
+            epochs.raise_to(of_store.epoch)
     finally:
         epochs.unlock()
