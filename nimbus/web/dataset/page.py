@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
@@ -136,6 +136,8 @@ class Days(NamedTuple):
 
     drawn: Markup
     counts: Counter[str]
+    begin: str
+    """When a day begins: with the intervals, if all of them begin at one time; empty: at midnight."""
 
 
 def days_of(spans: Sequence[DataInterval], zone: tzinfo, known_from: datetime | None = None) -> Days | None:
@@ -149,13 +151,17 @@ def days_of(spans: Sequence[DataInterval], zone: tzinfo, known_from: datetime | 
     if not spans:
         return None
     start = max(spans[0].start, known_from or spans[0].start)
-    ends = [_midnight(spans[-1].end - timedelta.resolution, zone, 1)]
+    times = {at.astimezone(zone).time() for span in spans for at in (span.start, span.end)}
+    begin = min(times) if len(times) == 1 else time()
+    ends = [_begin_of(spans[-1].end - timedelta.resolution, zone, begin, 1)]
     while len(ends) <= MOST_DAYS and ends[-1] > start:
-        ends.append(_midnight(ends[-1], zone, -1))
+        ends.append(_begin_of(ends[-1], zone, begin, -1))
     days = [_in_utc(DataInterval(start=first, end=end)) for end, first in pairwise(ends)]
     known = [_in_utc(span) for span in spans]
     shown = [ShownDate(date=day.start, interval=day, state=_state(day, known)) for day in days]
-    return Days(calendar(shown, zone), Counter(one.state for one in shown))
+    return Days(
+        calendar(shown, zone), Counter(one.state for one in shown), f"{begin:%H:%M}" if begin > time() else ""
+    )
 
 
 def _in_utc(interval: DataInterval) -> DataInterval:
@@ -163,9 +169,11 @@ def _in_utc(interval: DataInterval) -> DataInterval:
     return DataInterval(start=interval.start.astimezone(UTC), end=interval.end.astimezone(UTC))
 
 
-def _midnight(moment: datetime, zone: tzinfo, days: int) -> datetime:
-    local = moment.astimezone(zone).replace(tzinfo=None, hour=0, minute=0, second=0, microsecond=0)
-    return (local + timedelta(days=days)).replace(tzinfo=zone)
+def _begin_of(moment: datetime, zone: tzinfo, begin: time, days: int) -> datetime:
+    """When the day of a moment begins, or one some days later."""
+    local = moment.astimezone(zone).replace(tzinfo=None)
+    date = local.date() - timedelta(days=local.time() < begin)
+    return datetime.combine(date + timedelta(days=days), begin, zone)
 
 
 def _state(day: DataInterval, spans: Sequence[DataInterval]) -> str:

@@ -18,11 +18,10 @@ from tests.nimbus.pictures.cluster import filled, newest_scheduled
 DOCS = shots.ROOT / "docs/images"
 IN_DOCS = (
     shots.Shown("home", "light", 720),
-    shots.Shown("pipeline", "light", 740),
-    shots.Shown("run", "light", 760),
-    shots.Shown("gantt", "dark", 680),
-    shots.Shown("task", "light", 680),
-    shots.Shown("election", "light", 470),
+    shots.Shown("pipeline", "light", 760),
+    shots.Shown("run", "light", 720),
+    shots.Shown("gantt", "dark", 620),
+    shots.Shown("task", "light", 720),
 )
 
 

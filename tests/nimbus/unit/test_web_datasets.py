@@ -47,6 +47,18 @@ def test_days_between_spans_are_missing() -> None:
     ) == {"not_run": 1, "succeeded": 1}
 
 
+def test_days_begin_with_intervals_that_begin_at_one_time() -> None:
+    first = datetime(2026, 1, 5, 4, tzinfo=UTC)
+    daily = [span(first, 72), span(first + timedelta(days=4), 24)]
+    found = days_of(daily, BERLIN)
+    odd = days_of([*daily, span(first + timedelta(days=6), 3)], BERLIN)
+
+    assert found is not None
+    assert odd is not None
+    assert (found.begin, dict(found.counts)) == ("05:00", {"succeeded": 4, "not_run": 1})
+    assert (odd.begin, odd.counts["stopping"]) == ("", 5)
+
+
 def test_calendar_has_the_last_days_of_many() -> None:
     assert counts(span(datetime(2020, 1, 1, 23, tzinfo=UTC), 24 * 1096)) == {"succeeded": MOST_DAYS}
     assert counts() == {}
