@@ -183,17 +183,7 @@ class Look:
         pytest.fail(f"no {role} {name!r} is visible at {self.page.url}: {self.sees()}")
 
 
-_COMING = {"did it fail before", "which dates are missing"}
-"""Questions whose answers the pages do not have yet."""
-
-
-def _cases() -> Iterator[Any]:
-    for one in QUESTIONS:
-        marks = [pytest.mark.xfail(strict=True)] if one.asked in _COMING else []
-        yield pytest.param(one, id=one.asked.replace(" ", "-"), marks=marks)
-
-
-@pytest.mark.parametrize("question", _cases())
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.asked.replace(" ", "-"))
 def test_question_is_answered_by_one_look_at_most_two_clicks_from_home(
     shop: Shop, tabs: Tabs, question: Question
 ) -> None:

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.server:
         with httpx.Client(base_url=f"{asked.server}/api/v1", timeout=60) as client:
-            shots.take(asked.server, places_in(lambda path: client.get(path).json()), asked.folder)
+            _take(asked, asked.server, places_in(lambda path: client.get(path).json()))
         return
     with tempfile.TemporaryDirectory(prefix="nimbus-pictures-") as scratch, filled(Path(scratch)) as cluster:
         server, places = cluster.stack.addresses.schedulers[0], places_in(cluster.ask)
@@ -46,10 +46,14 @@ def main() -> None:
             sys.stdout.flush()
             signal.sigwait({signal.SIGINT, signal.SIGTERM})
             return
-        shots.take(server, places, asked.folder)
-        sys.stdout.write(f"{len(places)} pages in light, dark and at 390 pixels: {asked.folder}\n")
-        if asked.docs:
-            shots.take_for_docs(server, places, IN_DOCS, DOCS)
+        _take(asked, server, places)
+
+
+def _take(asked: argparse.Namespace, server: str, places: Mapping[str, str]) -> None:
+    shots.take(server, places, asked.folder)
+    sys.stdout.write(f"{len(places)} pages in light, dark and at 390 pixels: {asked.folder}\n")
+    if asked.docs:
+        shots.take_for_docs(server, places, IN_DOCS, DOCS)
 
 
 def places_in(ask: Callable[[str], Any]) -> dict[str, str]:

@@ -297,7 +297,7 @@ def _live(cluster: Cluster) -> None:
             "id": "shop-october",
             "pipeline": "shop_daily",
             "from": f"{first:%Y-%m-%d}",
-            "to": f"{first + 5 * _DAY:%Y-%m-%d}",
+            "to": f"{first + 6 * _DAY:%Y-%m-%d}",
             "max_parallel": 3,
             "parameters": {"held_day": f"{first + 2 * _DAY:%Y-%m-%d}"},
         },
