@@ -39,8 +39,8 @@ name: who
 description: Says which user runs it, and takes longer than the loss of a host.
 files: ["*.py"]
 tasks:
-  one: {type: python, script: who.py, retries: 2}
-  two: {type: python, script: who.py, retries: 2}
+  one: {type: python, script: who.py, retries: {limit: 2}}
+  two: {type: python, script: who.py, retries: {limit: 2}}
 """
 _TASK = """\
 import getpass, time
