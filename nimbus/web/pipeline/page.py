@@ -33,7 +33,7 @@ from nimbus.domain.filters import Filter
 from nimbus.domain.ids import CommandId, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
-from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.run import ListedRun, Run, RunCause, RunState
 from nimbus.web.home.day import Day
 from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
 from nimbus.web.pipeline.durations import durations
@@ -168,7 +168,9 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "earlier": [one.run for one in columns[::-1][:_TICKS]],
             "foreseen": foresee(record, of_it, cluster_status(services), now),
             "view": asked.view,
-            "newest": columns[-1].state if columns else None,
+            "newest": next(
+                (one.state for one in columns[::-1] if one.cause is not RunCause.BACKFILL), None
+            ),  # a backfill is about other dates
             "failed": failed_said(past, times),
             "runs": len(columns),
             "history_complete": past.complete,

@@ -20,10 +20,10 @@ from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.backfill import BackfillState, Order
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import PipelineName, WorkerId
+from nimbus.domain.ids import PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
-from nimbus.domain.run import RunState
+from nimbus.domain.run import RunCause, RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import (
@@ -66,6 +66,16 @@ def test_release_page_shows_what_changed_since_the_release_before(published: Any
         assert f'from <a href="{base}/{before}' in web.get(f"{base}/{digest}").text
     assert "Definition: from" not in web.get(f"{base}/{new}?against=").text
     assert f'href="{base}/{new}?against="' in page
+
+
+def test_success_of_a_backfill_does_not_hide_that_the_last_run_failed(world: Any, web: httpx.Client) -> None:
+    failed = world.failed("night")
+    later = failed.created_at + timedelta(minutes=1)
+    world.history.store(
+        replace(failed, id=RunId("fill"), state=RunState.SUCCEEDED, cause=RunCause.BACKFILL, created_at=later)
+    )
+
+    assert "last run failed" in web.get("/ui/pipelines/sums").text
 
 
 @pytest.mark.parametrize("verb", ["pause", "activate"])
