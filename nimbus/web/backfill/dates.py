@@ -23,7 +23,7 @@ _ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownDate:
-    """One date of a backfill."""
+    """One date, of a backfill or of a pipeline."""
 
     date: datetime
     interval: DataInterval | None
@@ -114,38 +114,52 @@ def _ahead(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str
 
 
 _SVG = Markup(
-    '<svg id="calendar" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
-    'aria-label="{said}; the table below has them all">{boxes}{labels}</svg>'
+    '<svg id="calendar" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="{role}" '
+    'aria-label="{said}">{boxes}{labels}</svg>'
+)
+_LINK = Markup(
+    '<a href="{href}" aria-label="{said}"><title>{said}</title>'
+    '<rect class="over" x="{x}" y="{y}" width="{size}" height="{size}"/></a>'
 )
 _ROW = Markup('<text x="0" y="{y}">{label}</text>')
 
 
-def calendar(dates: Sequence[ShownDate], zone: tzinfo) -> Markup:
+def calendar(
+    dates: Sequence[ShownDate], zone: tzinfo, href: Callable[[ShownDate], str] | None = None
+) -> Markup:
     """Dates as boxes, in one row for each day, month or year, by the distance of dates.
 
     Args:
         dates: In any order, at least one.
         zone: The zone of days and months.
+        href: Returns the URL of a date. None: dates are no links.
     """
     row_of, column_of = _layout([one.date.astimezone(zone) for one in dates])
-    placed = sorted(((one.date.astimezone(zone), one.state) for one in dates), key=lambda pair: pair[0])
+    placed = sorted(dates, key=lambda one: one.date)
     rows: dict[str, list[tuple[int, str]]] = {}
-    for date, state in placed:
+    links = []
+    for one in placed:
+        date = one.date.astimezone(zone)
         row = rows.setdefault(row_of(date), [])
-        row.append((column_of(date, len(row)), state))
+        row.append((column_of(date, len(row)), one.state))
+        if href is not None:
+            said = f"{date:%Y-%m-%d %H:%M}, {'no run' if one.state == 'missing' else one.state}"
+            x, y = _LABEL + _CELL * row[-1][0], _CELL * list(rows).index(row_of(date))
+            links.append(_LINK.format(href=href(one), said=said, x=x, y=y, size=_CELL - 1))
     boxes = [
         (state, mark(state, _LABEL + _CELL * x, _CELL * y + 1))
         for y, row in enumerate(rows.values())
         for x, state in row
     ]
     labels = (_ROW.format(y=_CELL * y + _BOX, label=label) for y, label in enumerate(rows))
-    counts = Counter(state for _, state in placed)
+    counts = Counter(one.state for one in placed)
     return _SVG.format(
         w=_LABEL + _CELL * (1 + max(x for row in rows.values() for x, _ in row)),
         h=_CELL * len(rows),
+        role="group" if href else "img",
         said=", ".join(f"{count} {state}" for state, count in counts.items()),
         boxes=paths(boxes),
-        labels=Markup("").join(labels),
+        labels=Markup("").join((*labels, *links)),
     )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from markupsafe import Markup
+
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
+from nimbus.domain.wording import format_span
+from nimbus.web.pipeline.grid import mark, paths
 from nimbus.web.pipeline.history import Cell, Column, Past
+from nimbus.web.times import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,4 +110,66 @@ def _of(name: str, cells: Iterable[tuple[Column, Cell]]) -> Durations | None:
         longest_s=max(seconds),
         last_s=seconds[-1],
         cells=ended,
+    )
+
+
+_WIDTH, _LEFT, _HEIGHT = 900, 130, 150
+_POINTS = Markup(
+    '<svg id="points" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
+    'aria-label="{said}">{lines}{marks}{links}</svg>'
+)
+_LINE = Markup('<path class="{kind}" d="M{x} {y}.5H{w}"/><text class="w r" x="{tx}" y="{ty}">{said}</text>')
+_DATE = Markup('<text class="w{end}" x="{x}" y="{y}">{text}</text>')
+_POINT = Markup(
+    '<a href="{href}" aria-label="{said}"><title>{said}</title>'
+    '<rect class="over" x="{x}" y="{y}" width="12" height="12"/></a>'
+)
+
+
+def points(of: Durations, limit_s: float | None, times: Times, href: Callable[[Column], str]) -> Markup:
+    """Durations over time: a mark for each run, above it the time that it was queued, and the median.
+
+    Args:
+        of: At least one duration.
+        limit_s: The time limit, in seconds; None: there is none.
+        times: The zone of the dates.
+        href: Returns the URL of a run.
+    """
+    began = [column.created_at for column, _ in of.cells if column.created_at is not None]
+    first, whole_s = min(began), (max(began) - min(began)).total_seconds() or 1.0
+    top_s = max((cell.took_s or 0.0) + (cell.queued_s or 0.0) for _, cell in of.cells) or 1.0
+    if limit_s is not None and limit_s < 3 * top_s:
+        top_s = max(top_s, limit_s)
+
+    def y_of(seconds: float) -> int:
+        return _HEIGHT - round((_HEIGHT - 20) * min(seconds / top_s, 1.0))
+
+    marks, links = [], []
+    for column, cell in of.cells:
+        at, took_s, queued_s = column.created_at or first, cell.took_s or 0.0, cell.queued_s or 0.0
+        x = _LEFT + 10 + round((_WIDTH - _LEFT - 30) * (at - first).total_seconds() / whole_s)
+        y = y_of(took_s)
+        marks.append((cell.state, mark(cell.state, x - 6, y - 6)))
+        if (above := y - y_of(took_s + queued_s)) > 0:
+            marks.append(("queued", f"M{x} {y}v-{above}"))
+        waited = f", queued {format_span(queued_s)}" if queued_s >= 1 else ""
+        said = f"{times.date_text(column.date)}: {cell.state} after {format_span(took_s)}{waited}"
+        links.append(_POINT.format(href=href(column), said=said, x=x - 6, y=y - 6))
+    known = [("scale", top_s, ""), ("median", of.median_s, "median "), ("limit", limit_s, "limit ")]
+    lines = [
+        _LINE.format(
+            kind=kind, x=_LEFT, y=y_of(s), w=_WIDTH, tx=_LEFT - 4, ty=y_of(s) + 4, said=word + format_span(s)
+        )
+        for kind, s, word in known
+        if s is not None and s <= top_s
+    ]
+    ends = ((_LEFT, "", first), (_WIDTH, " r", max(began)))
+    dates = (_DATE.format(end=end, x=x, y=_HEIGHT + 20, text=times.text(at)) for x, end, at in ends)
+    return _POINTS.format(
+        w=_WIDTH + 2,
+        h=_HEIGHT + 26,
+        said=f"{len(of.cells)} durations, oldest first",
+        lines=Markup("").join((*lines, *dates)),
+        marks=paths(marks),
+        links=Markup("").join(links),
     )

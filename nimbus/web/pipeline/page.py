@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from heapq import nlargest
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, BackgroundTasks, Query
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,14 +34,15 @@ from nimbus.domain.ids import CommandId, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunCause, RunState
+from nimbus.web.backfill.dates import ShownDate, calendar
 from nimbus.web.home.day import Day
 from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
-from nimbus.web.pipeline.durations import durations
+from nimbus.web.pipeline.durations import durations, points
 from nimbus.web.pipeline.foresight import following, foresee, upcoming
 from nimbus.web.pipeline.grid import KINDS, grid, ticks
-from nimbus.web.pipeline.history import Column, Past, missing
+from nimbus.web.pipeline.history import Past, by_date, missing
 from nimbus.web.pipeline.start_form import fields
-from nimbus.web.pipeline.strip import backfill_href, dated, failed_said
+from nimbus.web.pipeline.strip import backfill_href, column_href, dated, failed_said
 from nimbus.web.run import graph
 from nimbus.web.times import Times
 
@@ -51,6 +52,8 @@ _TICKS, _NOBODY, _NEVER_S = 20, "admins", 1 << 40
 _RUNS = 50
 _FIRES = 5
 _BACKFILLS = 5
+_YEAR = 366
+"""Limit of dates in a calendar."""
 _COLUMNS = 20
 """Limit of runs in the grid as a table."""
 
@@ -63,8 +66,10 @@ StateFilter = Annotated[
 class Asked(BaseModel):
     """The query of a pipeline's page."""
 
-    view: Literal["runs", "table", "graph", "durations"] = "runs"
+    view: Literal["runs", "calendar", "table", "graph", "durations"] = "runs"
     unfold: list[str] = []
+    task: Annotated[str | None, Field(max_length=300)] = None
+    """The task whose durations are drawn. None: those of whole runs."""
     start_like: Annotated[RunIdText | None, BeforeValidator(none_if_empty)] = None
     """A run whose parameters fill the start form."""
 
@@ -253,21 +258,36 @@ def _panel(
     """The content of the requested view."""
     columns = dated(services, past, record, _RUNS)
 
-    def href(one: Column) -> str:
-        if one.run is None:
-            return backfill_href(record.name, times, one.date)
-        return f"/ui/runs/{segment(one.run)}"
-
+    href = partial(column_href, record.name, times)
     match asked.view:
         case "runs":
             drawn = grid(columns, past.rows, times, href) if columns else None
             gaps = [(*gap, backfill_href(record.name, times, *gap[:2])) for gap in missing(columns)]
             return {"grid": drawn, "gaps": gaps, "left_out": past.left_out, "kinds": KINDS}
+        case "calendar":
+            index = services.reader.intervals(record.name)
+            # Runs by hand have no date of the schedule, by whose distance the calendar has its rows.
+            of_dates = [one for one in past.columns if one.has_interval]
+            days = by_date(of_dates, record, index, services.clock.now(), _YEAR)
+            shown = [ShownDate(date=one.date, interval=None, state=one.state, run=one.run) for one in days]
+            by_day = {one.date: one for one in days}
+            drawn = calendar(shown, times.zone(), lambda one: href(by_day[one.date])) if shown else None
+            return {"calendar": drawn, "dates": len(shown), "gaps": sum(gap[2] for gap in missing(days))}
         case "table":
             return {"columns": columns[-_COLUMNS:], "tasks": past.rows, "left_out": past.left_out}
         case "durations":
             whole, of_tasks = durations(past)
-            return {"whole": whole, "durations": of_tasks, "left_out": past.left_out}
+            name, tasks = asked.task or "", spec.tasks if spec else ()
+            of = next((one for one in (whole, *of_tasks) if one is not None and one.name == name), None)
+            limits = {"": spec.timeout if spec else None} | {str(one.name): one.timeout for one in tasks}
+            limit = limits.get(name)
+            return {
+                "whole": whole,
+                "durations": of_tasks,
+                "left_out": past.left_out,
+                "of_task": asked.task,
+                "points": of and points(of, limit.total_seconds() if limit else None, times, href),
+            }
         case "graph":
             return _graph(drawings, asked, spec)
 

@@ -30,6 +30,8 @@ class Strip:
     """Such as `failed 3 of the last 20, first on 2026-11-12`."""
     left_out: int
     """Number of tasks that are no row."""
+    runs: tuple[str, ...]
+    """Their ids, newest first."""
 
 
 def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task: str | None = None) -> Strip:
@@ -48,13 +50,22 @@ def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task:
     rows = _chosen(past, task)
 
     def href(one: Column) -> str:
-        if one.run is None:
-            return backfill_href(run.pipeline, times, one.date)
         below = f"/tasks/{segment(task)}" if task is not None and task in one.tasks else ""
-        return f"/ui/runs/{segment(one.run)}{below}"
+        return f"{column_href(run.pipeline, times, one)}{below}"
 
     drawn = grid(columns, rows, times, href, marked=task, here=run.id, name="past-grid")
-    return Strip(drawn, failed_said(past, times, task), past.left_out + len(past.rows) - len(rows))
+    runs = tuple(one.run for one in reversed(columns) if one.run is not None and one.run != run.id)
+    return Strip(drawn, failed_said(past, times, task), past.left_out + len(past.rows) - len(rows), runs)
+
+
+def column_href(pipeline: str, times: Times, one: Column) -> str:
+    """The URL of a run; of a date without one, that of a backfill; of a run without a name, the list."""
+    if one.run is not None:
+        return f"/ui/runs/{segment(one.run)}"
+    is_missing = one.state == "missing"
+    return (
+        backfill_href(pipeline, times, one.date) if is_missing else f"/ui/runs?pipeline={segment(pipeline)}"
+    )
 
 
 def backfill_href(pipeline: str, times: Times, first: datetime, last: datetime | None = None) -> str:

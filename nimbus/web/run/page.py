@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
-from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
+from nimbus.api.finding import FoundRun, find_run, last_success, list_runs, look_for_run
 from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import RunModel, RunSummaryModel
 from nimbus.api.paging import CursorText, Where, decoded, encoded
+from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.routes_selections import SelectedBody, selected
@@ -73,6 +74,8 @@ class Asked(BaseModel):
     find: Annotated[str, Field(max_length=200)] = ""
     """A part of the names of tasks that are listed, and marked in the graph."""
     unfold: list[str] = []
+    against: Annotated[RunIdText | None, BeforeValidator(none_if_empty)] = None
+    """The run to compare with. None: the last one that succeeded."""
     everything: Annotated[bool, Field(alias="all")] = False
 
 
@@ -234,7 +237,10 @@ def _panel(
             shown = events if asked.everything else events[:MOST_EVENTS]
             return {"events": shown, "left_out": len(events) - len(shown)}
         case "compare":
-            earlier = last_success(services, run)
+            against = asked.against and find_run(services, asked.against)
+            if against and against.pipeline != run.pipeline:
+                raise NotFoundError("unknown_run", f"run {against.id} is not one of {run.pipeline}.")
+            earlier = against or last_success(services, run)
             return {"earlier": earlier, "comparison": earlier and compare(run, earlier), "most": _TASKS}
         case "parameters":
             return {}

@@ -347,7 +347,7 @@ def test_backfill_page_says_what_became_of_each_date_and_what_is_ahead(world: An
     assert 'href="/ui/runs/by-schedule"' in rows[3]
     assert "skipped: its last run succeeded before" in rows[3]
     assert "gets a run" in rows[4]
-    assert 'aria-label="1 succeeded, 1 failed, 1 running, 1 skipped, 6 waiting;' in page
+    assert 'aria-label="1 succeeded, 1 failed, 1 running, 1 skipped, 6 waiting"' in page
     assert "max_parallel, 2" not in page
     assert "date 4 of 10, 1 under way" in page
 
@@ -625,3 +625,45 @@ def test_backfill_form_says_what_is_wrong(
     assert 'id="plan"' not in text
     assert ('id="refused"' in text) == (said is not None)
     assert (said or "") in text
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"), [("", "succeeded after 11 min 9 s"), ("&task=task-0001", "failed after ")]
+)
+def test_durations_are_drawn_over_time_with_state_and_median(
+    world: Any, web: httpx.Client, task: str, shown: str
+) -> None:
+    dated(world)
+
+    text = web.get(f"/ui/pipelines/daily?view=durations{task}").text
+    drawn = text.partition('<svg id="points"')[2].partition("</svg>")[0]
+
+    assert "durations, oldest first" in drawn
+    assert drawn.count('class="over"') == 19
+    assert f"{shown}" in drawn
+    assert '<path class="median"' in drawn
+
+
+def test_run_is_compared_with_any_run_of_its_pipeline(world: Any, web: httpx.Client) -> None:
+    dated(world)
+
+    text = web.get("/ui/runs/daily-000?view=compare&against=daily-008").text
+    other = web.get("/ui/runs/daily-000?view=compare&against=sums-1")
+
+    assert 'value="daily-008"' in text
+    assert "<option>daily-010</option>" in text
+    assert other.status_code == 404
+
+
+def test_calendar_has_a_year_of_dates_with_those_without_a_run(world: Any, web: httpx.Client) -> None:
+    dated(world, days=365, gaps=(4, 5, 12, 200))
+
+    answer = web.get("/ui/pipelines/daily?view=calendar")
+    drawn = answer.text.partition('<svg id="calendar"')[2].partition("</svg>")[0]
+    with web.stream("GET", "/ui/pipelines/daily?view=calendar") as packed:
+        sent = b"".join(packed.iter_raw())
+
+    assert "366 dates, of which 4 without a run" in answer.text
+    assert '<a href="/ui/runs/daily-300" aria-label="2025-05-05 06:00, succeeded">' in drawn
+    assert 'href="/ui/pipelines/daily/backfill?from=2026-02-17&amp;to=2026-02-17"' in drawn
+    assert len(sent) < LARGEST_PAGE

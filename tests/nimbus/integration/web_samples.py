@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -402,11 +402,11 @@ def dated(
     specs = list(of) or layered(5)
     record = pipeline(world, "daily", specs)
     index = IntervalIndex(world.clock.now() - timedelta(days=1000))
-    last = world.clock.now().replace(hour=5, minute=0, second=0, microsecond=0)
+    last = world.clock.now().date()
     for ago in range(days, -1, -1):
         if ago in gaps:
             continue
-        date = (last - timedelta(days=ago)).astimezone(ZoneInfo("Europe/Berlin"))
+        date = datetime.combine(last - timedelta(days=ago), time(6), ZoneInfo("Europe/Berlin"))
         run = finished(world, f"daily-{ago:03d}", specs, hours_ago=24 * ago + 1, slower=1 + ago % 7 / 7)
         cause = RunCause.BACKFILL if ago == 9 else RunCause.SCHEDULE
         changes: dict[str, Any] = {"pipeline": record.name, "logical_date": date, "cause": cause}
