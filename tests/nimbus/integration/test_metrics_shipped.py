@@ -187,7 +187,7 @@ def test_each_process_tells_its_release_and_its_workers_slots(scraped: Scraped) 
 
 def table() -> Iterator[tuple[list[str], str, set[str]]]:
     """Rows of the table of metrics: names, kinds, labels."""
-    text = (REPOSITORY / "docs" / "operations.md").read_text()
+    text = (REPOSITORY / "docs" / "metrics.md").read_text()
     section = text.partition("\n## Metrics\n")[2].partition("\n## ")[0]
     for line in section.splitlines():
         if line.startswith("| `"):

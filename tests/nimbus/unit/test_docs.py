@@ -120,8 +120,8 @@ def test_each_command_of_dolphinscheduler_has_a_row_that_names_a_test(command: s
     assert _NAMED.search(row)
 
 
-def test_every_log_event_that_the_operations_name_is_written_somewhere() -> None:
-    text = (PROJECT / "docs" / "operations.md").read_text()
+def test_every_log_event_that_the_documents_name_is_written_somewhere() -> None:
+    text = (PROJECT / "docs" / "metrics.md").read_text()
     rows = text.partition("\n## Log events\n")[2].partition("\n## ")[0].splitlines()
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])}
     sources = [path for room in ("nimbus", "leader", "blobsync") for path in (PROJECT / room).rglob("*.py")]
