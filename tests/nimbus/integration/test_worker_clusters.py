@@ -46,6 +46,7 @@ def _run(bench: Bench) -> tuple[ProcessId, ProcessId]:
     pid = int((bench.root / "child").read_text())
     runner = bench.runner()
     assert runner is not None
+    eventually(lambda: any(found.pid == pid for found in bench.processes()), "the child has its tag")
     return runner, next(found for found in bench.processes() if found.pid == pid)
 
 
