@@ -222,7 +222,7 @@ def _panel(
                     lambda name: tasks_below + segment(name),
                     unfolded,
                     {task.name: task.why for task in model.tasks if task.why},
-                    said={task.spec.name: _brief(task, progress.get(task.spec.name)) for task in ordered},
+                    said={task.spec.name: brief(task, progress.get(task.spec.name)) for task in ordered},
                     path=critical,
                     found=[name for name in needs if wanted and wanted in name.casefold()],
                 ),
@@ -252,7 +252,7 @@ def _panel(
             }
 
 
-def _brief(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
+def brief(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
     """State, duration, attempt and progress in the room of a node. An icon says that a task has succeeded."""
     attempt = task.attempts[-1] if task.attempts else None
     words = [] if attempt and task.state is TaskState.SUCCEEDED else [task.state.value.replace("_", " ")]
@@ -265,8 +265,9 @@ def _brief(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
         words = [Markup('<tspan data-since="{}">running</tspan>').format(began.isoformat())]
     if attempt.number > 1:
         words.append(f"#{attempt.number}")
-    if progress and (total := progress.get("tasks_total")):
-        words.append(f"{100 * progress.get('tasks_done', 0) // total} %")
+    total, done = ((progress or {}).get(name) for name in ("tasks_total", "tasks_done"))
+    if isinstance(total, int) and isinstance(done, int) and total > 0 and done >= 0:  # a task reports them
+        words.append(f"{100 * min(done, total) // total} %")
     return Markup(" ").join(words)
 
 

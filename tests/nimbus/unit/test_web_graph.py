@@ -24,6 +24,7 @@ from nimbus.web.run.gantt import Wait, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw, svg
 from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
+from nimbus.web.run.page import brief
 from tests.nimbus.integration.conftest import World
 
 _WIDTH = 150
@@ -280,3 +281,22 @@ def test_gantt_ends_where_the_run_ends_and_shows_the_last_success() -> None:
     waited = "waited 10 s for its needs, waited 1 s for its driver"
     assert f"<title>b: 2 attempts, failed after 19 s, {waited}, on the critical path, the last" in drawn
     assert "the last success took 19 s" in drawn
+
+
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        ({"tasks_total": 4, "tasks_done": 1}, "25 %"),
+        ({"tasks_total": "4", "tasks_done": 1}, "running"),
+        ({"tasks_total": 4, "tasks_done": [1]}, "running"),
+        ({"tasks_total": -1}, "running"),
+        ({"tasks_total": 1, "tasks_done": 10**9}, "100 %"),
+    ],
+)
+def test_node_shows_progress_whatever_a_task_reports(progress: dict[str, Any], said: str) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    attempt = Attempt(number=1, worker=WorkerId("w1"), opened_at=began, opened_by_epoch=1, started_at=began)
+    spec = TaskSpec(name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py")
+    task = TaskRun(spec=spec, state=TaskState.RUNNING, attempts=(attempt,))
+
+    assert said in re.sub("<[^>]*>", "", str(brief(task, progress)))
