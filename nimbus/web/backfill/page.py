@@ -126,7 +126,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         record, plan, refused = known_pipeline(services, name), None, ""
         given = asked.model_dump(by_alias=True)
         if asked.first or asked.last:
-            parallel = int(asked.max_parallel) if asked.max_parallel.isdigit() else asked.max_parallel
+            parallel = int(asked.max_parallel) if asked.max_parallel.isdecimal() else asked.max_parallel
             wanted = {"pipeline": name, **given, "every": asked.every or None, "max_parallel": parallel}
             try:
                 plan = plan_of(services, BackfillPlanBody.model_validate(wanted))

@@ -612,6 +612,7 @@ def test_backfill_is_previewed_and_created_on_the_page(world: Any, web: httpx.Cl
         ("?from=2026-02-23", "to: "),
         ("?from=soon&to=2026-02-23", "neither a day such as 2026-01-31"),
         ("?from=2026-02-23&to=2026-02-23&max_parallel=none", "max_parallel: "),
+        ("?from=2026-02-23&to=2026-02-23&max_parallel=²", "max_parallel: "),
         ("?from=2031-02-23&to=2031-02-24", "has no past date"),
     ],
 )
