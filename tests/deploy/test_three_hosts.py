@@ -115,14 +115,14 @@ def test_secrets_are_changed(hosts: dict[str, Machine]) -> None:
     )
     before = first.shell(served, "/")
 
-    _follow([certificate], [first], "/root/cluster")
+    _follow([certificate], [first], "~/cluster")
     until("the API has the new certificate", lambda: first.shell(served, "/") != before)
-    _follow([restart], all_of_them, "/root/cluster")
-    assert "is revoked" in first.shell(_prepared(token.text), "/root/cluster")
+    _follow([restart], all_of_them, "~/cluster")
+    assert "is revoked" in first.shell(_prepared(token.text), "~/cluster")
 
     for machine in all_of_them:
         machine.run("systemctl", "stop", "nimbus-scheduler", "nimbus-worker")
-    first.shell(_prepared(password.text), "/root/cluster")
+    first.shell(_prepared(password.text), "~/cluster")
     copy = "scp -q /etc/nimbus/zookeeper-password {}.example.com:/etc/nimbus/"
     first.shell("\n".join(copy.format(name) for name in HOSTS[1:]), "/")
     for machine in all_of_them:
@@ -132,12 +132,12 @@ def test_secrets_are_changed(hosts: dict[str, Machine]) -> None:
 
 def test_run_of_another_user_survives_the_loss_of_the_leaders_host(hosts: dict[str, Machine]) -> None:
     for machine in hosts.values():
-        machine.shell(f"mkdir who; cat > who/pipeline.yaml <<'END'\n{_PIPELINE}END", "/root")
-        machine.shell(f"cat > who/who.py <<'END'\n{_TASK}END", "/root")
+        machine.shell(f"mkdir who; cat > who/pipeline.yaml <<'END'\n{_PIPELINE}END", "~")
+        machine.shell(f"cat > who/who.py <<'END'\n{_TASK}END", "~")
     first = hosts["nimbus1"]
-    token = first.shell("cat ada.token", "/root/cluster")
+    token = first.shell("cat ada.token", "~/cluster")
     for machine in hosts.values():
-        machine.shell(f"cat > ada.token <<'END'\n{token}END", "/root/cluster")
+        machine.shell(f"cat > ada.token <<'END'\n{token}END", "~/cluster")
     _nimbus(first, "pipeline publish who --activate --config /etc/nimbus/nimbus.yaml")
     run = _nimbus(first, "run start who").strip()
     until("both tasks run", lambda: _states(first, run) == ["running", "running"])
@@ -163,13 +163,13 @@ def test_zookeepers_unit_is_closed(tmp_path: Path) -> None:
 
 def _set_up(machines: dict[str, Machine]) -> None:
     first, all_of_them = [machines["nimbus1"]], machines.values()
-    _follow(_PAGE["Make certificates, passwords and tokens"], first, "/root")
-    _follow(_PAGE["Write the configuration"], first, "/root/cluster")
+    _follow(_PAGE["Make certificates, passwords and tokens"], first, "~")
+    _follow(_PAGE["Write the configuration"], first, "~/cluster")
     start, check, backup = _PAGE["Start"]
     for block, on in ((start, all_of_them), (check, all_of_them), (backup, first)):
-        _follow([block], on, "/root/cluster")
-    _follow(_PAGE["Watch"], first, "/root/cluster")
-    _follow(_PAGE["Try it"], first, "/root")
+        _follow([block], on, "~/cluster")
+    _follow(_PAGE["Watch"], first, "~/cluster")
+    _follow(_PAGE["Try it"], first, "~")
 
 
 def _follow(blocks: Iterable[Block], machines: Iterable[Machine], folder: str) -> None:
@@ -191,7 +191,7 @@ def _prepared(commands: str) -> str:
 
 
 def _nimbus(machine: Machine, words: str) -> str:
-    return machine.shell(_prepared(f"nimbus {words}"), "/root")
+    return machine.shell(_prepared(f"nimbus {words}"), "~")
 
 
 def _states(machine: Machine, run: str) -> list[str]:

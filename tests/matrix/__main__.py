@@ -34,7 +34,7 @@ export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin
 cd /root
 python3 -m venv nimbus
 nimbus/bin/pip install -q --cert /srv/authorities.crt --find-links /srv/wheels {packages}
-nimbus/bin/python /srv/end_to_end.py /root/cluster
+nimbus/bin/python /srv/end_to_end.py $HOME/cluster
 """
 
 
