@@ -160,7 +160,7 @@ def grid(
         w=width,
         h=height + _DATES,
         said=f"{counted(len(rows), 'task')} in {counted(len(columns), 'run')}, oldest first",
-        scale=Markup("").join(scale) if longest > 1.0 or columns else "",
+        scale=Markup("").join(scale),
         marked="" if place is None else _ROW.format(y=top + _CELL * place - 1, w=width, h=_CELL),
         cells=paths(boxes),
         labels=Markup("").join(chain(labels, letters)),
