@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from nimbus.domain.settings import ClusterCalendar, ClusterSettings
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.scheduler.output_files import FolderFiles
+from nimbus.web.home.attention import why_failed
 from nimbus.worker.data.mark import MARK
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import World
@@ -252,6 +254,35 @@ def member(secured: Secured, *roles: tuple[str, AccessRole]) -> None:
     world.cluster.put(active(others, owner="other"))
     world.cluster.put(replace(world.reader.settings(), tokens=known, grants=grants))
     world.gate.know_store(known, b"k" * 32, grants)
+
+
+@pytest.mark.own_application
+def test_pages_keep_what_others_have_read_from_those_who_may_not_see_it(secured: Secured) -> None:
+    """Pages read history once for all; what was read for an admin must not be shown to somebody else."""
+    world = secured.world
+    ended = world.clock.now() - timedelta(hours=9)
+    night = replace(world.failed("night"), created_at=ended, started_at=ended, finished_at=ended)
+    world.history.store(night)
+    world.cluster.set("runs", night.id, None)
+    paths = ("/ui/", "/ui/pipelines", "/ui/pipelines/sums", "/ui/runs/night")
+
+    def seen(who: str) -> list[str]:
+        return [answer.text if (answer := secured.ask("GET", path, who)).is_success else "" for path in paths]
+
+    why = why_failed(night)
+    for _ in range(200):  # the rest of the day is read after an answer
+        shown = seen("admin")
+        if "1 run, 1 failed" in shown[0]:
+            break
+    assert why in unescape(shown[0])
+    assert all("night" in text or "sums" in text for text in shown)
+
+    member(secured, ("team:other", AccessRole.AUTHOR))
+    assert not [text for text in seen("none") if re.search(r"\b(?:night|sums)\b", text)]
+    member(secured, ("pipeline:sums", AccessRole.STATUS))
+    assert ["night" in seen("none")[0], why in unescape(seen("none")[0])] == [True, False]
+    member(secured, ("pipeline:sums", AccessRole.LOGS))
+    assert ["night" in seen("none")[0], why in unescape(seen("none")[0])] == [True, True]
 
 
 def test_id_of_an_ended_run_that_may_not_be_seen_is_not_used_again(secured: Secured) -> None:
