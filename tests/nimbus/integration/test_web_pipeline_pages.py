@@ -562,6 +562,16 @@ def test_pipeline_page_draws_and_counts_dates_without_a_run_and_leads_to_their_b
     assert "failed 4 of the last 19, first on 2026-02-09" in text
 
 
+def test_dates_of_which_the_index_knows_nothing_are_no_gaps(world: Any, web: httpx.Client) -> None:
+    record = dated(world)
+    index = world.reader.intervals(record.name)
+    world.cluster.set("intervals", record.name, replace(index, begins=world.clock.now() - timedelta(days=8)))
+
+    gaps = web.get("/ui/pipelines/daily").text.partition('id="gaps"')[2].partition("</p>")[0]
+
+    assert "2 dates without a run" in gaps
+
+
 @pytest.mark.parametrize("path", ["", "/tasks/task-0001", "/tasks/task-0001/log"])
 def test_run_task_and_log_pages_have_the_last_runs_beside_them(
     world: Any, web: httpx.Client, path: str
