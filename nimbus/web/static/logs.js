@@ -35,12 +35,16 @@ function scrolled({ target: log }) {
   top = log.scrollTop;
 }
 
-function pressed({ key }) {
+// A later position counts as scrolled down only from here on: a part that was drawn meanwhile may have moved it.
+function pressed({ key, currentTarget: log }) {
   following = LEADS_TO_END[key] ?? following;
+  top = log.scrollTop;
 }
 
-function wheeled({ deltaY }) {
-  if (deltaY < 0) following = false;
+function wheeled({ deltaY, currentTarget: log }) {
+  if (deltaY >= 0) return;
+  following = false;
+  top = log.scrollTop;
 }
 
 function show(log, { end, state }) {
