@@ -311,7 +311,7 @@ def _unseen_output(
     key = "worker.executors_see" if target is None else f"spark.targets.{target.name}.executors_see"
     why = (
         "its executors may be on hosts that do not see it: write to storage that they reach (s3a, "
-        f".format('nimbus')), or, if they see it, set {key} (docs/pipelines.md, Tables for Spark on several "
+        f".format('nimbus')), or, if they see it, set {key} (docs/tasks.md, Tables for Spark on several "
         "hosts)"
     )
     if order.task.kind is TaskKind.SQL and settings.data is None:

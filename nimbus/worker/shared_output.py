@@ -33,7 +33,7 @@ class OutputNotSharedError(NimbusError):
     def __init__(self, written: Path, why: str) -> None:
         super().__init__(
             f"Spark has written to {written}, but {why}: what executors on other hosts wrote there is lost. "
-            "Write it with .format('nimbus') below ctx.output_uri (docs/pipelines.md, Tables for Spark on "
+            "Write it with .format('nimbus') below ctx.output_uri (docs/tasks.md, Tables for Spark on "
             "several hosts), or mount worker.data at the same path on all hosts of the executors"
         )
 

@@ -30,7 +30,8 @@ def pages() -> dict[str, str]:
 def _pipeline() -> Iterator[str]:
     schema = definition_schema()
     yield from ("# Keys of `pipeline.yaml`", "", _WRITTEN)
-    yield "What they do together is in [pipelines](../pipelines.md)."
+    yield "What they do together: [pipelines](../pipelines.md), [code of tasks](../tasks.md),"
+    yield "[schedules and runs](../schedules.md), [datasets](../data.md)."
     yield "A duration has a unit: `500ms`, `10s`, `2h`, `1d`."
     order = {"Pipeline": schema, **{_named(name): part for name, part in schema["$defs"].items()}}
     for name, model in order.items():
