@@ -1,6 +1,7 @@
 """Finds changes of the API's document that break callers: `python -m tests.nimbus.unit.openapi_changes`.
 
-Without an argument it compares the current API with `docs/openapi.json`; `--write` writes that file again.
+Without an argument it compares the current API with `nimbus/api/openapi.json`; `--write` writes that file
+again. It stands beside the code, and is not part of the wheel.
 `/api/v1` may only grow: all served fields and operations stay, and all accepted input stays accepted.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
+COMMITTED = Path(__file__).parents[3] / "nimbus" / "api" / "openapi.json"
 Document = Mapping[str, Any]
 
 
