@@ -114,7 +114,7 @@ _COMMANDS_OF_DOLPHINSCHEDULER = (
 
 @pytest.mark.parametrize("command", _COMMANDS_OF_DOLPHINSCHEDULER)
 def test_each_command_of_dolphinscheduler_has_a_row_that_names_a_test(command: str) -> None:
-    lines = (PROJECT / "docs/coming-from.md").read_text().splitlines()
+    lines = (PROJECT / "docs/coming-from-dolphinscheduler.md").read_text().splitlines()
 
     (row,) = (line for line in lines if line.startswith(f"| {command} |"))
     assert _NAMED.search(row)
