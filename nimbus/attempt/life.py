@@ -1,13 +1,99 @@
-"""One attempt: its state machine, and its upkeep while it has the claim."""
+"""One attempt: its state machine, and its upkeep while it has the claim. Pure.
+
+Upkeep: when the board is read, heartbeats are sent, and checkpoints are stored. An outage of the board alone
+changes nothing: what could not be sent is sent after the next answer.
+"""
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import List, NamedTuple, Optional, Tuple
 
-from nimbus.attempt import machine, upkeep
+from nimbus.attempt import machine
 from nimbus.attempt import model as m
-from nimbus.attempt.model import Event, Instruction, State, Terms
-from nimbus.attempt.upkeep import Pace, Upkeep
+from nimbus.attempt.model import NEVER_S, Event, Instruction, State, Terms
+
+
+class Pace(NamedTuple):
+    """Durations in seconds."""
+
+    first_look_s: float = 0.0
+    """From the claim until the first read. Short attempts never read."""
+    look_s: float = 5.0
+    """Between reads without a change: a lost watch costs seconds, not the attempt."""
+    read_s: float = 1.0
+    """Between two looks at the task's notes; the shortest time between two checkpoints."""
+    beat_s: float = 2.0
+    """The shortest time between two heartbeats with new progress."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Times of the next steps, and what was sent last."""
+
+    look_at_s: float
+    read_at_s: float
+    beat_at_s: float
+    is_watched: bool = False
+    is_looking: bool = False
+    progress: str = "{}"
+    checkpoint: Optional[str] = None
+
+    @property
+    def due_s(self) -> float:
+        """When the next `Tick` is due."""
+        return min(NEVER_S if self.is_looking else self.look_at_s, self.read_at_s)
+
+
+def begun_upkeep(pace: Pace, now_s: float) -> Upkeep:
+    """The upkeep from the claim on."""
+    return Upkeep(now_s + pace.first_look_s, now_s + pace.read_s, now_s + pace.beat_s)
+
+
+def keep_up(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
+    """Returns the next upkeep and the instructions that `event` causes."""
+    if isinstance(event, m.Tick):
+        return _ticked(upkeep, pace, now_s)
+    if isinstance(event, m.NotesRead):
+        return _notes_read(upkeep, event, pace, now_s)
+    if isinstance(event, m.Looked):
+        wait_s = pace.look_s if upkeep.is_watched else 0.0  # it changed while it was read
+        looked = replace(upkeep, is_looking=False, look_at_s=now_s + wait_s)
+        is_seen = event.is_beating or event.holder is not m.Holder.OURS  # its place may be a later run's
+        return looked, () if is_seen else (m.Beat(upkeep.progress),)
+    if isinstance(event, m.Changed):
+        if upkeep.is_looking:  # its answer may be older than the change
+            return replace(upkeep, is_watched=False), ()
+        return replace(upkeep, is_watched=True, is_looking=True), (m.Look(watch=True),)
+    if isinstance(event, m.BoardSilent):  # the watch may be lost with the session
+        return replace(upkeep, is_watched=False, is_looking=False, look_at_s=now_s), ()
+    return upkeep, ()
+
+
+def _ticked(upkeep: Upkeep, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
+    instructions: List[Instruction] = []
+    if now_s >= upkeep.look_at_s and not upkeep.is_looking:
+        # A watch stays armed: more of them would pile up.
+        instructions.append(m.Look(watch=not upkeep.is_watched))
+        upkeep = replace(upkeep, is_looking=True, is_watched=True)
+    if now_s >= upkeep.read_at_s:
+        instructions.append(m.ReadNotes())
+        upkeep = replace(upkeep, read_at_s=now_s + pace.read_s)
+    return upkeep, tuple(instructions)
+
+
+def _notes_read(
+    upkeep: Upkeep, notes: m.NotesRead, pace: Pace, now_s: float
+) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
+    instructions: List[Instruction] = []
+    if notes.progress != upkeep.progress and now_s >= upkeep.beat_at_s:
+        instructions.append(m.Beat(notes.progress))
+        upkeep = replace(upkeep, progress=notes.progress, beat_at_s=now_s + pace.beat_s)
+    if notes.checkpoint is not None and notes.checkpoint != upkeep.checkpoint:
+        instructions.append(m.Keep(notes.checkpoint))
+        upkeep = replace(upkeep, checkpoint=notes.checkpoint)
+    return upkeep, tuple(instructions)
+
 
 _KEPT_UP = (m.Checking, m.Preparing, m.Running, m.Clearing, m.Committing, m.Recording, m.Delivering)
 """States with a claim that the leader must not take for lost."""
@@ -52,6 +138,6 @@ class Life:
             self._upkeep = None
             return instructions
         if self._upkeep is None:
-            self._upkeep = upkeep.begun(self._pace, now_s)
-        self._upkeep, more = upkeep.step(self._upkeep, event, self._pace, now_s)
+            self._upkeep = begun_upkeep(self._pace, now_s)
+        self._upkeep, more = keep_up(self._upkeep, event, self._pace, now_s)
         return (*instructions, *more)

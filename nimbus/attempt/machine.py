@@ -117,7 +117,7 @@ def _is_gone(since_s: Optional[float], event: m.Looked) -> bool:
 
 
 _OfUpkeep = Union[m.Changed, m.BoardSilent, m.NotesRead]
-"""See `nimbus.attempt.upkeep`."""
+"""See `nimbus.attempt.life`."""
 _Later = Union[
     _OfUpkeep,
     m.EndAnswered,

@@ -17,7 +17,7 @@ from nimbus.scheduler.lost_outputs import LostOutputs
 from nimbus.scheduler.output_files import BucketFiles, FolderFiles
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import ORDERS_EVERY, OutputPlace, RunPurge
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.connections import open_data
 
 

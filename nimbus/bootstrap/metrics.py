@@ -22,7 +22,7 @@ from nimbus.api.server import ApiServer
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.foundation import Foundation
 from nimbus.scheduler.access_follower import AccessFollower
-from nimbus.telemetry.sync import SyncMetrics
+from nimbus.telemetry.daemon import SyncMetrics
 from nimbus.worker.identity import hostname
 
 

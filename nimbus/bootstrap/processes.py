@@ -26,8 +26,8 @@ from nimbus.domain.schema import check_known
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal, shutdown_step
 from nimbus.scheduler.scheduler import Scheduler
-from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.build import tell_build
+from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.telemetry.logging import configure
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.clock import boottime_s

@@ -84,10 +84,9 @@ from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts
 from nimbus.scheduler.stored_releases import StoredReleases
 from nimbus.scheduler.validators import Validators
-from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.build import release, tell_build
+from nimbus.telemetry.daemon import GarbageMetrics, ReadinessMetrics
 from nimbus.telemetry.engine import EngineMetrics
-from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.templates.client import Templates
 from nimbus.web.app import add_pages

@@ -21,7 +21,7 @@ from nimbus.domain.ids import PipelineName
 from nimbus.engine.exports import RunExports
 from nimbus.ports import RunSink
 from nimbus.scheduler.releases import LocalReleases
-from nimbus.telemetry.exports import ExportMetrics
+from nimbus.telemetry.engine import ExportMetrics
 from nimbus.worker.task_telemetry import TaskTelemetry
 
 

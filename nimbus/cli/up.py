@@ -72,8 +72,8 @@ def up(
     --single only tasks that use Spark need it. All ports are on loopback.
     """
     from nimbus.config.values import spark_folder
+    from nimbus.localstack.daemons import StackTuning
     from nimbus.localstack.errors import StackLockedError
-    from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
 
     if single and (spark or context.get_parameter_source("schedulers") is ParameterSource.COMMANDLINE):

@@ -20,9 +20,8 @@ from nimbus.client.api import Api
 from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
 from nimbus.demo.story import perform
 from nimbus.domain.errors import NimbusError
-from nimbus.localstack import tagged
-from nimbus.localstack.lock import FolderLock
-from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.daemons import StackTuning
+from nimbus.localstack.folder import FolderLock, tagged_processes
 from nimbus.localstack.stack import LocalStack
 
 
@@ -99,7 +98,7 @@ def _serve(page: str) -> None:
 
 
 def _check_nothing_left(folder: Path) -> None:
-    left = tagged.find(folder)
+    left = tagged_processes(folder)
     if left:
         raise DemoFailedError(f"processes were left behind: {', '.join(map(str, left))}")
     say("stopped; no process was left behind")

@@ -18,7 +18,7 @@ import structlog
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
 from nimbus.ports import Clock, RunSink
-from nimbus.telemetry.exports import ExportMetrics
+from nimbus.telemetry.engine import ExportMetrics
 
 _log = structlog.get_logger(__name__)
 

@@ -29,7 +29,7 @@ from nimbus.engine.ready import Waiting
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State
 from nimbus.engine.workers import ALL_SLOTS
-from nimbus.telemetry.cluster import Standing
+from nimbus.telemetry.engine import Standing
 
 ASSIGNABLE = "assignable"
 """Label of ready tasks for which there is a worker: they start next."""

@@ -15,17 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from nimbus.localstack import tagged
-from nimbus.localstack.errors import LocalStackError, ProcessStateError
-from nimbus.localstack.lock import FolderLock
-from nimbus.localstack.ports import PortBook
-from nimbus.localstack.process import ManagedProcess, Report, silent
-from nimbus.localstack.s3 import S3Server
-from nimbus.localstack.scheduler import SchedulerProcess, WorkerProcess
-from nimbus.localstack.settings import (
+from nimbus.localstack.daemons import (
     BUCKET,
     DATA_BUCKET,
+    SchedulerProcess,
     StackTuning,
+    WorkerProcess,
     kept_secret,
     scheduler_command,
     scheduler_settings,
@@ -33,6 +28,11 @@ from nimbus.localstack.settings import (
     worker_command,
     write_settings,
 )
+from nimbus.localstack.errors import LocalStackError, ProcessStateError
+from nimbus.localstack.folder import FolderLock, TaggedProcess, end_tagged, tag_of, tagged_processes
+from nimbus.localstack.ports import PortBook
+from nimbus.localstack.process import ManagedProcess, Report, silent
+from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.standalone import TARGET, StandaloneCluster
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
@@ -164,7 +164,7 @@ class LocalStack:
             raise LocalStackError(f"the cluster in {self.folder} was made {kind}; choose another folder")
 
     def _start_servers(self) -> None:
-        tag, ports = tagged.tag(self.folder), PortBook(self.folder / "ports.json", self._report)
+        tag, ports = tag_of(self.folder), PortBook(self.folder / "ports.json", self._report)
         if not self._single:
             self._zookeeper = ZooKeeperServer(
                 self.folder / "zookeeper",
@@ -281,9 +281,9 @@ class LocalStack:
         scheduler.stop(_SCHEDULER_STOP)
         scheduler.spawn()
 
-    def leftovers(self) -> list[tagged.TaggedProcess]:
+    def leftovers(self) -> list[TaggedProcess]:
         """Processes of this stack other than its servers and schedulers: attempts, or leftovers."""
-        return tagged.find(self.folder, but=self._pids())
+        return tagged_processes(self.folder, but=self._pids())
 
     def stop(self) -> None:
         """Stop schedulers, attempts of tasks, Spark, S3 and ZooKeeper, in this order. Safe to repeat.
@@ -315,7 +315,7 @@ class LocalStack:
     def _end_attempts(self) -> None:
         # Only for the holder of the lock: another stack's attempts in this folder would have the same tag.
         if self._s3 is not None:
-            tagged.end(self.folder, but=self._pids(), patience=self._tuning.attempt_patience)
+            end_tagged(self.folder, but=self._pids(), patience=self._tuning.attempt_patience)
 
     def _pids(self) -> set[int]:
         parts: list[ManagedProcess | None] = [self._zookeeper, self._s3, *self.schedulers, *self.workers]

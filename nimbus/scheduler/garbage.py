@@ -29,7 +29,7 @@ from blobsync import (
 from nimbus.config.sections import Artifacts
 from nimbus.domain.errors import NimbusError
 from nimbus.scheduler.live_releases import NothingKnownError, WholeState, live_releases
-from nimbus.telemetry.artifacts import GarbageMetrics, Outcome, Where
+from nimbus.telemetry.daemon import GarbageMetrics, Outcome, Where
 
 _log = structlog.get_logger(__name__)
 

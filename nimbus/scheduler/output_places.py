@@ -13,7 +13,7 @@ from nimbus.domain.ids import pipeline_name, run_id
 from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.purge import Purged
 from nimbus.scheduler.deleting import delete_with_uploads
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.mark import why_not_ours
 from nimbus.worker.files import remove_tree
 

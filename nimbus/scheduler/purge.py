@@ -50,7 +50,7 @@ from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.deleting import delete_below
 from nimbus.scheduler.live_releases import WholeState
-from nimbus.telemetry.artifacts import GarbageMetrics, Outcome
+from nimbus.telemetry.daemon import GarbageMetrics, Outcome
 
 ORDERS_EVERY = timedelta(minutes=1)
 """Pause between two looks for purge orders."""

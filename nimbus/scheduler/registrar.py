@@ -17,7 +17,7 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler.follower import Follower
-from nimbus.telemetry.readiness import ReadinessMetrics
+from nimbus.telemetry.daemon import ReadinessMetrics
 
 _log = structlog.get_logger(__name__)
 

@@ -43,8 +43,7 @@ from typing import NoReturn
 import structlog
 
 from nimbus.attempt import model as m
-from nimbus.attempt.life import Life
-from nimbus.attempt.upkeep import Pace
+from nimbus.attempt.life import Life, Pace
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment
 from nimbus.templates.names import at_release

@@ -20,9 +20,9 @@ import yaml
 from nimbus.client import Client
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.localstack import stack as local
+from nimbus.localstack.daemons import StackTuning
 from nimbus.localstack.errors import ProcessStartError
 from nimbus.localstack.process import ManagedProcess
-from nimbus.localstack.settings import StackTuning
 from tests.deploy.debian import PROJECT
 
 Eventually = Callable[..., None]

@@ -20,10 +20,10 @@ from typing import Any
 from nimbus.client import Client
 from nimbus.java import find_java
 from nimbus.localstack import stack, zookeeper
+from nimbus.localstack.daemons import BUCKET, DATA_BUCKET, StackTuning
 from nimbus.localstack.ports import LOOPBACK, free_port
 from nimbus.localstack.process import Report, silent
 from nimbus.localstack.s3 import DATA_ACCESS_KEY, S3Server
-from nimbus.localstack.settings import BUCKET, DATA_BUCKET, StackTuning
 
 PIPELINE = """\
 schema: 1

@@ -98,7 +98,7 @@ def _as_texts(parameters: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def flows(browser: Any, tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterator[Flows]:
     """The cluster. A test that kills a part of it starts that part again."""
-    from nimbus.localstack.settings import StackTuning
+    from nimbus.localstack.daemons import StackTuning
     from nimbus.localstack.stack import LocalStack
     from tests.nimbus.chaos.cluster import Cluster
 

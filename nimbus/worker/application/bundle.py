@@ -29,7 +29,7 @@ _MODULES = (
     "nimbus/result.py",
     "nimbus/task.py",
     *(f"nimbus/tables/{name}.py" for name in ("__init__", "delta", "iceberg", "marks", "sql")),
-    *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model", "upkeep")),
+    *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model")),
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
     *(
         f"nimbus/domain/{name}.py"

@@ -27,8 +27,7 @@ from functools import cache, partial
 import structlog
 
 from nimbus.attempt import model as m
-from nimbus.attempt.life import Life
-from nimbus.attempt.upkeep import Pace
+from nimbus.attempt.life import Life, Pace
 from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment

@@ -21,7 +21,7 @@ from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, Holder
-from nimbus.localstack.settings import ROOT, StackTuning, write_settings
+from nimbus.localstack.daemons import ROOT, StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from tests.nimbus.chaos.cluster import moment, until

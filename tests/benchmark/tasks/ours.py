@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from nimbus.localstack import tagged
+from nimbus.localstack.folder import end_tagged
 from tests.benchmark.blobsync.line_process import BenchFailedError, LineProcess
 from tests.benchmark.engine.revision import Revision, interpreter
 from tests.benchmark.tasks.marks import count_ends
@@ -166,7 +166,7 @@ class OurStack:
         with suppress(BenchFailedError):
             self.ask("close")
         self._role.close()
-        tagged.end(self.folder)
+        end_tagged(self.folder)
         if keep is not None:
             ignored = shutil.ignore_patterns("objects", "venv")
             with suppress(shutil.Error):  # sockets are not copied

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from nimbus.localstack.settings import BUCKET, StackTuning, scheduler_command, write_settings
+from nimbus.localstack.daemons import BUCKET, StackTuning, scheduler_command, write_settings
 from nimbus.localstack.stack import LocalStack
 from tests.benchmark.engine.child import play
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nimbus.attempt import machine, upkeep
+from nimbus.attempt import life, machine
 from nimbus.attempt import model as m
-from nimbus.attempt.life import Life
+from nimbus.attempt.life import Life, Pace
 from nimbus.attempt.machine import Transition
 from nimbus.attempt.model import NEVER_S, Holder, Ordered, Story
-from nimbus.attempt.upkeep import Pace
 from tests.nimbus.simulation.mutant import replaced
 
 MUTANTS: dict[str, Callable[[], Any]] = {}
@@ -239,8 +238,6 @@ def empty_reads_are_counted_over_hours() -> Iterator[None]:
 
 @mutant
 def beat_after_end() -> Iterator[None]:
-    from nimbus.attempt import life
-
     with replaced(life, _KEPT_UP=(*life._KEPT_UP, m.Storing)):
         yield
 
@@ -261,59 +258,57 @@ def beat_for_a_later_run() -> Iterator[None]:
 @mutant
 def beat_where_no_claim_is() -> Iterator[None]:
     """The attempt was archived, and its place may be that of a later run."""
-    original = upkeep.step
+    original = life.keep_up
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
         claimed = event._replace(holder=Holder.OURS) if isinstance(event, m.Looked) else event
         return original(kept, claimed, pace, now_s)
 
-    with replaced(upkeep, step=step):
+    with replaced(life, keep_up=step):
         yield
 
 
 @mutant
 def no_beat_while_the_end_is_delivered() -> Iterator[None]:
     """The leader takes it for lost, while its output is being stored."""
-    from nimbus.attempt import life
-
     with replaced(life, _KEPT_UP=(m.Checking, m.Preparing, m.Running)):
         yield
 
 
 @mutant
 def heartbeat_is_lost_with_its_session() -> Iterator[None]:
-    original = upkeep.step
+    original = life.keep_up
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
         return original(
             kept, event._replace(is_beating=True) if isinstance(event, m.Looked) else event, pace, now_s
         )
 
-    with replaced(upkeep, step=step):
+    with replaced(life, keep_up=step):
         yield
 
 
 @mutant
 def change_during_a_read_is_read_late() -> Iterator[None]:
-    original = upkeep.step
+    original = life.keep_up
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
         if isinstance(event, m.Looked):
-            kept = upkeep.replace(kept, is_watched=True)
+            kept = life.replace(kept, is_watched=True)
         return original(kept, event, pace, now_s)
 
-    with replaced(upkeep, step=step):
+    with replaced(life, keep_up=step):
         yield
 
 
 @mutant
 def outage_ends_the_reads() -> Iterator[None]:
-    original = upkeep.step
+    original = life.keep_up
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
         return (kept, ()) if isinstance(event, m.BoardSilent) else original(kept, event, pace, now_s)
 
-    with replaced(upkeep, step=step):
+    with replaced(life, keep_up=step):
         yield
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 from nimbus.attempt import model as m
-from nimbus.attempt.life import Life
+from nimbus.attempt.life import Life, Pace
 from nimbus.attempt.model import Holder, Ordered, Terms
-from nimbus.attempt.upkeep import Pace
 from tests.nimbus.attempts.driver import BrokenLawError, Driver, hold
 
 TERMS = (

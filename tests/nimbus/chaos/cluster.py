@@ -18,7 +18,7 @@ from blobsync import publish
 from nimbus.cli.sources import read_sources
 from nimbus.cli.storage import object_store
 from nimbus.config import load_settings
-from nimbus.localstack.settings import ROOT, StackTuning
+from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 from nimbus.worker import procfs
 from tests.nimbus.chaos.journal import Execution, read_journal

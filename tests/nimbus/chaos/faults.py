@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from kazoo.client import KazooClient
 
-from nimbus.localstack.settings import ROOT
+from nimbus.localstack.daemons import ROOT
 from nimbus.worker.tags import EXECUTOR_VARIABLE
 from tests.nimbus.chaos.cluster import FINAL, NAME, SESSION, Cluster, moment, number_of, seconds_after, until
 

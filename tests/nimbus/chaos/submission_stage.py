@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from nimbus.localstack.settings import StackTuning, write_settings
+from nimbus.localstack.daemons import StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import Cluster, until
 from tests.nimbus.chaos.submission_clusters import PointCluster, Scene

@@ -19,9 +19,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nimbus.localstack import tagged
+from nimbus.localstack.daemons import StackTuning
+from nimbus.localstack.folder import tagged_processes
 from nimbus.localstack.ports import free_port
-from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import NAME, PIPELINE, Cluster, moment
 from tests.nimbus.chaos.journal import read_journal
@@ -56,7 +56,9 @@ def test_runs_of_a_single_scheduler_survive_its_kills_and_no_task_runs_twice(
             assert after > epoch
             epoch = after
             assert chaos.finished(run, RUN_BOUND_S)["state"] == "succeeded"
-        assert not [each for each in tagged.find(tmp_path) if "java" in each.command], "no JVM for Python"
+        assert not [each for each in tagged_processes(tmp_path) if "java" in each.command], (
+            "no JVM for Python"
+        )
         _second_scheduler_is_refused(stack)
 
         executions = chaos.executions()

@@ -20,7 +20,7 @@ from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.telemetry_ids import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
-from nimbus.localstack.settings import ROOT, StackTuning
+from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import NAME, Cluster, number_of
 from tests.nimbus.collectors import Collector, collector

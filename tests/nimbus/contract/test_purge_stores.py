@@ -24,7 +24,7 @@ from nimbus.localstack.s3 import S3Server
 from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.mark import MARK
 from tests.nimbus.contract.test_history import NOW, RUN
 

@@ -70,7 +70,7 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
 
 
 def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    from nimbus.localstack.lock import FolderLock
+    from nimbus.localstack.folder import FolderLock
 
     lock = FolderLock((tmp_path / "stack").absolute())
     lock.acquire()

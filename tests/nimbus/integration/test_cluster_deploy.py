@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.localstack import tagged
-from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.daemons import StackTuning
+from nimbus.localstack.folder import tagged_processes
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.java_source import needs_javac, numbers_jar
 from tests.thorough import thorough
@@ -140,7 +140,7 @@ def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator
         yield made
     finally:
         made.stack.stop()
-    assert tagged.find(made.folder) == []
+    assert tagged_processes(made.folder) == []
 
 
 def test_application_goes_on_when_leader_submitter_and_master_are_killed(cluster: Cluster) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from nimbus.localstack import tagged
-from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.daemons import StackTuning
+from nimbus.localstack.folder import tagged_processes
 from nimbus.localstack.standalone import SparkWorker
 from tests.nimbus.integration.test_cluster_deploy import PIPELINE, Cluster, Eventually
 from tests.thorough import thorough
@@ -105,7 +105,7 @@ def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator
         yield made
     finally:
         made.stack.stop()
-    assert tagged.find(made.folder) == []
+    assert tagged_processes(made.folder) == []
 
 
 def test_application_goes_on_with_its_output_in_the_bucket_when_one_of_its_keepers_is_killed(

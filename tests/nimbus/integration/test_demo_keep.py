@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nimbus.localstack import tagged
+from nimbus.localstack.folder import tagged_processes
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,4 +34,4 @@ def test_kept_demonstration_serves_its_page_until_it_is_interrupted(tmp_path: Pa
     assert found[1].rpartition("/")[2] in page.text
     assert "no process was left behind" in rest
     assert demo.returncode == 0
-    assert tagged.find(tmp_path / "demo") == []
+    assert tagged_processes(tmp_path / "demo") == []

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.daemons import StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.thorough import thorough
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 import yaml
 
+from nimbus.localstack.daemons import StackTuning
 from nimbus.localstack.errors import ProcessStartError, StackLockedError
-from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
 
 Eventually = Callable[..., None]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.localstack import tagged
-from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.daemons import StackTuning
+from nimbus.localstack.folder import tagged_processes
 from nimbus.localstack.stack import LocalStack
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -102,4 +102,4 @@ def test_tasks_run_on_the_cluster_while_and_after_its_leading_master_is_killed(
     finally:
         stack.stop()
 
-    assert tagged.find(folder) == []
+    assert tagged_processes(folder) == []

@@ -18,9 +18,8 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from nimbus.cli.main import cli
+from nimbus.localstack.daemons import StackTuning, WorkerProcess, worker_command, write_settings
 from nimbus.localstack.ports import free_port
-from nimbus.localstack.scheduler import WorkerProcess
-from nimbus.localstack.settings import StackTuning, worker_command, write_settings
 from nimbus.localstack.stack import LocalStack
 from tests.leader.integration.test_tls import Authority
 from tests.nimbus.worker_bench import eventually

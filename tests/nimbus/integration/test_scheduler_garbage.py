@@ -51,7 +51,7 @@ from nimbus.scheduler import collector as collector_module
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage
 from nimbus.scheduler.live_releases import live_releases
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 from tests.blobsync.travelled_store import TravelledStore
 from tests.nimbus.definitions import active
 from tests.nimbus.leader_writes import commit

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from blobsync import ReplicaBoard, S3Config, S3ObjectStore, Secret
 from nimbus.cli.main import cli
-from nimbus.localstack.settings import BUCKET
+from nimbus.localstack.daemons import BUCKET
 from nimbus.localstack.stack import LocalStack
 
 Eventually = Callable[..., None]

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from nimbus.localstack.settings import scheduler_command
+from nimbus.localstack.daemons import scheduler_command
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.integration.test_scheduler_sentinel import asked, queue_of
 

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.bootstrap.processes import _crash_sentinel
-from nimbus.localstack.settings import ROOT, StackTuning
+from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.thorough import thorough
 

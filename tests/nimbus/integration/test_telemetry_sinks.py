@@ -51,7 +51,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.domain.telemetry_ids import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
 from nimbus.engine.exports import RunExports
 from nimbus.ports import StoreUnavailableError, TelemetryNotSentError
-from nimbus.telemetry.exports import ExportMetrics
+from nimbus.telemetry.engine import ExportMetrics
 from tests.blobsync.integration.test_s3_tls import certificate
 from tests.nimbus.collectors import Collector, collector
 

@@ -50,7 +50,7 @@ from nimbus.domain.writes import (
     PutSettings,
     Write,
 )
-from nimbus.localstack.settings import ROOT, StackTuning
+from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import Cluster, until
 from tests.nimbus.leader_writes import commit

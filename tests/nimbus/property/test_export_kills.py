@@ -31,7 +31,7 @@ from nimbus.engine.exports import RunExports
 from nimbus.engine.news import RunArchived
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
-from nimbus.telemetry.exports import ExportMetrics
+from nimbus.telemetry.engine import ExportMetrics
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nimbus.attempt import model as m
-from nimbus.attempt.upkeep import Pace
+from nimbus.attempt.life import Pace
 from nimbus.domain.slots import Holder
 from tests.nimbus.attempts.driver import hold
 from tests.nimbus.simulation.shell import Shell

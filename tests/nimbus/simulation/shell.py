@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from nimbus.attempt import model as m
-from nimbus.attempt.life import Life
-from nimbus.attempt.upkeep import Pace
+from nimbus.attempt.life import Life, Pace
 from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError

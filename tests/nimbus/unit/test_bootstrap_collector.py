@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.adapters.clock import SystemClock
 from nimbus.bootstrap.collector import build_collector
 from nimbus.config.sections import Artifacts, Data, Storage
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 
 
 def yes() -> bool:

@@ -22,8 +22,8 @@ from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.scheduler import Parts, Scheduler
+from nimbus.telemetry.daemon import ReadinessMetrics
 from nimbus.telemetry.engine import EngineMetrics
-from nimbus.telemetry.readiness import ReadinessMetrics
 
 WORKER = """\
 zookeeper: {hosts: "zk1:2181"}

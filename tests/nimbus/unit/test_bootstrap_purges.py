@@ -15,7 +15,7 @@ from nimbus.bootstrap.collector import add_purges, output_place
 from nimbus.config.sections import Data, Retention, Storage, Worker
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 
 
 def a_worker(**keys: Any) -> Worker:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.localstack import tagged
+from nimbus.localstack.folder import tag_of
 from nimbus.localstack.stack import LocalStack
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 from tests.nimbus.chaos.cluster import Cluster
@@ -19,7 +19,7 @@ from tests.nimbus.chaos.cluster import Cluster
 @contextmanager
 def _process(folder: Path, *arguments: str, **environment: str) -> Iterator[int]:
     """A process of the stack in `folder`."""
-    told = {**os.environ, **tagged.tag(folder), **environment}
+    told = {**os.environ, **tag_of(folder), **environment}
     with subprocess.Popen(["sh", "-c", "read line", *arguments], stdin=subprocess.PIPE, env=told) as started:
         yield started.pid
         started.kill()

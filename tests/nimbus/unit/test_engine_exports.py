@@ -16,7 +16,7 @@ from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.engine import exports
 from nimbus.engine.exports import RunExports
 from nimbus.ports import TelemetryNotSentError
-from nimbus.telemetry.exports import ExportMetrics
+from nimbus.telemetry.engine import ExportMetrics
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -23,8 +23,7 @@ from nimbus.engine import report as reports
 from nimbus.engine.agenda import Instant, about_pipeline
 from nimbus.engine.report import standing
 from nimbus.engine.state import State
-from nimbus.telemetry.cluster import Standing
-from nimbus.telemetry.engine import EngineMetrics
+from nimbus.telemetry.engine import EngineMetrics, Standing
 from tests.nimbus.definitions import active
 from tests.nimbus.unit.test_engine_concurrency import NOW, SPEC, TASK, decide_all, known, start, submit
 

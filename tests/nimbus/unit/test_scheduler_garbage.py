@@ -33,7 +33,7 @@ from nimbus.domain.run import Run
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
 from nimbus.scheduler.releases import LocalReleases
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 from tests.blobsync.collection_samples import DAY, QUICK, START, Clock
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import ROOT, DictCluster

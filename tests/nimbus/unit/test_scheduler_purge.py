@@ -46,7 +46,7 @@ from nimbus.engine.purge_orders import store_order
 from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.mark import MARK
 from nimbus.worker.files import remove_tree
 

@@ -18,7 +18,7 @@ from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler import registrar
 from nimbus.scheduler.registrar import Registrar
-from nimbus.telemetry.readiness import ReadinessMetrics
+from nimbus.telemetry.daemon import ReadinessMetrics
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

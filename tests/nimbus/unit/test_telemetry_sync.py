@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, generate_latest
 
 from blobsync import DiskCondition, DiskState, ScrubProgress, SyncProgress
-from nimbus.telemetry.sync import SyncMetrics
+from nimbus.telemetry.daemon import SyncMetrics
 
 
 class Store:

@@ -1,17 +1,20 @@
-"""Prometheus metrics of a daemon's local store, computed from memory at each scrape.
+"""Metrics of a daemon: of its local store, of its readiness to lead, and of garbage collections.
 
-The registry is an argument, so that tests have their own.
+Updated from any thread, because the client library locks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from blobsync import DiskCondition, DiskState, ScrubProgress, SyncProgress
+from nimbus.domain.schedulers import SchedulerInfo
 
 
 class SyncMetrics(Collector):
@@ -94,3 +97,79 @@ def _counter(name: str, words: str, value: float) -> Metric:
 
 def _gauge(name: str, words: str, value: float) -> Metric:
     return GaugeMetricFamily(name, words, value=float(value))
+
+
+class ReadinessMetrics:
+    """Files that this scheduler still needs before it can lead."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._ready = Gauge(
+            "nimbus_ready", "1 while every needed artifact is here and verified.", registry=registry
+        )
+        self._missing_files = Gauge("nimbus_missing_files", "Files that are not here yet.", registry=registry)
+        self._clock_ahead = Gauge(
+            "nimbus_clock_ahead_seconds",
+            "How far this scheduler's clock is ahead of ZooKeeper's; negative: behind.",
+            registry=registry,
+        )
+        self._missing_bytes = Gauge("nimbus_missing_bytes", "Size of the missing files.", registry=registry)
+
+    def reported(self, info: SchedulerInfo) -> None:
+        """Set the gauges from this scheduler's registration."""
+        self._ready.set(info.ready)
+        self._missing_files.set(info.missing_count)
+        self._clock_ahead.set(info.clock_ahead_s or 0.0)
+        self._missing_bytes.set(info.missing_bytes)
+
+
+Where = Literal["bucket", "disk", "outputs", "logs", "history"]
+Outcome = Literal["done", "postponed", "stopped", "refused", "failed"]
+
+
+class GarbageMetrics:
+    """Counts of garbage collections. Any thread."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._runs = Counter(
+            "nimbus_gc_runs_total",
+            "Collections, by place and outcome.",
+            ("where", "outcome"),
+            registry=registry,
+        )
+        self._objects = Counter(
+            "nimbus_gc_deleted_objects_total", "Objects or files deleted.", ("where",), registry=registry
+        )
+        self._bytes = Counter("nimbus_gc_deleted_bytes_total", "Their size.", ("where",), registry=registry)
+        self._last = Gauge(
+            "nimbus_gc_last_success_timestamp_seconds",
+            "When a collection last ended; 0: not since the start.",
+            ("where",),
+            registry=registry,
+        )
+        self._share = Gauge(
+            "nimbus_gc_progress_ratio",
+            "How much of its current step a collection has done.",
+            registry=registry,
+        )
+
+        for where, outcome in product(get_args(Where), get_args(Outcome)):  # so the first is an increase
+            self._runs.labels(where, outcome)
+        for where in get_args(Where):
+            for by_where in (self._objects, self._bytes, self._last):
+                by_where.labels(where)
+
+    def ended(self, where: Where, outcome: Outcome) -> None:
+        """Count the end of a collection."""
+        self._runs.labels(where, outcome).inc()
+        if outcome in ("done", "postponed"):
+            self._last.labels(where).set_to_current_time()
+        self._share.set(0)
+
+    def deleted(self, where: Where, count: int, size_bytes: int) -> None:
+        """Count deleted objects and bytes."""
+        self._objects.labels(where).inc(count)
+        self._bytes.labels(where).inc(size_bytes)
+
+    def progress(self, done_count: int, total_count: int) -> None:
+        """Set the progress of one step of a bucket collection: listing, reading, or deleting."""
+        self._share.set(done_count / total_count if total_count else 0)

@@ -1,11 +1,12 @@
-"""Finds and ends the processes of one stack by a tag in their environment.
+"""What belongs to the stack in one folder: the lock that allows one, and the processes with its tag.
 
 Attempts of tasks are detached from their scheduler: they have their own session and parent. But they keep the
-environment of their start, and all their children inherit it.
+environment of their start, with the tag, and all their children inherit it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Collection, Iterable
@@ -15,7 +16,44 @@ from pathlib import Path
 
 import psutil
 
-from nimbus.localstack.errors import ProcessStateError
+from nimbus.localstack.errors import ProcessStateError, StackLockedError
+
+
+class FolderLock:
+    """An exclusive lock on a folder, which the kernel drops when its holder dies.
+
+    The file contains the holder's process id, only for the message. The unlocked file stays, because removing
+    it would let two processes lock two files of the same name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            StackLockedError: another process, or another stack in this one, has it.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._folder / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise StackLockedError(folder=self._folder, pid=holder) from exc
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Release the lock. Safe to repeat."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
 
 TAG_VARIABLE = "NIMBUS_STACK"
 """Its value is the absolute path of the stack's folder."""
@@ -35,12 +73,12 @@ class TaggedProcess:
         return f"{self.pid} {self.command}"
 
 
-def tag(folder: Path) -> dict[str, str]:
+def tag_of(folder: Path) -> dict[str, str]:
     """The environment variable that marks every process of the stack in `folder`."""
     return {TAG_VARIABLE: str(folder.absolute())}
 
 
-def find(folder: Path, *, but: Collection[int] = ()) -> list[TaggedProcess]:
+def tagged_processes(folder: Path, *, but: Collection[int] = ()) -> list[TaggedProcess]:
     """This user's living processes with the tag of `folder`, except this one and those in `but`."""
     found = []
     for process in _carriers(folder, but):
@@ -52,8 +90,10 @@ def find(folder: Path, *, but: Collection[int] = ()) -> list[TaggedProcess]:
     return found
 
 
-def end(folder: Path, *, but: Collection[int] = (), patience: timedelta = timedelta(seconds=5)) -> None:
-    """End all processes that `find` returns: SIGTERM, then SIGKILL for those left after `patience`.
+def end_tagged(
+    folder: Path, *, but: Collection[int] = (), patience: timedelta = timedelta(seconds=5)
+) -> None:
+    """End all processes with the tag of `folder`: SIGTERM, then SIGKILL for those left after `patience`.
 
     Repeats until none is found, because a dying process may still start another.
 
