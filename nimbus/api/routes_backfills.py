@@ -10,7 +10,7 @@ from nimbus.api import views
 from nimbus.api.backfill_plan import plan_of
 from nimbus.api.backfill_requests import BackfillPlanBody, NewBackfillBody, requested
 from nimbus.api.entity_tags import tag_with
-from nimbus.api.explain_pipeline import BackfillView, progress, why_backfill
+from nimbus.api.explain.pipeline import BackfillView, progress, why_backfill
 from nimbus.api.models import CommandModel
 from nimbus.api.models_backfills import BackfillModel, BackfillPlanModel, BackfillsModel
 from nimbus.api.paging import Paging

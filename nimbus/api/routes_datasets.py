@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from nimbus.api.finding import active_pipelines, by_dataset, publishers_of
+from nimbus.api.explain.facts import active_pipelines, by_dataset, publishers_of
 from nimbus.api.models import CommandModel
 from nimbus.api.models_datasets import (
     DatasetModel,

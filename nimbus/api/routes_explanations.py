@@ -8,17 +8,24 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from nimbus.api import views
-from nimbus.api.explain import Surroundings, why_aside
-from nimbus.api.explain_due import DueView
-from nimbus.api.explain_pipeline import PipelineView, explain_pipeline
-from nimbus.api.explain_run import explain_run, explain_task, run_reasons
-from nimbus.api.finding import FoundRun, dataset_view, look_for_run, queue_view, surroundings
-from nimbus.api.models_explanations import ExplanationModel, ReasonModel, explanation
+from nimbus.api.explain.data import DueView
+from nimbus.api.explain.facts import cluster_facts, dataset_view, queue_view
+from nimbus.api.explain.pipeline import PipelineView, explain_pipeline
+from nimbus.api.explain.run import (
+    ExplanationModel,
+    ReasonModel,
+    explain_run,
+    explain_task,
+    explanation,
+    run_reasons,
+)
+from nimbus.api.explain.task import ClusterFacts, why_aside
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText, RunIdText
 from nimbus.api.routes_backfills import explained
 from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.run_lookup import FoundRun, find_run_or_request
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import RunId, TaskName
@@ -55,7 +62,7 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
         NotFoundError: there is no such run, or no such task.
     """
     try:
-        found = look_for_run(services, run_id)
+        found = find_run_or_request(services, run_id)
     except UnreadableRecordError as exc:
         unread = ReasonModel(about="run", why=f"the leader leaves it out, since its record is broken: {exc}")
         return explanation(run_id, "unreadable", [unread], MOST_REASONS)
@@ -64,13 +71,13 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
         return explanation(run_id, found.state, [reason], MOST_REASONS)
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
-    around = surroundings(services)
+    facts = cluster_facts(services)
     if task is None:
-        return explanation(run.id, run.state, explain_run(run, slots, around), MOST_REASONS)
+        return explanation(run.id, run.state, explain_run(run, slots, facts), MOST_REASONS)
     of = run.tasks.get(TaskName(task))
     if of is None:
         raise NotFoundError("unknown_task", f"run {run.id} has no task {task}.")
-    return explanation(run.id, run.state, [explain_task(run, of, slots, around)], MOST_REASONS)
+    return explanation(run.id, run.state, [explain_task(run, of, slots, facts)], MOST_REASONS)
 
 
 def _requested(services: ApiServices, found: RequestedRunModel) -> str:
@@ -82,7 +89,7 @@ def _requested(services: ApiServices, found: RequestedRunModel) -> str:
     about = (
         one for one in services.reader.commands() if getattr(one.command, "pipeline", None) == found.pipeline
     )
-    if (aside := why_aside(surroundings(services).set_aside(), "command", queued_as)) is not None:
+    if (aside := why_aside(cluster_facts(services).set_aside(), "command", queued_as)) is not None:
         return f"{queued}: {aside}"
     before = sum(one.id < queued_as for one in about)
     behind = f" behind {before} older commands of pipeline {found.pipeline}" if before else ""
@@ -117,12 +124,12 @@ def _due_view(services: ApiServices, record: PipelineRecord) -> DueView | None:
 
 def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
     """Read the facts that the runs of a pipeline depend on."""
-    reader, around, name = services.reader, surroundings(services), record.name
+    reader, facts, name = services.reader, cluster_facts(services), record.name
     schedulers = reader.schedulers()
     backfills = [one for one in reader.backfills() if one.pipeline == name and not one.state.is_over]
     return PipelineView(
-        now=around.now,
-        leader=around.leader,
+        now=facts.now,
+        leader=facts.leader,
         quarantined=views.quarantined(schedulers).get(name),
         lacking={
             one.id: [file.path for file in one.missing if file.pipeline == name]
@@ -131,21 +138,21 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
         },
         parents=[other.name for other in reader.pipelines() if name in other.profile.children],
         queue=queue_view(services, name),
-        why_run=partial(_live_run, services, around),
+        why_run=partial(_live_run, services, facts),
         backfills=[(one, explained(services, one).why or "") for one in backfills],
         due=_due_view(services, record),
-        set_aside=around.set_aside(),
+        set_aside=facts.set_aside(),
         commands=[one for one in reader.commands() if getattr(one.command, "pipeline", None) == name],
     )
 
 
-def _live_run(services: ApiServices, around: Surroundings, run_id: RunId) -> ReasonModel:
+def _live_run(services: ApiServices, facts: ClusterFacts, run_id: RunId) -> ReasonModel:
     """The first reason of a live run, with the number of further ones."""
     run = services.reader.runs([run_id]).get(run_id)
     if run is None:
         return ReasonModel(about=f"run {run_id}", why="it has gone, or its record is broken")
     slots = services.reader.slots(run.open_attempts())
-    reasons = run_reasons(run, slots, around)
+    reasons = run_reasons(run, slots, facts)
     first = reasons[0]() if reasons else ReasonModel(about="run", why="it ends next")
     of = "" if first.about == "run" else f"{first.about}: "
     more = f"; `nimbus run explain {run.id}` has {len(reasons) - 1} more" if len(reasons) > 1 else ""

@@ -7,11 +7,11 @@ from collections import Counter
 from fastapi import APIRouter, Response
 
 from nimbus.api.entity_tags import tag_with
-from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel, PoolModel, PoolsModel
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CordonBody, PipelineNameText, PoolBody, WorkerIdText
+from nimbus.api.run_lookup import read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit
 from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker

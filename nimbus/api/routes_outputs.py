@@ -17,11 +17,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from nimbus.api.asking import principal
-from nimbus.api.finding import find_run
 from nimbus.api.models_outputs import OutputFileModel, OutputModel, OutputsModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
 from nimbus.api.routes_runs import unknown_task
+from nimbus.api.run_lookup import find_run
 from nimbus.api.services import ApiServices, OpenedFile, OutputFiles
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName

@@ -11,10 +11,10 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field, StringConstraints
 
-from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import PlannedPurgeModel, PurgePlanModel
 from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
+from nimbus.api.run_lookup import read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.definition.intervals import bound_of

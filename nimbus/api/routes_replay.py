@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator
 
 from nimbus.api.children import children_list
-from nimbus.api.finding import find_run
 from nimbus.api.models import Model
 from nimbus.api.models_runs import AttemptModel, ChildrenListModel, PausedModel, TimelineEventModel
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, in_utc
 from nimbus.api.routes_runs import unknown_task
+from nimbus.api.run_lookup import find_run
 from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
 from nimbus.api.views import in_order

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from nimbus.api.finding import find_run, look_for_run, refuse_used_id
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.requests import MarkBody, NoteBody, ReasonBody, RerunBody, RunIdText, TaskNameText
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.routes_runs import make_run_id, unknown_task
+from nimbus.api.run_lookup import find_run, find_run_or_request, refuse_used_id
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import MarkTask, NoteRun, PauseRun, ResumeRun, StartRun, StopRun
@@ -28,7 +28,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """End a run: no new task starts, running tasks are stopped. A pending run does not begin."""
 
         def made() -> StopRun:
-            found = look_for_run(services, run_id)
+            found = find_run_or_request(services, run_id)
             is_pending = isinstance(found, RequestedRunModel) and found.state == "pending"
             stopped = RunId(run_id) if is_pending else _live(services, run_id, "stop")
             return StopRun(run_id=stopped, reason=body.reason)

@@ -10,15 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from nimbus.api import views
-from nimbus.api.finding import (
-    MAX_RUNS,
-    FoundRun,
-    find_run,
-    list_runs,
-    look_for_run,
-    refuse_used_id,
-    surroundings,
-)
+from nimbus.api.explain.facts import cluster_facts
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import (
     RequestedRunModel,
@@ -42,6 +34,7 @@ from nimbus.api.paging import (
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.run_lookup import MAX_RUNS, FoundRun, find_run, find_run_or_request, list_runs, refuse_used_id
 from nimbus.api.seen import sees_data_of
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
@@ -101,7 +94,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         It can be read as soon as the start is answered: `pending` until a leader decides, or `refused`.
         """
-        found = look_for_run(services, run_id)
+        found = find_run_or_request(services, run_id)
         return shown_run(services, found) if isinstance(found, FoundRun) else found
 
     @routes.get("/{run_id}/reads")
@@ -235,8 +228,8 @@ def shown_run(services: ApiServices, found: FoundRun, only: Sequence[TaskRun] | 
     named = run.tasks if only is None else {task.spec.name for task in only}
     opened = () if run.state.is_final else (one for one in run.open_attempts() if one.task in named)
     slots = services.reader.slots(opened)
-    around, servers = surroundings(services), services.spark_history
-    shown = views.run_model(run, slots, around, servers, archived=found.archived, only=only)
+    facts, servers = cluster_facts(services), services.spark_history
+    shown = views.run_model(run, slots, facts, servers, archived=found.archived, only=only)
     gone = purged_parts(services, run) if found.archived else {}
     parts = [purged_part(part, said) for part, said in gone.items()]
     return shown.model_copy(update={"purged": parts, "noted": _noted(services, run)})
@@ -262,7 +255,7 @@ def purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
 
 def list_results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
     """Results of a run's tasks, of 500 at most, or of one task. Raises NotFoundError."""
-    found = look_for_run(services, run_id)
+    found = find_run_or_request(services, run_id)
     run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
     if task is not None and task not in run.tasks:
         raise unknown_task(run, task)

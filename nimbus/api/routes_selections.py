@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from nimbus.api.finding import MAX_RUNS, list_runs, read_in_parts
 from nimbus.api.models import CommandModel, Model
 from nimbus.api.paging import Where
 from nimbus.api.requests import ReasonBody, RequestBody, RunIdText
+from nimbus.api.run_lookup import MAX_RUNS, list_runs, read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from fastapi import APIRouter
 
-from nimbus.api.finding import team_uses
+from nimbus.api.explain.facts import team_uses
 from nimbus.api.models import CommandModel, HoldModel, HoldsModel, ShareModel, SharesModel
 from nimbus.api.requests import HoldBody, PipelineNameText, ShareBody
 from nimbus.api.routes_access import OwnerText

@@ -19,11 +19,11 @@ from starlette.concurrency import run_in_threadpool
 
 from nimbus.api.asking import ask_as_webhook
 from nimbus.api.entity_tags import note_if_match
-from nimbus.api.finding import refuse_used_id
 from nimbus.api.idempotency import note_delivery
 from nimbus.api.models import CommandModel
 from nimbus.api.requests import DatasetNameText, NewVersionBody, PipelineNameText
 from nimbus.api.routes_datasets import published
+from nimbus.api.run_lookup import refuse_used_id
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nimbus.api.explain_waits import how_settled
+from nimbus.api.explain.task import how_settled
 from nimbus.api.models_runs import TimelineEventModel, TimelineModel
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Attempt, TaskRun

@@ -12,7 +12,7 @@ from itertools import islice
 
 from nimbus.api import models as m
 from nimbus.api.children import children_model
-from nimbus.api.explain import Surroundings, how_kept, why, why_run
+from nimbus.api.explain.task import ClusterFacts, how_kept, why, why_run
 from nimbus.api.models_datasets import ChangeModel, OutsideModel, VersionModel
 from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
 from nimbus.api.services import HistoryServers, LeaderView, QueuePlace
@@ -219,7 +219,7 @@ def run_summary(run: Run, *, archived: bool = False) -> RunSummaryModel:
 def run_model(
     run: Run,
     slots: Mapping[AttemptId, Slots],
-    around: Surroundings,
+    facts: ClusterFacts,
     servers: HistoryServers,
     *,
     archived: bool = False,
@@ -241,10 +241,10 @@ def run_model(
             ],
             "verdict": run.verdict,
             "deadline": run.deadline,
-            "why": why_run(run, around),
+            "why": why_run(run, facts),
             "failure_strategy": run.failure_strategy,
             "tasks": [
-                _task(run, task, slots, around, servers) for task in (in_order(run) if only is None else only)
+                _task(run, task, slots, facts, servers) for task in (in_order(run) if only is None else only)
             ],
         }
     )
@@ -301,7 +301,7 @@ def _task(
     run: Run,
     task: TaskRun,
     slots: Mapping[AttemptId, Slots],
-    around: Surroundings,
+    facts: ClusterFacts,
     servers: HistoryServers,
 ) -> TaskModel:
     current, place = task.open_attempt, task.spec.spark_place
@@ -313,8 +313,8 @@ def _task(
         state=task.state,
         needs=list(task.spec.needs),
         retry_at=task.retry_at,
-        why=why(run, task, seen, around),
-        kept=how_kept(task, around.now),
+        why=why(run, task, seen, facts),
+        kept=how_kept(task, facts.now),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
         children=children_model(task),
         settled=None if task.settled is None else SettlementModel.model_validate(task.settled),

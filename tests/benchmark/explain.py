@@ -21,7 +21,7 @@ from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.session import calls_on
-from nimbus.api.models_explanations import ExplanationModel
+from nimbus.api.explain.run import ExplanationModel
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
 from nimbus.api.services import ApiServices
 from nimbus.domain import writes as w

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.finding import active_pipelines
+from nimbus.api.explain.facts import active_pipelines
 from nimbus.api.models_datasets import DatasetModel, VersionModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import DatasetNameText

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
-from nimbus.api.finding import by_dataset
+from nimbus.api.explain.facts import by_dataset
 from nimbus.api.models import StatusModel, WorkerModel
 from nimbus.api.models_terms import TermModel, term_model
 from nimbus.api.paging import CursorText, PageQuery

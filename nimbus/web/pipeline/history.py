@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from nimbus.api import views
-from nimbus.api.finding import list_runs
+from nimbus.api.run_lookup import list_runs
 from nimbus.api.services import ApiServices
 from nimbus.definition.intervals import last_dates
 from nimbus.domain.catalog import PipelineRecord

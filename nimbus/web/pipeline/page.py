@@ -17,7 +17,6 @@ from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.asking import principal
-from nimbus.api.finding import find_run
 from nimbus.api.models_backfills import BackfillModel
 from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
 from nimbus.api.problems import NotFoundError
@@ -27,6 +26,7 @@ from nimbus.api.routes_calendars import known_calendars
 from nimbus.api.routes_cluster import cluster_status
 from nimbus.api.routes_explanations import explained_pipeline
 from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
+from nimbus.api.run_lookup import find_run
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.filters import Filter

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
-from nimbus.api.finding import FoundRun, find_run, last_success, list_runs, look_for_run
 from nimbus.api.models_datasets import VersionModel
 from nimbus.api.models_runs import RunModel, RunSummaryModel
 from nimbus.api.paging import CursorText, Where, decoded, encoded
@@ -25,6 +24,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.routes_selections import SelectedBody, selected
+from nimbus.api.run_lookup import FoundRun, find_run, find_run_or_request, last_success, list_runs
 from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
 from nimbus.domain.datasets import versions_of
@@ -128,7 +128,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         asked: Annotated[Asked, Query()],
         command: CommandIdText | None = None,
     ) -> Response:
-        found = look_for_run(services, run_id)
+        found = find_run_or_request(services, run_id)
         decided = None if command is None else services.commands.outcome(CommandId(command))
         shown: dict[str, Any] = {
             "command": command,

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.children import children_list
-from nimbus.api.finding import FoundRun, find_run
 from nimbus.api.models_outputs import OutputModel
 from nimbus.api.models_runs import TaskModel
 from nimbus.api.problems import NotFoundError
@@ -25,6 +24,7 @@ from nimbus.api.routes_runs import (
     unknown_task,
     unstored_log,
 )
+from nimbus.api.run_lookup import FoundRun, find_run
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, RunId, TaskName

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nimbus.api.explain import Surroundings, why
+from nimbus.api.explain.task import ClusterFacts, why
 from nimbus.domain import lifecycle, schema
 from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -201,7 +201,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
         run for run in state.runs.live.values() if run.open_attempts() and run.tasks[A].spec.spark_place
     ]
     capacity = _capacity(later, busy, refusals, len(at_big))
-    told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
+    told = why(ready, ready.tasks[A], None, ClusterFacts(now=NOW, leader="s", capacity=lambda: capacity))
 
     assert list(state.attempts.workers.free) == capacity.free
     assert isinstance(decision, Decision) == (told == "ready: the leader gives it to a worker next")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nimbus.api.explain import Surroundings
-from nimbus.api.explain_pipeline import explain_pipeline
-from nimbus.api.explain_run import explain_run, explain_task
-from nimbus.api.finding import surroundings
+from nimbus.api.explain.facts import cluster_facts
+from nimbus.api.explain.pipeline import explain_pipeline
+from nimbus.api.explain.run import explain_run, explain_task
+from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.routes_explanations import explained_run, pipeline_view
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId
@@ -49,9 +49,9 @@ def check(scheduler: Scheduler) -> None:
         cluster, timings = world.zookeeper.cluster, state.policy.timings
         world.services = services_over(cluster, scheduler.clock, lambda: world.leading, MAX_RUNNING, timings)
     services = replace(world.services, clock=scheduler.clock)
-    around, found = surroundings(services), world.zookeeper.world
+    facts, found = cluster_facts(services), world.zookeeper.world
     for run in state.runs.live.values():
-        _check_run(scheduler, run, around)
+        _check_run(scheduler, run, facts)
     for queued in found.commands.values():
         if isinstance(queued.command, StartRun) and queued.command.run_id not in found.runs:
             (reason,) = explained_run(services, queued.command.run_id).reasons
@@ -75,13 +75,13 @@ def _sees_other_workers(scheduler: Scheduler) -> bool:
     )
 
 
-def _check_run(scheduler: Scheduler, run: Run, around: Surroundings) -> None:
+def _check_run(scheduler: Scheduler, run: Run, facts: ClusterFacts) -> None:
     """The whole run, subjects that could proceed, and each task that has not ended."""
     slots = scheduler.world.zookeeper.world.slots
-    reasons = explain_run(run, slots, around)
+    reasons = explain_run(run, slots, facts)
     hold(Law.EXPLAINED, reasons, run.id, run.state, "has no explanation")
     lasting = [task for task in run.tasks.in_order() if not task.state.is_final]
-    for reason in (*reasons, *(explain_task(run, task, slots, around) for task in lasting)):
+    for reason in (*reasons, *(explain_task(run, task, slots, facts) for task in lasting)):
         _check_words(reason.why, run.id, reason.about)
         if reason.why.startswith("it computes"):
             _check_computes(scheduler, run, reason.about.removeprefix("task "))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.api import explain, explain_admission, finding
+from nimbus.api.explain import admission, facts
+from nimbus.api.explain import task as task_rules
 from nimbus.domain.admission import Grant
 from nimbus.domain.leader_report import LeaderReport
 from tests.nimbus.simulation.mutant import mutant, replaced
@@ -15,12 +16,12 @@ from tests.nimbus.simulation.mutant import mutant, replaced
 @mutant
 def explanation_overlooks_the_pause_of_a_retry() -> Iterator[None]:
     """A task that waits for its retry is called ready."""
-    original = explain._waiting
+    original = task_rules._waiting
 
-    def waiting(run: Any, task: Any, around: Any) -> Any:
-        return original(run, replace(task, retry_at=None), around)
+    def waiting(run: Any, task: Any, facts: Any) -> Any:
+        return original(run, replace(task, retry_at=None), facts)
 
-    with replaced(explain, _waiting=waiting):
+    with replaced(task_rules, _waiting=waiting):
         yield
 
 
@@ -31,24 +32,24 @@ def explanation_does_not_ask_the_rule_of_admission() -> Iterator[None]:
     def admit(_run: Any, _task: Any, capacity: Any, _now: Any) -> Grant:
         return Grant(next(iter(capacity.workers), None))  # type: ignore[arg-type]  # the explanation does not use it
 
-    with replaced(explain_admission, admit=admit):
+    with replaced(admission, admit=admit):
         yield
 
 
 @mutant
 def explanation_takes_a_silent_attempt_for_one_that_computes() -> Iterator[None]:
     """An attempt without a claim, or without its runner, is reported as running, as in DS."""
-    with replaced(explain, _running=lambda *_: None):
+    with replaced(task_rules, _running=lambda *_: None):
         yield
 
 
 @mutant
 def explanation_overlooks_what_is_set_aside() -> Iterator[None]:
     """A subject that is set aside is reported as next."""
-    original = finding.leader_report
+    original = facts.leader_report
 
     def leader_report(schedulers: Any) -> LeaderReport:
         return replace(original(schedulers), set_aside=())
 
-    with replaced(finding, leader_report=leader_report):
+    with replaced(facts, leader_report=leader_report):
         yield

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.api.children import children_list, children_model
-from nimbus.api.explain import Surroundings, why
-from nimbus.api.explain_queue import QueueView
+from nimbus.api.explain.queue import QueueView
+from nimbus.api.explain.task import ClusterFacts, why
 from nimbus.api.views import run_summary
 from nimbus.domain.admission import Capacity
 from nimbus.domain.commands import StartRun
@@ -33,14 +33,14 @@ def explained(stage: Stage, leader: str | None = "s1") -> str | None:
     def queue(_: Run) -> QueueView:
         return QueueView(live=tuple(stage.state.runs.live.values()), limit=1, max_running=None)
 
-    around = Surroundings(
+    facts = ClusterFacts(
         now=NOW,
         leader=leader,
         capacity=_no_capacity,
         queue=queue,
         run=stage.state.runs.live.get,
     )
-    return why(run, run.tasks[FAN], None, around)
+    return why(run, run.tasks[FAN], None, facts)
 
 
 def test_task_names_the_child_run_that_it_waits_for() -> None:
@@ -82,9 +82,9 @@ def test_task_that_is_to_begin_waits_for_no_worker() -> None:
     stage = Stage(LOAD, parent(starting()))
     stage.start()
     written: Any = next(done for done in stage.done if done.name == "command_accepted").writes[0]
-    around = Surroundings(now=NOW, leader="s1", capacity=_no_capacity)
+    facts = ClusterFacts(now=NOW, leader="s1", capacity=_no_capacity)
 
-    said = why(written.run, written.run.tasks[FAN], None, around)
+    said = why(written.run, written.run.tasks[FAN], None, facts)
 
     assert said == "the leader starts its child runs of pipeline load next"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.api import explain_run
-from nimbus.api.explain import Surroundings, why, why_run
-from nimbus.api.explain_queue import QueueView
+from nimbus.api.explain import run as explain_run
+from nimbus.api.explain.queue import QueueView
+from nimbus.api.explain.task import ClusterFacts, why, why_run
 from nimbus.domain import lifecycle, schema
 from nimbus.domain.admission import Capacity, by_rank, target_slots
 from nimbus.domain.failures import FailureClass
@@ -61,7 +61,7 @@ def _around(
     pools: Mapping[str, int] | None = None,
     used: int = 0,
     takers: tuple[tuple[Run, TaskRun], ...] = (),
-) -> Surroundings:
+) -> ClusterFacts:
     refusals = refusals or {}
     capacity = Capacity(
         workers=workers,
@@ -74,7 +74,7 @@ def _around(
         used=lambda _: used,
     )
     capacity = replace(capacity, holder=pool_holders(takers, capacity))
-    return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
+    return ClusterFacts(now=NOW, leader=leader, capacity=lambda: capacity)
 
 
 AROUND = _around()
@@ -272,7 +272,7 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
 
 
 @pytest.mark.parametrize(
-    ("slots", "around", "sentence"),
+    ("slots", "facts", "sentence"),
     [
         (Slots(), AROUND, "worker w1 is preparing it"),
         (Slots(beating=True), AROUND, "worker w1 is preparing it"),
@@ -330,11 +330,11 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
     ],
 )
 def test_a_running_task_is_explained_until_its_driver_computes(
-    slots: Slots | None, around: Surroundings, sentence: str | None
+    slots: Slots | None, facts: ClusterFacts, sentence: str | None
 ) -> None:
     run = _opened(_run())
 
-    told = why(run, run.tasks[A], slots, around)
+    told = why(run, run.tasks[A], slots, facts)
 
     if sentence is None:
         assert told is None
@@ -460,10 +460,10 @@ ELSEWHERE = _run(id=RunId("elsewhere"), pipeline=PipelineName("q"))
     ],
 )
 def test_queued_run_says_its_place_and_what_it_waits_for(view: QueueView, sentence: str) -> None:
-    around = replace(AROUND, queue=lambda _: view)
+    facts = replace(AROUND, queue=lambda _: view)
 
-    assert why_run(QUEUED, around) == sentence
-    assert why(QUEUED, QUEUED.tasks[A], None, around) == "its run is queued"
+    assert why_run(QUEUED, facts) == sentence
+    assert why(QUEUED, QUEUED.tasks[A], None, facts) == "its run is queued"
 
 
 def test_task_says_that_its_run_has_as_many_open_tasks_as_it_may() -> None:
@@ -521,7 +521,7 @@ AHEAD_OF_ALL = _taking(3, "large", Priority.HIGH)
 
 
 @pytest.mark.parametrize(
-    ("around", "sentence"),
+    ("facts", "sentence"),
     [
         (_around(), "there is no pool db: `nimbus pool set db SIZE`"),
         (_around(pools={"db": 1}), "it takes 2 of pool db, which has 1: `nimbus pool set db 2`"),
@@ -536,10 +536,10 @@ AHEAD_OF_ALL = _taking(3, "large", Priority.HIGH)
         (_around(workers=(NEWER,), pools={"db": 4}, used=2), "ready: the leader gives it to a worker next"),
     ],
 )
-def test_task_says_which_pool_it_waits_for(around: Surroundings, sentence: str) -> None:
+def test_task_says_which_pool_it_waits_for(facts: ClusterFacts, sentence: str) -> None:
     run = _taking(2)
 
-    assert why(run, run.tasks[A], None, around) == sentence
+    assert why(run, run.tasks[A], None, facts) == sentence
 
 
 def test_task_says_when_it_starts_at_the_earliest() -> None:
@@ -591,9 +591,9 @@ def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None
         waits_for=(DataWait(source=DataSource.HTTP), DataWait(source=DataSource.FILE)),
     )
     report = LookReport(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
-    around = replace(AROUND, looks=lambda: {"http://host/ready": report})
+    facts = replace(AROUND, looks=lambda: {"http://host/ready": report})
 
-    assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, around) == (
+    assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, facts) == (
         "waits for http://host/ready (last looked 12 s ago: 404; next look in 20 s), "
         "and for file /shared/there on the leader's host"
     )

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.api import explain_run, views
-from nimbus.api.models_explanations import ExplanationModel, ReasonModel
+from nimbus.api import views
+from nimbus.api.explain import run as explain_run
+from nimbus.api.explain.run import ExplanationModel, ReasonModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
 from nimbus.domain.backfill import BackfillRequest

@@ -15,7 +15,7 @@ REASONS = {
     "leader/zookeeper/acl.py": {"_each": "answers of kazoo"},
     "nimbus/adapters/store/leader_store.py": {"_operations": "writes, passed to an argument of just these"},
     "nimbus/adapters/store/transaction.py": {"_merged": "pairs, about which mypy cannot tell"},
-    "nimbus/api/explain_admission.py": {"why_not_admitted": "reasons, passed to an argument of just these"},
+    "nimbus/api/explain/admission.py": {"why_not_admitted": "reasons, passed to an argument of just these"},
     "nimbus/bootstrap/secrets.py": {"secret_provider": "places of plug-ins"},
     "nimbus/config/settings.py": {"_derived": "names of settings"},
     "nimbus/config/shown.py": {"_plain": "values of any type"},

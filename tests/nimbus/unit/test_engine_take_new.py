@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from nimbus.api.explain_reads import DatasetView, why_it_reads
+from nimbus.api.explain.data import DatasetView, why_it_reads
 from nimbus.definition.complete_targets import due_targets
 from nimbus.domain import reads
 from nimbus.domain.catalog import profile_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.explain import Surroundings, why, why_run
-from nimbus.api.explain_queue import QueueView
+from nimbus.api.explain.queue import QueueView
+from nimbus.api.explain.task import ClusterFacts, why, why_run
 from nimbus.domain import child_runs
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import DecideApproval, MarkTask, PauseRun, ResumeRun, StartRun, StopRun
@@ -97,9 +97,9 @@ def fail_all_attempts(state: State) -> None:
     decide_all(state)
 
 
-def around(state: State, limit: int | None = None, max_running: int | None = None) -> Surroundings:
+def facts(state: State, limit: int | None = None, max_running: int | None = None) -> ClusterFacts:
     view = QueueView(live=tuple(state.runs.live.values()), limit=limit, max_running=max_running)
-    return Surroundings(
+    return ClusterFacts(
         now=NOW,
         leader="s1",
         capacity=state.capacity,
@@ -390,10 +390,10 @@ def test_explanations_name_a_circle_of_a_place_and_a_wait_as_a_circle() -> None:
     )
     again, waiting, later = (state.runs.live[RunId(name)] for name in ("m1-again", "m2", "m3"))
 
-    assert (why_run(again, around(state, 1)) or "").endswith(f"concurrency.limit is 1{circle}")
-    assert (why(waiting, waiting.tasks[TaskName("w")], None, around(state, 1)) or "").endswith(circle)
-    assert (why_run(later, around(state, 1)) or "").endswith(circle), "it waits behind the circle"
-    assert (why_run(again, around(state, 2)) or "").count("circle") == 0
+    assert (why_run(again, facts(state, 1)) or "").endswith(f"concurrency.limit is 1{circle}")
+    assert (why(waiting, waiting.tasks[TaskName("w")], None, facts(state, 1)) or "").endswith(circle)
+    assert (why_run(later, facts(state, 1)) or "").endswith(circle), "it waits behind the circle"
+    assert (why_run(again, facts(state, 2)) or "").count("circle") == 0
 
 
 def test_explanations_name_a_circle_through_the_place_of_a_parent() -> None:
@@ -406,9 +406,9 @@ def test_explanations_name_a_circle_through_the_place_of_a_parent() -> None:
     circle = f"; this is a circle: {child} and t1 and t2 wait for each other. "
     waiting, queued = state.runs.live[child], state.runs.live[RunId("t2")]
 
-    assert circle in (why(waiting, waiting.tasks[TaskName("w")], None, around(state, 1)) or "")
-    assert circle in (why_run(queued, around(state, 1)) or "")
-    assert "circle" not in (why_run(queued, around(state, 2)) or "")
+    assert circle in (why(waiting, waiting.tasks[TaskName("w")], None, facts(state, 1)) or "")
+    assert circle in (why_run(queued, facts(state, 1)) or "")
+    assert "circle" not in (why_run(queued, facts(state, 2)) or "")
 
 
 def test_run_that_waits_beside_a_circle_for_a_run_that_starts_later_is_in_none() -> None:
@@ -425,6 +425,6 @@ def test_run_that_waits_beside_a_circle_for_a_run_that_starts_later_is_in_none()
     decide_all(state)
     assert {name for name, one in states(state).items() if one == "queued"} == {"o2", "m2", "t2"}
 
-    assert "circle" not in (why_run(state.runs.live[RunId("t2")], around(state, 1)) or ""), (
+    assert "circle" not in (why_run(state.runs.live[RunId("t2")], facts(state, 1)) or ""), (
         "o2 starts after o1"
     )

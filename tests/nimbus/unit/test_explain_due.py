@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nimbus.api.explain_due import DueView, why_no_start
-from nimbus.api.explain_reads import DatasetView
+from nimbus.api.explain.data import DatasetView, DueView, why_no_start
 from nimbus.domain.catalog import Profile
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.datasets import Dataset

@@ -13,7 +13,7 @@ import pytest
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.api import views
-from nimbus.api.explain import Surroundings
+from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.models_runs import AttemptModel
 from nimbus.api.services import ClusterAttempt, DriverReport, HistoryServers
 from nimbus.domain import lifecycle
@@ -94,8 +94,8 @@ def shown(run: Run, progress: Mapping[str, Any] | None = None) -> AttemptModel:
     """The attempt in the API."""
     claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
     slots = {} if progress is None else {ATTEMPT: Slots(claim=claim, progress=progress)}
-    around = Surroundings(now=NOW, leader="s1", capacity=lambda: CAPACITY)
-    (task,) = views.run_model(run, slots, around, SERVERS).tasks
+    facts = ClusterFacts(now=NOW, leader="s1", capacity=lambda: CAPACITY)
+    (task,) = views.run_model(run, slots, facts, SERVERS).tasks
     return task.attempts[0]
 
 

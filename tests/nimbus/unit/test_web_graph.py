@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.explain import Surroundings
+from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.services import HistoryServers
 from nimbus.api.views import in_order, run_model
 from nimbus.domain.ids import TaskName, WorkerId
@@ -270,8 +270,8 @@ def test_gantt_ends_where_the_run_ends_and_shows_the_last_success() -> None:
     b = run.tasks[TaskName("b")]
     last = replace(b.attempts[-1], started_at=_at(61), ended_at=_at(80), outcome=Outcome.FAILED)
     run = run.with_tasks(run.tasks.replaced((replace(b, state=TaskState.FAILED, attempts=(last,)),)))
-    around = Surroundings(now=_T0, leader="s1", capacity=pytest.fail)
-    model = run_model(run, {}, around, HistoryServers())
+    facts = ClusterFacts(now=_T0, leader="s1", capacity=pytest.fail)
+    model = run_model(run, {}, facts, HistoryServers())
     drawn = gantt_svg(run, model, ["b"], _at(500), str, run)
 
     assert re.findall(r'"tick" x1="([0-9.]+)%".*?>([^<]+)</text>', drawn)[-1] == ("92.0", "1 min 20 s")

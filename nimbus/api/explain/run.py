@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 
-from nimbus.api.explain import Surroundings, how_kept, why, why_run
-from nimbus.api.models_explanations import ReasonModel
+from nimbus.api.explain.task import ClusterFacts, how_kept, why, why_run
+from nimbus.api.models import Model
 from nimbus.domain.admission import Wait, admit
 from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import AttemptId
@@ -17,28 +17,63 @@ from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.waits import looks_of
 
 
-def explain_run(run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings) -> list[ReasonModel]:
+class ReasonModel(Model):
+    """One reason: a condition that is waited for, or a fact."""
+
+    about: str
+    """The waiting subject, such as `run`, `task load`, `schedule`, `run flights-20260301t060000z`."""
+    why: str
+    """The reason, with ids, figures and times, and what would end it."""
+    until: datetime | None = None
+    """The next time at which this changes by itself; null: it ends by an event."""
+
+
+class ExplanationModel(Model):
+    """Why a run or a pipeline is not running."""
+
+    id: str
+    """Id of the run, or name of the pipeline."""
+    state: str
+    next_change: datetime | None
+    """The earliest `until`."""
+    reasons: list[ReasonModel]
+    more: int
+    """Number of left-out reasons. For a task of a run, request that task alone."""
+
+
+def explanation(name: str, state: str, reasons: list[ReasonModel], most: int) -> ExplanationModel:
+    """The answer, with at most `most` reasons."""
+    return ExplanationModel(
+        id=name,
+        state=state,
+        next_change=min((one.until for one in reasons if one.until is not None), default=None),
+        reasons=reasons[:most],
+        more=max(0, len(reasons) - most),
+    )
+
+
+def explain_run(run: Run, slots: Mapping[AttemptId, Slots], facts: ClusterFacts) -> list[ReasonModel]:
     """Reasons of the run, then of each task that could move now. Tasks behind others are only counted.
 
     Args:
         run: A live or final run.
         slots: Slots of its open attempts.
-        around: Leader, workers and time.
+        facts: Leader, workers and time.
     """
-    return [reason() for reason in run_reasons(run, slots, around)]
+    return [reason() for reason in run_reasons(run, slots, facts)]
 
 
 def run_reasons(
-    run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings
+    run: Run, slots: Mapping[AttemptId, Slots], facts: ClusterFacts
 ) -> list[Callable[[], ReasonModel]]:
     """The reasons of `explain_run`, each made by a call: of thousands of tasks, a page shows one."""
-    own = _of_run(run, around)
+    own = _of_run(run, facts)
     reasons: list[Callable[[], ReasonModel]] = []
     if own is not None:
-        reasons.append(partial(_reason, "run", own, None if run.state.is_final else run.deadline, around))
+        reasons.append(partial(_reason, "run", own, None if run.state.is_final else run.deadline, facts))
     if run.state is RunState.QUEUED:
         return reasons
-    reasons += [partial(explain_task, run, task, slots, around) for task in _moving(run)]
+    reasons += [partial(explain_task, run, task, slots, facts) for task in _moving(run)]
     waiting = [task for task in run.tasks.in_order() if not task.state.is_final]
     behind = sum(not _met(run, task) for task in waiting)
     if behind:
@@ -48,43 +83,43 @@ def run_reasons(
 
 
 def explain_task(
-    run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], around: Surroundings
+    run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], facts: ClusterFacts
 ) -> ReasonModel:
     """Explain one task in any state."""
     attempt = task.open_attempt
     seen = None if attempt is None else slots.get(AttemptId(run.id, task.spec.name, attempt.number))
-    kept = how_kept(task, around.now)
-    told = (f"{kept}; " if kept else "") + (why(run, task, seen, around) or _not_waiting(task))
-    return _reason(f"task {task.spec.name}", told, next_change(run, task, around), around)
+    kept = how_kept(task, facts.now)
+    told = (f"{kept}; " if kept else "") + (why(run, task, seen, facts) or _not_waiting(task))
+    return _reason(f"task {task.spec.name}", told, next_change(run, task, facts), facts)
 
 
-def next_change(run: Run, task: TaskRun, around: Surroundings) -> datetime | None:
+def next_change(run: Run, task: TaskRun, facts: ClusterFacts) -> datetime | None:
     """The next time at which something changes for a waiting task by itself; None: no time is known."""
     moments = [None if run.state.is_final else run.deadline]
     if run.opens_tasks and task.state is TaskState.WAITING and _met(run, task):
         start = not_before(run, task)
-        moments += [start, *_ends(run, task, around)] if start is None or start <= around.now else [start]
-    return min((one for one in moments if one is not None and one > around.now), default=None)
+        moments += [start, *_ends(run, task, facts)] if start is None or start <= facts.now else [start]
+    return min((one for one in moments if one is not None and one > facts.now), default=None)
 
 
-def _ends(run: Run, task: TaskRun, around: Surroundings) -> Iterator[datetime | None]:
+def _ends(run: Run, task: TaskRun, facts: ClusterFacts) -> Iterator[datetime | None]:
     """Times at which the wait of a ready task ends or is checked again."""
     spec = task.spec
     if spec.kind.uses_worker:
         yield queue_ends_at(run, task)
         if spec.children is None:
-            answer = admit(run, task, around.capacity(), around.now)
+            answer = admit(run, task, facts.capacity(), facts.now)
             yield answer.until if isinstance(answer, Wait) else None
         return
     yield gives_up_at(run, task)
     wanted = looks_of(spec.waits_for, spec.args)
-    looks = around.looks() if wanted else {}
+    looks = facts.looks() if wanted else {}
     yield from (looks[look.name].next_at for look in wanted if look.name in looks)
 
 
-def _of_run(run: Run, around: Surroundings) -> str | None:
+def _of_run(run: Run, facts: ClusterFacts) -> str | None:
     """Why the whole run does not move; None: nothing blocks it."""
-    if (told := why_run(run, around)) is not None:
+    if (told := why_run(run, facts)) is not None:
         return told
     because = f": {run.reason}" if run.reason else ""
     if run.state.is_final:
@@ -118,6 +153,6 @@ def _not_waiting(task: TaskRun) -> str:
     return f"it computes: attempt {attempt.number} on worker {attempt.worker}, {since}"
 
 
-def _reason(about: str, told: str, until: datetime | None, around: Surroundings) -> ReasonModel:
-    ahead = until if until is not None and until > around.now else None
+def _reason(about: str, told: str, until: datetime | None, facts: ClusterFacts) -> ReasonModel:
+    ahead = until if until is not None and until > facts.now else None
     return ReasonModel(about=about, why=told, until=ahead)

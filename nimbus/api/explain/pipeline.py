@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime
 
-from nimbus.api.explain import why_aside
-from nimbus.api.explain_due import DueView, why_no_start
-from nimbus.api.explain_queue import LiveRun, QueueView, run_names
-from nimbus.api.models_explanations import ReasonModel
+from nimbus.api.explain.data import DueView, why_no_start
+from nimbus.api.explain.queue import LiveRun, QueueView, run_names
+from nimbus.api.explain.run import ReasonModel
+from nimbus.api.explain.task import why_aside
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain.backfill import Backfill, BackfillState

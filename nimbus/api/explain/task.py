@@ -11,29 +11,139 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from nimbus.api.explain_admission import why_not_admitted
-from nimbus.api.explain_queue import QueueView, circle_of, circle_through, why_queued
-from nimbus.api.explain_reads import DatasetView, why_it_reads
-from nimbus.api.explain_waits import NO_LEADER, how_settled, why_children, why_it_waits
+from nimbus.api.explain.admission import why_not_admitted
+from nimbus.api.explain.data import DatasetView, why_it_reads
+from nimbus.api.explain.queue import QueueView, circle_of, circle_through, why_queued
 from nimbus.domain.admission import Capacity
-from nimbus.domain.earliest import not_before, queue_ends_at
+from nimbus.domain.child_runs import child_of
+from nimbus.domain.children import Children, ItemState
+from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.leader_report import SetAside
+from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.needs import Verdict, skipping, verdict
+from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
-from nimbus.domain.task_run import Attempt, Reused, TaskRun, TaskState
-from nimbus.domain.upstream import Upstream
-from nimbus.domain.waits import LookReport
+from nimbus.domain.task_run import Attempt, Reused, Settlement, TaskRun, TaskState
+from nimbus.domain.upstream import Standing, Upstream, judge, upstream_of
+from nimbus.domain.waits import DataSource, Look, LookReport, PipelineWait, looks_of
 from nimbus.domain.wording import counted
+
+
+def why_it_waits(
+    run: Run,
+    task: TaskRun,
+    looks: Mapping[str, LookReport],
+    upstream: Callable[[PipelineName], Upstream],
+    now: datetime,
+) -> str:
+    """What a ready task waits for, and what ends the wait."""
+    until = gives_up_at(run, task)
+    end = "" if until is None else f"; it fails at {until:%Y-%m-%d %H:%M:%SZ} without it"
+    if task.spec.kind is TaskKind.WAIT:
+        wanted = looks_of(task.spec.waits_for, task.spec.args)
+        waited = [_looked(look, looks.get(look.name), now) for look in wanted]
+        for wait in task.spec.waits_for:
+            if isinstance(wait, PipelineWait):
+                pipeline = upstream_of(wait, run)
+                found = judge(wait, run, upstream(pipeline))
+                waited += [f"pipeline {pipeline}: {found.missing}"] if found.standing is Standing.OPEN else []
+        return f"waits for {', and for '.join(waited) or 'the leader, to see that all is there'}{end}"
+    name = task.spec.name
+    return (
+        f"waits for an approval: {task.spec.args[0]}; end it with "
+        f"`nimbus run approve {run.id} {name} --reason ...` (--reject: it fails){end}"
+    )
+
+
+def _looked(look: Look, last: LookReport | None, now: datetime) -> str:
+    where = f"file {look.name} on the leader's host" if look.source is DataSource.FILE else look.name
+    if last is None:
+        return where
+    ago_s, next_s = (now - last.at).total_seconds(), (last.next_at - now).total_seconds()
+    return (
+        f"{where} (last looked {max(ago_s, 0):.0f} s ago: {last.said}; next look in {max(next_s, 0):.0f} s)"
+    )
+
+
+def how_settled(task: TaskRun, settled: Settlement) -> str:
+    """How a task that no worker ran has ended."""
+    if task.spec.kind is not TaskKind.APPROVAL and settled.by:
+        return f"marked {task.state} by {settled.by}: {settled.reason}"
+    if task.spec.kind is not TaskKind.APPROVAL or not settled.by:
+        return settled.reason
+    verb = "approved" if task.state is TaskState.SUCCEEDED else "rejected"
+    return f"{verb} by {settled.by}: {settled.reason}"
+
+
+NO_LEADER = "no scheduler leads at the moment"
+
+
+def why_children(
+    run: Run,
+    task: TaskRun,
+    leader: str | None,
+    read: Callable[[RunId], Run | None],
+    why_run: Callable[[Run], str | None],
+) -> str | None:
+    """Explain a task that has begun its child runs: the first one that it waits for, and how many more.
+
+    Args:
+        run: The parent.
+        task: One of its tasks, of kind `pipeline`.
+        leader: Id of the confirmed leader.
+        read: Reads a run that is in ZooKeeper.
+        why_run: Explains a queued run.
+    """
+    children, spec = task.children, task.spec.children
+    if children is None or spec is None:
+        return None
+    waits = _waits(run, task, children, leader, read, why_run)
+    left = children.count(ItemState.WAITING)
+    if must_stop(run, task.spec.name):
+        return f"{waits}; its run is being stopped, and no more are started"
+    if run.paused is not None:
+        return f"{waits}; its run is paused, and no more are started"
+    if left and children.count(ItemState.OPEN) == spec.max_parallel:
+        return f"{waits}; {left} more are started as others end: max_parallel is {spec.max_parallel}"
+    if left:
+        return f"{waits}; the leader has {left} more to start"
+    return waits
+
+
+def _waits(
+    run: Run,
+    task: TaskRun,
+    children: Children,
+    leader: str | None,
+    read: Callable[[RunId], Run | None],
+    why_run: Callable[[Run], str | None],
+) -> str:
+    total, good = len(children.states), children.count(ItemState.SUCCEEDED)
+    done = f"{good} of {total} child runs have succeeded"
+    first = children.first(ItemState.OPEN)
+    if first is None:
+        return done if leader else f"{done}; {NO_LEADER}"
+    name = child_of(run, task.spec.name, first)
+    others = children.count(ItemState.OPEN) - 1
+    more = f" and {others} more" if others else ""
+    child = None if name is None else read(name)
+    if child is None or child.state.is_final:
+        return f"{done}; child run {name} has ended, and the leader has not applied that yet" + (
+            "" if leader else f"; {NO_LEADER}"
+        )
+    queued = f": {why_run(child)}" if child.state is RunState.QUEUED else ""
+    return f"{done}; waits for child run {name}, which is {child.state}{queued}{more}"
+
 
 _DAY, _NAMED = timedelta(days=1), 20
 _SET_ASIDE = {"run": "the run", "children": "the task"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ClusterFacts:
     """Facts that a task depends on, besides its own run."""
 
     now: datetime
@@ -57,15 +167,15 @@ class Surroundings:
     """Subjects that the leader has set aside."""
 
 
-def why_run(run: Run, around: Surroundings) -> str | None:
+def why_run(run: Run, facts: ClusterFacts) -> str | None:
     """Explain a queued, paused or set aside run; None: it is none of these."""
-    if not run.state.is_final and (aside := why_aside(around.set_aside(), "run", run.id)) is not None:
+    if not run.state.is_final and (aside := why_aside(facts.set_aside(), "run", run.id)) is not None:
         return aside
     if run.paused is not None and not run.state.is_ending:
         return _paused(run, run.paused)
-    if run.state is not RunState.QUEUED or around.queue is None:
+    if run.state is not RunState.QUEUED or facts.queue is None:
         return None
-    return why_queued(run, around.queue(run), around.leader, circle_of(run, around))
+    return why_queued(run, facts.queue(run), facts.leader, circle_of(run, facts))
 
 
 def _paused(run: Run, paused: Paused) -> str:
@@ -74,31 +184,31 @@ def _paused(run: Run, paused: Paused) -> str:
     return f"{since}; resume with `nimbus run resume {run.id}`{deadline}"
 
 
-def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
+def why(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | None:
     """Explain a task that is neither computing nor succeeded.
 
     Args:
         run: The task's run.
         task: One of its tasks.
         slots: Slots of the task's open attempt; None: there is none, or they could not be read.
-        around: Leader, workers and time.
+        facts: Leader, workers and time.
 
     Returns:
         One sentence, or None when there is nothing to explain: it computes, or it succeeded.
     """
     if task.settled is not None:
         return how_settled(task, task.settled)
-    if not task.state.is_final and (aside := _aside(run, task, slots, around)) is not None:
+    if not task.state.is_final and (aside := _aside(run, task, slots, facts)) is not None:
         return aside
     match task.state:
         case TaskState.SUCCEEDED:
             return None if task.reused is None else _reused(task.reused)
         case TaskState.WAITING:
-            return _waiting(run, task, around)
+            return _waiting(run, task, facts)
         case TaskState.RUNNING:
             if task.children is not None:
-                return why_children(run, task, around.leader, around.run, partial(why_run, around=around))
-            return _running(task, slots, around)
+                return why_children(run, task, facts.leader, facts.run, partial(why_run, facts=facts))
+            return _running(task, slots, facts)
         case TaskState.SKIPPED:
             return _skipped(run, task)
         case TaskState.NOT_RUN:
@@ -118,13 +228,13 @@ def how_kept(task: TaskRun, now: datetime) -> str | None:
     return f"{told}, last after attempt {ended[-1].number}: {_how_ended(ended[-1])}" if ended else told
 
 
-def _aside(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
+def _aside(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | None:
     """Explain a task that only a decision of the leader can move, while its run or it is set aside."""
     if not all(run.tasks[need].state.is_final for need in task.spec.needs):
         return None
     computes = task.open_attempt is not None and (slots is None or slots.end is None)
-    told = None if computes else why_aside(around.set_aside(), "run", run.id)
-    return told or why_aside(around.set_aside(), "children", run.id, task.spec.name)
+    told = None if computes else why_aside(facts.set_aside(), "run", run.id)
+    return told or why_aside(facts.set_aside(), "children", run.id, task.spec.name)
 
 
 def _reused(reused: Reused) -> str:
@@ -132,7 +242,7 @@ def _reused(reused: Reused) -> str:
     return f"reused from run {reused.run}{attempt}"
 
 
-def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
+def _waiting(run: Run, task: TaskRun, facts: ClusterFacts) -> str:
     if run.state is RunState.QUEUED:
         return "its run is queued"
     unmet = [need for need in task.spec.needs if not run.tasks[need].state.is_final]
@@ -142,19 +252,19 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"needs {', '.join(named)}{more}"
     if run.paused is not None:
         return f"its run is {_paused(run, run.paused)}"
-    if around.leader is None:
+    if facts.leader is None:
         return "no scheduler leads at the moment; it starts when one does"
     if run.state is RunState.STOPPING:
         return f"its run is being stopped: {run.reason}"
-    if task.retry_at is not None and task.retry_at > around.now:
+    if task.retry_at is not None and task.retry_at > facts.now:
         last = task.attempts[-1] if task.attempts else None
         cause = f" after attempt {last.number}: {_how_ended(last)}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        told = why_it_waits(run, task, around.looks(), around.upstream, around.now)
-        return told + circle_through(run, task, around)
+        told = why_it_waits(run, task, facts.looks(), facts.upstream, facts.now)
+        return told + circle_through(run, task, facts)
     start = not_before(run, task)
-    if start is not None and start > around.now:
+    if start is not None and start > facts.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
     if task.spec.children is not None:
         return f"the leader starts its child runs of pipeline {task.spec.children.pipeline} next"
@@ -164,31 +274,31 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         if ends is None
         else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
     )
-    reads = why_it_reads(run, task, around.datasets, lambda: around.upstream(run.pipeline).live)
-    return (reads or why_not_admitted(run, task, around.capacity(), around.now)) + fails
+    reads = why_it_reads(run, task, facts.datasets, lambda: facts.upstream(run.pipeline).live)
+    return (reads or why_not_admitted(run, task, facts.capacity(), facts.now)) + fails
 
 
-def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
+def _running(task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | None:
     attempt = task.open_attempt
     if attempt is None or slots is None:
         return None
     if slots.end is None and (slots.stop_requested or attempt.stop_requested):
         return "asked to stop; its driver is ending"
     followed = slots.beating and (slots.claim is not None or slots.submitted is not None)
-    workers = () if followed else around.capacity().workers
+    workers = () if followed else facts.capacity().workers
     is_silent = not shows_life(attempt, slots, {worker.id for worker in workers})
     action = supervise(
         attempt,
         slots,
         silent_for=timedelta(0) if is_silent else None,  # the leader alone knows for how long
         workers=workers,
-        timings=around.timings,
-        now=around.now,
+        timings=facts.timings,
+        now=facts.now,
     )
     if not action.why:
         return None
     told = action.why if isinstance(action, Wait) else f"{action.why}; the leader has not applied that yet"
-    return told if around.leader else f"{told}; {NO_LEADER}"
+    return told if facts.leader else f"{told}; {NO_LEADER}"
 
 
 def _skipped(run: Run, task: TaskRun) -> str:

@@ -23,7 +23,7 @@ from nimbus.domain.upstream import awaits, upstream_of
 from nimbus.domain.waits import PipelineWait
 
 if TYPE_CHECKING:
-    from nimbus.api.explain import Surroundings
+    from nimbus.api.explain.task import ClusterFacts
 
 MOST_NAMED = 3
 """Limit of runs under way that a sentence names."""
@@ -115,17 +115,17 @@ _Seen = dict[RunId, bool | None]
 """Runs that were looked at; True: it waits for another one, or another one for it. None: it will go on."""
 
 
-def circle_of(run: Run, around: Surroundings) -> str:
+def circle_of(run: Run, facts: ClusterFacts) -> str:
     """The end of the explanation of a queued run that waits for a circle; empty: it does not."""
     seen: _Seen = {}
-    return _told(seen) if _is_stuck(run, around, seen) else ""
+    return _told(seen) if _is_stuck(run, facts, seen) else ""
 
 
-def circle_through(run: Run, task: TaskRun, around: Surroundings) -> str:
+def circle_through(run: Run, task: TaskRun, facts: ClusterFacts) -> str:
     """The same for a ready task that waits for runs of pipelines."""
-    for queued in _awaited(run, task, around):
+    for queued in _awaited(run, task, facts):
         seen: _Seen = {}
-        if _is_stuck(queued, around, seen) and seen.get(run.id):
+        if _is_stuck(queued, facts, seen) and seen.get(run.id):
             return _told(seen)
     return ""
 
@@ -138,45 +138,45 @@ def _told(seen: _Seen) -> str:
     )
 
 
-def _is_stuck(queued: RunHeader, around: Surroundings, seen: _Seen) -> bool:
+def _is_stuck(queued: RunHeader, facts: ClusterFacts, seen: _Seen) -> bool:
     """True when all runs whose places it waits for wait themselves, for runs in `seen` or stuck runs."""
     if queued.id in seen:
         return seen[queued.id] is not None
     seen[queued.id] = False
-    run = around.run(queued.id)
-    holders = [] if run is None or around.queue is None else holders_of(run, around.queue(run))
-    if holders and all(_waits(around.run(holder.id), around, seen) for holder in holders):
+    run = facts.run(queued.id)
+    holders = [] if run is None or facts.queue is None else holders_of(run, facts.queue(run))
+    if holders and all(_waits(facts.run(holder.id), facts, seen) for holder in holders):
         return True
     seen[queued.id] = None
     return False
 
 
-def _waits(run: Run | None, around: Surroundings, seen: _Seen) -> bool:
+def _waits(run: Run | None, facts: ClusterFacts, seen: _Seen) -> bool:
     if run is None or run.holds is Places.ALL:  # it has work
         return False
     if run.state is RunState.QUEUED:
-        return _is_stuck(run, around, seen)
-    seen[run.id] = any(_waits_for(run, task, around, seen) for task in run.tasks.in_order())
+        return _is_stuck(run, facts, seen)
+    seen[run.id] = any(_waits_for(run, task, facts, seen) for task in run.tasks.in_order())
     return bool(seen[run.id])
 
 
-def _waits_for(run: Run, task: TaskRun, around: Surroundings, seen: _Seen) -> bool:
+def _waits_for(run: Run, task: TaskRun, facts: ClusterFacts, seen: _Seen) -> bool:
     """True when a task waits for stuck runs: a queued one, or one of its child runs."""
-    for queued in _awaited(run, task, around):
-        if _is_stuck(queued, around, seen):
+    for queued in _awaited(run, task, facts):
+        if _is_stuck(queued, facts, seen):
             seen[queued.id] = True
             return True
     below = [] if task.children is None or not is_under_way(task) else task.children.having(ItemState.OPEN)
     children = (child_of(run, task.spec.name, index) for index in below)
-    return any(_waits(around.run(child), around, seen) for child in children if child is not None)
+    return any(_waits(facts.run(child), facts, seen) for child in children if child is not None)
 
 
-def _awaited(run: Run, task: TaskRun, around: Surroundings) -> Iterator[RunHeader]:
+def _awaited(run: Run, task: TaskRun, facts: ClusterFacts) -> Iterator[RunHeader]:
     """The queued runs that a task waits for."""
     if not is_ready(run, task):
         return
     for wait in task.spec.waits_for:
         if isinstance(wait, PipelineWait):
-            for other in around.upstream(upstream_of(wait, run)).live:
+            for other in facts.upstream(upstream_of(wait, run)).live:
                 if other.state is RunState.QUEUED and awaits(wait, run, other):
                     yield other

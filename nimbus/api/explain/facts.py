@@ -1,0 +1,161 @@
+"""Reads the facts that explanations of runs, tasks and queues need. Any thread of a request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, partial
+from typing import TypeVar
+
+from nimbus.api import views
+from nimbus.api.explain.data import DatasetView
+from nimbus.api.explain.queue import QueueView
+from nimbus.api.explain.task import ClusterFacts
+from nimbus.api.services import ApiServices
+from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.holds import why_held
+from nimbus.domain.ids import DatasetName, PipelineName
+from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse, WaitingTask
+from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.schedulers import leader_report
+from nimbus.domain.upstream import Upstream
+from nimbus.domain.waits import LookReport
+
+T = TypeVar("T")
+
+
+def cluster_facts(services: ApiServices) -> ClusterFacts:
+    """The facts for explanations of a live run."""
+    leader = services.health.leader()
+    queue_of, report = cache(partial(queue_view, services)), cache(partial(_report, services))
+    return ClusterFacts(
+        now=services.clock.now(),
+        leader=leader.id if leader else None,
+        capacity=cache(lambda: _capacity(services, report().limits)),
+        looks=cache(partial(_looks, services)),
+        upstream=cache(partial(_upstream, services)),
+        datasets=cache(partial(dataset_view, services)),
+        queue=lambda run: queue_of(run.pipeline),
+        run=services.reader.run,
+        timings=services.timings,
+        set_aside=cache(lambda: report().set_aside if leader else ()),
+    )
+
+
+def team_uses(services: ApiServices) -> tuple[int, Mapping[str, TeamUse]]:
+    """The slots of all workers, and the teams that have or want something, as the leader reports them."""
+    return sum(worker.slots for worker in services.reader.workers()), _report(services).limits.teams
+
+
+def share_words(services: ApiServices, pipeline: PipelineName, of: str) -> str:
+    """What the team of a pipeline has, as the end of an explanation; empty: no other team wants anything.
+
+    `of`: `slots`, `runs`, or the name of a pool after `pool `.
+    """
+    record, settings = services.reader.pipeline(pipeline), services.reader.settings()
+    team = "" if record is None else record.owner or ""
+    slots, teams = team_uses(services)
+    use = teams.get(team)
+    if use is None or len(teams) < 2:
+        return ""
+    pool = of.removeprefix("pool ")
+    of_pool = use.pools.get(pool, 0), settings.pools.get(pool, 0)
+    known = {"slots": (use.slots, slots), "runs": (use.runs, services.max_running or 0)}
+    has, total = known.get(of, of_pool)
+    what = f"of {of}" if of.startswith("pool ") else of
+    share = f"{settings.share_of(team, total, teams):.1f}".removesuffix(".0")
+    name = f"team {team}" if team else "pipelines without an owner"
+    have = "has" if team else "have"
+    return f"; {name} {have} {has} of {total} {what}, {'its' if team else 'their'} share is {share}"
+
+
+def _report(services: ApiServices) -> LeaderReport:
+    return leader_report(services.reader.schedulers())
+
+
+def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
+    listed = services.reader.run_list().values()
+    live = [run.id for run in listed if run.pipeline == name and not run.state.is_final]
+    runs = tuple(services.reader.runs(live).values())
+    return Upstream(services.reader.intervals(name), runs, services.reader.pipeline(name) is not None)
+
+
+def dataset_view(services: ApiServices, name: DatasetName) -> DatasetView:
+    """What is known of a dataset, its publishers and their runs."""
+    publishers = publishers_of(services).get(name, [])
+    listed = services.reader.run_list().values()
+    runs = (run.id for run in listed if run.pipeline in publishers and not run.state.is_final)
+    return DatasetView(services.reader.dataset(name), tuple(publishers), tuple(runs))
+
+
+def publishers_of(services: ApiServices) -> dict[DatasetName, list[PipelineName]]:
+    """Pipelines with an active release that publishes, by dataset."""
+    return by_dataset((record.name, record.profile.datasets) for record in active_pipelines(services))
+
+
+def by_dataset(found: Iterable[tuple[T, Iterable[DatasetName]]]) -> dict[DatasetName, list[T]]:
+    """Pipelines, or their records, by the datasets that each has."""
+    turned: defaultdict[DatasetName, list[T]] = defaultdict(list)
+    for pipeline, names in found:
+        for name in names:
+            turned[name].append(pipeline)
+    return turned
+
+
+def active_pipelines(services: ApiServices) -> Iterator[PipelineRecord]:
+    """Pipelines with an active release, also paused ones."""
+    return (one for one in services.reader.pipelines() if one.state is not PipelineState.INACTIVE)
+
+
+def _looks(services: ApiServices) -> Mapping[str, LookReport]:
+    return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
+
+
+def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
+    """The facts for explanations of a pipeline's queued runs."""
+    record = services.reader.pipeline(pipeline)
+    concurrency = None if record is None else record.profile.concurrency
+    of_all = services.max_running is not None
+    return QueueView(
+        live=[
+            listed
+            for listed in services.reader.run_list().values()
+            if not listed.state.is_final and (of_all or listed.pipeline == pipeline)
+        ],
+        limit=None if concurrency is None else concurrency.limit,
+        max_running=services.max_running,
+        held=why_held(record, services.reader.settings().holds),
+        share=partial(share_words, services, pipeline, "runs"),
+    )
+
+
+def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
+    reader = services.reader
+    settings, schedulers = reader.settings(), reader.schedulers()
+    workers, refused = settings.applied_to(reader.workers()), views.refusals(schedulers)
+    busy = views.busy_slots(reader.orders(worker.id for worker in workers), workers)
+    capacity = Capacity(
+        workers=workers,
+        free=by_rank(workers, busy, refused),
+        submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
+        refusals=refused,
+        target_slots=target_slots(workers),
+        open_at=lambda target: limits.targets.get(target, 0),
+        pools=settings.pools,
+        used=lambda pool: limits.pools.get(pool, 0),
+        busy=lambda worker: busy.get(worker, 0),
+        jvm_releases={name for worker in workers for name in worker.jvm_releases},
+        share=partial(share_words, services),
+        holder=cache(lambda pool: _holder(services, limits.held_for.get(pool), capacity)),
+    )
+    return capacity
+
+
+def _holder(services: ApiServices, held_for: WaitingTask | None, capacity: Capacity) -> Holder | None:
+    """The task that holds a pool, if it still waits."""
+    run = None if held_for is None else services.reader.run(held_for.run)
+    task = None if run is None or held_for is None else run.tasks.get(held_for.task)
+    if run is None or task is None or not is_ready(run, task):
+        return None
+    return holder_of(run, task, capacity)
