@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated
 
@@ -30,7 +30,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.freshness import first_late_from, newest_data
-from nimbus.domain.ids import AttemptId, DatasetName, PipelineName
+from nimbus.domain.ids import AttemptId, DatasetName
 from nimbus.domain.publications import MOST_VALUE_BYTES
 from nimbus.domain.readers import first_grant, read_grant
 
@@ -96,32 +96,36 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def list_datasets(services: ApiServices, query: PageQuery) -> DatasetsModel:
     """A page of datasets. Only their records are read."""
-    records = list(active_pipelines(services))
-    publishers = by_dataset((one.name, one.profile.datasets) for one in records)
-    watchers = by_dataset((one, one.profile.fresh) for one in records)
+    publishers = by_dataset((one, one.profile.datasets) for one in active_pipelines(services))
     page = query.page({*publishers, *services.reader.dataset_names()}, lambda name: (name,))
-    found = services.reader.datasets(page.rows)
     return DatasetsModel(
-        datasets=[
-            _summary(name, found.get(name), publishers.get(name, []), watchers.get(name, []))
-            for name in page.rows
-        ],
+        datasets=dataset_summaries(services, page.rows, publishers),
         next_cursor=page.next_cursor,
         at_least=page.at_least,
     )
 
 
+def dataset_summaries(
+    services: ApiServices,
+    names: Sequence[DatasetName],
+    publishers: Mapping[DatasetName, Sequence[PipelineRecord]],
+) -> list[DatasetSummaryModel]:
+    """Some datasets. Reads the record of each. `publishers`: of all datasets."""
+    records = services.reader.datasets(names)
+    return [_summary(name, records.get(name), publishers.get(name, ())) for name in names]
+
+
 def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
     """One dataset. Raises NotFoundError: nobody publishes it, or ever did."""
     found, records = services.reader.dataset(name), list(active_pipelines(services))
-    publishers = [one.name for one in records if name in one.profile.datasets]
+    publishers = [one for one in records if name in one.profile.datasets]
     if found is None and not publishers:
         raise NotFoundError(
             "unknown_dataset", f"there is no dataset {name}: `nimbus dataset list` shows all of them."
         )
     grant = read_grant(name, found, services.reader.pipeline) if found else first_grant(name, records)
     return DatasetModel(
-        **dict(_summary(name, found, publishers, records)),
+        **dict(_summary(name, found, publishers)),
         may_read=None if grant is None else list(grant.readers),
         readers=[one.name for one in records if name in one.profile.reads],
         spans=[] if found is None else [SpanModel(start=one.start, end=one.end) for one in found.spans],
@@ -199,18 +203,15 @@ def _place(cursor: str | None) -> int | None:
 
 
 def _summary(
-    name: DatasetName,
-    found: Dataset | None,
-    publishers: Iterable[PipelineName],
-    watchers: Iterable[PipelineRecord],
+    name: DatasetName, found: Dataset | None, publishers: Sequence[PipelineRecord]
 ) -> DatasetSummaryModel:
     newest = newest_data(found)
     return DatasetSummaryModel(
         name=name,
         partition=None if found is None else found.partition,
-        publishers=list(publishers),
+        publishers=[one.name for one in publishers],
         published=0 if found is None else found.published,
         newest=None if found is None or found.newest is None else version_model(found.newest),
         newest_data=newest,
-        late_from=first_late_from(watchers, name, newest),
+        late_from=first_late_from(publishers, name, newest),
     )

@@ -6,37 +6,51 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query
 from markupsafe import Markup
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.explain.facts import active_pipelines
-from nimbus.api.models_datasets import DatasetModel, VersionModel
-from nimbus.api.paging import CursorText, PageQuery
+from nimbus.api.explain.facts import active_pipelines, by_dataset
+from nimbus.api.models_datasets import DatasetModel, DatasetSummaryModel, VersionModel
+from nimbus.api.paging import CursorText, PageQuery, TagText
 from nimbus.api.requests import DatasetNameText
-from nimbus.api.routes_datasets import list_datasets, list_versions, shown_dataset, with_given
+from nimbus.api.routes_datasets import dataset_summaries, list_versions, shown_dataset, with_given
 from nimbus.api.services import ApiServices
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.filters import Filter
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.intervals import DataInterval, gaps
 from nimbus.web.backfill.dates import ShownDate, calendar
 from nimbus.web.dataset.graph import flow, of_dataset
-from nimbus.web.pages import Pages, none_if_empty, segment
+from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
 from nimbus.web.run import graph
 
 _DATASETS, _VERSIONS = 100, 50
 """Limits of one page."""
+_SORTED = 200
+"""Limit of datasets whose records are read to sort or filter them: a record may have 100 kB."""
 
 _PartitionFilter = Annotated[str | None, Query(max_length=100), BeforeValidator(none_if_empty)]
 _Unfold = Annotated[Sequence[str], Query()]
+
+
+class Asked(BaseModel):
+    """The query of the list. A form sends empty fields as empty text."""
+
+    state: Annotated[Literal["late", "fresh", "unpublished"] | None, BeforeValidator(none_if_empty)] = None
+    find: Annotated[str, Field(max_length=200)] = ""
+    """A part of the name."""
+    tag: Annotated[TagText | None, BeforeValidator(none_if_empty)] = None
+    """A tag of a pipeline that publishes it."""
+    sort: SortText = None
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
@@ -45,13 +59,13 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     drawings = graph.Drawings()
 
     @routes.get("/datasets")
-    def datasets(request: Request, cursor: CursorText = None) -> Response:
-        found = list_datasets(services, PageQuery(_DATASETS, cursor))
+    def datasets(request: Request, asked: Annotated[Asked, Query()], cursor: CursorText = None) -> Response:
+        now = services.clock.now()
         shown = {
-            "datasets": found.datasets,
-            "now": services.clock.now(),
+            **_listed(services, asked, PageQuery(_DATASETS, cursor), now),
+            "given": asked.model_dump(),
+            "now": now,
             "is_later_page": cursor is not None,
-            "later": found.next_cursor,
         }
         return pages.answer(request, "datasets.html", shown)
 
@@ -80,6 +94,53 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "lineage.html", shown)
 
     return routes
+
+
+def _listed(services: ApiServices, asked: Asked, query: PageQuery, now: datetime) -> dict[str, Any]:
+    """A page of datasets. By name, only the records of that page are read, else those of `_SORTED`."""
+    publishers = by_dataset((one, one.profile.datasets) for one in active_pipelines(services))
+    where = Filter(tag=asked.tag)
+    names = sorted(
+        name
+        for name in {*publishers, *services.reader.dataset_names()}
+        if asked.find.casefold() in name.casefold()
+        and (asked.tag is None or any(map(where.takes_pipeline, publishers.get(name, ()))))
+    )
+    order: ListOrder[DatasetSummaryModel] = ListOrder.of(
+        asked.sort,
+        "name",
+        name=lambda one: (one.name,),
+        data=lambda one: (_seconds(one.newest_data), one.name),
+        published=lambda one: (_seconds(one.newest.at if one.newest else None), one.name),
+        versions=lambda one: (one.published, one.name),
+    )
+    if order.sort.removeprefix("-") == "name" and asked.state is None:
+        by_name = query.page(names, lambda name: (name,), newest_first=order.newest_first)
+        rows, later, unsorted = dataset_summaries(services, by_name.rows, publishers), by_name.next_cursor, 0
+    else:
+        if asked.state in ("late", "fresh"):  # others are neither
+            names = [
+                name for name in names if any(name in one.profile.fresh for one in publishers.get(name, ()))
+            ]
+        read = dataset_summaries(services, names[:_SORTED], publishers)
+        page = query.page(
+            (one for one in read if asked.state in (None, _state_at(one, now))),
+            order.key,
+            newest_first=order.newest_first,
+        )
+        rows, later, unsorted = page.rows, page.next_cursor, len(names[_SORTED:])
+    return {"datasets": rows, "later": later, "unsorted": unsorted, "most": _SORTED, "sort": order.sort}
+
+
+def _seconds(at: datetime | None) -> int:
+    return -1 if at is None else int(at.timestamp())
+
+
+def _state_at(dataset: DatasetSummaryModel, now: datetime) -> str | None:
+    """`late` or `fresh`, as far as a pipeline says; else `unpublished` if nothing is."""
+    if dataset.late_from is not None:
+        return "late" if dataset.late_from <= now else "fresh"
+    return None if dataset.published else "unpublished"
 
 
 def _zone(records: Iterable[PipelineRecord], model: DatasetModel) -> ZoneInfo:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from heapq import nsmallest
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter, BackgroundTasks
+from fastapi import APIRouter, BackgroundTasks, Query
+from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,7 +33,7 @@ from nimbus.domain.terms import EndCause
 from nimbus.web.home.attention import MOST, Facts, Failing, failing_pipelines, notices, why_failed
 from nimbus.web.home.day import DAY, Day
 from nimbus.web.home.timeline import Axis, head, lane, load, said
-from nimbus.web.pages import ListOrder, Pages, SortText
+from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty
 from nimbus.web.pipeline.foresight import due, following, upcoming
 
 _WORKERS = 200
@@ -42,6 +43,19 @@ _FRESH = 100
 _LANES, _FIRES, _LOADS = 30, 12, 48
 """Limits of pipelines on the time axis and of their fires to come, and number of figures of slots on it."""
 _TERMS = 40
+WORKER_STATES = {
+    "free": "waiting",
+    "working": "running",
+    "cordoned": "paused",
+    "draining": "stopping",
+    "lacks room": "failed",
+    "backs off": "queued",
+}
+"""States of workers, each with its icon."""
+_WorkerState = Annotated[
+    Literal["free", "working", "cordoned", "draining", "lacks room", "backs off"] | None,
+    BeforeValidator(none_if_empty),
+]
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
@@ -86,8 +100,15 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "cluster.html", shown)
 
     @routes.get("/workers")
-    def workers(request: Request, sort: SortText = None, cursor: CursorText = None) -> Response:
+    def workers(
+        request: Request,
+        state: _WorkerState = None,
+        find: Annotated[str, Query(max_length=200)] = "",
+        sort: SortText = None,
+        cursor: CursorText = None,
+    ) -> Response:
         found = known_workers(services)
+        fitting = (one for one in found if state in (None, worker_state(one)) and _has(one, find))
         order: ListOrder[WorkerModel] = ListOrder.of(
             sort,
             "id",
@@ -97,10 +118,12 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             memory=lambda one: (one.memory_available_bytes, one.id),
             reported=lambda one: (int(one.reported_at.timestamp()), one.id),
         )
-        page = PageQuery(_WORKERS, cursor).page(found, order.key, newest_first=order.newest_first)
+        page = PageQuery(_WORKERS, cursor).page(fitting, order.key, newest_first=order.newest_first)
         shown = {
             "workers": page.rows,
-            "given": {"sort": sort},
+            "state_of": worker_state,
+            "states": WORKER_STATES,
+            "given": {"state": state, "find": find, "sort": sort},
             "sort": order.sort,
             "slots": sum(one.slots for one in found if not one.draining),
             "busy": sum(one.busy for one in found),
@@ -137,6 +160,25 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "election.html", shown)
 
     return routes
+
+
+def worker_state(worker: WorkerModel) -> str:
+    """A key of `WORKER_STATES`: what keeps it from work first."""
+    if worker.cordoned is not None:
+        return "cordoned"
+    if worker.draining:
+        return "draining"
+    if worker.lacks:
+        return "lacks room"
+    if worker.refusals:
+        return "backs off"
+    return "working" if worker.busy else "free"
+
+
+def _has(worker: WorkerModel, text: str) -> bool:
+    """True when its id, host, a label or a target has a text in its name."""
+    names = (worker.id, worker.hostname, *worker.labels, *worker.targets)
+    return any(text.casefold() in name.casefold() for name in names)
 
 
 def _late_from(services: ApiServices, pipelines: Iterable[PipelineRecord]) -> dict[DatasetName, datetime]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+import pytest
 
 from nimbus.api.services import Check
 from nimbus.config.shown import Shown
@@ -70,6 +71,38 @@ def test_workers_page_says_what_keeps_each_from_work(world: Any, web: httpx.Clie
     assert "draining" in rows["w3"]
     assert "Cordoned:" in rows["w4"]
     assert "<script>alert" not in text
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["w1", "w2", "w3", "w4", "w5"]),
+        ("?state=working", ["w1"]),
+        ("?state=free", ["w5"]),
+        ("?state=lacks+room&find=", ["w2"]),
+        ("?state=draining", ["w3"]),
+        ("?state=cordoned", ["w4"]),
+        ("?find=GPU", ["w2"]),
+        ("?find=host-9&state=cordoned", []),
+    ],
+)
+def test_workers_are_filtered_by_state_and_by_name_host_or_label(
+    world: Any, web: httpx.Client, query: str, shown: list[str]
+) -> None:
+    world.opened(world.new_run("sums-live"), "extract")
+    others = {
+        "w2": {"lacks": "disk", "labels": ("gpu",)},
+        "w3": {"draining": True, "hostname": "host-9"},
+        "w4": {},
+        "w5": {},
+    }
+    world.cluster.put(*(replace(world.worker, id=WorkerId(name), **of) for name, of in others.items()))
+    world.cluster.put(ClusterSettings(cordoned={WorkerId("w4"): "disk"}))
+
+    text = web.get(f"/ui/workers{query}").text
+
+    assert re.findall(r'<tr id="w-([^"]+)"', text) == shown
+    assert ("No worker is on this page." in text) == (not shown)
 
 
 def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx.Client) -> None:

@@ -6,9 +6,11 @@ import gzip
 import re
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
+import pytest
 
 from nimbus.domain.datasets import MOST_SPANS
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
@@ -34,6 +36,41 @@ def test_list_shows_what_is_late_and_links_to_the_newest_run(world: Any, web: ht
     assert words_of(text, "d-regions").startswith("regions key shop")
     assert words_of(text, "d-report") == "report report &ndash; 0"
     assert 'href="/ui/runs/shop-1"' in text
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["days", "regions", "report", "soon"]),
+        ("?sort=-name", ["soon", "report", "regions", "days"]),
+        ("?sort=-versions", ["days", "regions", "soon", "report"]),
+        ("?sort=versions", ["report", "soon", "regions", "days"]),
+        ("?sort=-data", ["regions", "days", "soon", "report"]),
+        ("?sort=published", ["report", "soon", "days", "regions"]),
+        ("?state=late", ["days"]),
+        ("?state=fresh", ["soon"]),
+        ("?state=unpublished&tag=&find=", ["report"]),
+        ("?find=RE", ["regions", "report"]),
+        ("?tag=nightly", ["soon"]),
+    ],
+)
+def test_datasets_are_sorted_by_column_and_filtered_by_state_name_and_tag(
+    world: Any, web: httpx.Client, query: str, shown: list[str]
+) -> None:
+    datasets(world)
+    task, soon = layered(1)[0], DatasetName("soon")
+    spec = PipelineSpec(
+        name=PipelineName("nightly"),
+        tags=("nightly",),
+        fresh={soon: timedelta(days=900)},
+        tasks=(replace(task, publishes=(Publication(dataset=soon),)),),
+    )
+    world.cluster.put(active(spec))
+
+    text = web.get(f"/ui/datasets{query}").text
+
+    assert re.findall(r'<tr id="d-([^"]+)"', text) == shown
+    assert "aria-sort=" in text
 
 
 def test_dataset_page_shows_newest_versions_first_and_counts_missing_days(
@@ -135,6 +172,10 @@ def test_pages_of_many_datasets_are_small_and_read_only_what_they_show(
 
     assert max(sizes.values()) < LARGEST_PAGE, sizes
     assert read["records"] == 100
+    said = web.get("/ui/datasets?sort=-data").text
+    assert read["records"] == 300
+    assert "803 more are left out" in said.partition('id="unsorted"')[2]
+    assert "left out" not in web.get("/ui/datasets?sort=-data&find=data-0050").text
     assert 'id="d-data-00100"' in web.get(following).text
 
 

@@ -534,6 +534,20 @@ def test_list_that_is_sorted_goes_on_where_its_page_ended(world: Any, web: httpx
     assert "p-000" in listed[1]
 
 
+def test_list_of_runs_says_that_only_its_page_is_sorted(world: Any, web: httpx.Client) -> None:
+    for number in range(120):
+        finished(world, f"sums-{number:03d}", layered(2), hours_ago=1 + number / 10)
+
+    first, all_of_it = web.get("/ui/runs?sort=-took").text, web.get("/ui/runs").text
+    (older,) = re.findall(r'href="(/ui/runs\?[^"]*cursor=[^"]+)"', first)
+    later = web.get(older.replace("&amp;", "&")).text
+
+    assert "Only the 100 runs of this page are sorted so" in first
+    assert "Only the 20 runs of this page are sorted so" in later
+    assert 'id="in-page"' not in all_of_it
+    assert 'id="in-page"' not in web.get("/ui/runs?sort=-took&state=failed").text
+
+
 def test_runs_are_named_shortly_and_copied_whole(world: Any, web: httpx.Client) -> None:
     world.put_live(world.new_run("sums-20260301t054500z-a1377a"))
     row = web.get("/ui/runs").text.partition('<tr id="r-')[2].partition("</tr>")[0]
