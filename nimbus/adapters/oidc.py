@@ -95,14 +95,12 @@ class OidcProvider:
             self._fetches.labels(outcome)
 
     async def prepare(self, token: str) -> None:
-        """See the port."""
         if self._jwts.lacks_key(token):
             await self._fetched()
         elif self._clock() - self._fetched_at_s > FRESH_S:
             self._fetch_soon()
 
     async def login_url(self, *, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
-        """See the port."""
         described, client = await self._described(), self._registered()
         query = {
             "response_type": "code",
@@ -118,7 +116,6 @@ class OidcProvider:
         return f"{described.authorization_endpoint}{joint}{urlencode(query)}"
 
     async def id_token(self, *, code: str, redirect_uri: str, verifier: str) -> str:
-        """See the port."""
         if self._logins.locked():
             raise IdentityProviderError("too many logins wait for the identity provider: try again")
         async with self._logins:

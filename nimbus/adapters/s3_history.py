@@ -30,7 +30,8 @@ import structlog
 
 from blobsync import ObjectStore, valid_objects
 from nimbus import records
-from nimbus.adapters.s3_index import (
+from nimbus.adapters.s3_purges import S3Purges
+from nimbus.adapters.s3_records import (
     ACCEPTED,
     INDEX_MARK,
     INDEXED_STATES,
@@ -39,14 +40,13 @@ from nimbus.adapters.s3_index import (
     after,
     index_of,
     note_key,
+    or_unavailable,
     read_record,
     readable_places,
     results_key,
     reused_key,
     run_key,
 )
-from nimbus.adapters.s3_purges import S3Purges
-from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
@@ -119,16 +119,13 @@ class S3History:
                     self._store.write(f"{index_of(None, state)}{name}", INDEX_MARK)
 
     def read(self, run: RunId) -> Run | None:
-        """One finished run."""
         with or_unavailable(f"history of run {run} cannot be read"):
             return read_record(self._store, run_key(run), records.RUN)
 
     def version(self, dataset: DatasetName, partition: str) -> Version | None:
-        """The newest stored version of a partition."""
         return next(iter(self.versions(dataset, 1, partition)), None)
 
     def store_versions(self, dataset: DatasetName, versions: Iterable[Version]) -> None:
-        """See `nimbus.ports.History.store_versions`."""
         with or_unavailable(f"versions of dataset {dataset} could not be stored in history"):
             for version in versions:
                 self._store_version(dataset, version)
@@ -138,7 +135,6 @@ class S3History:
         self._store.write(_mark_key(dataset, version), INDEX_MARK)
 
     def forget_dataset(self, dataset: DatasetName, before: int) -> None:
-        """See `nimbus.ports.History.forget_dataset`."""
         published, last = f"{PUBLISHED}{dataset}/", f"{_LATEST_NUMBER - before:019d}~~"
         with or_unavailable(f"versions of dataset {dataset} could not be removed"):
             marks = valid_objects(self._store, published, f"{published}{last}")
@@ -147,7 +143,6 @@ class S3History:
             self._store.delete_many(one.key for one in versions if one.key.rpartition("~")[2] > last)
 
     def kept_version(self, run: Run, now: datetime) -> Kept | None:
-        """See `nimbus.ports.History.kept_version`."""
         kept = set[Kept]()
         for publication, version in versions_of(run):
             newest = self.version(publication.dataset, version.partition)
@@ -162,7 +157,6 @@ class S3History:
         return next(iter(kept), None)
 
     def forget_versions(self, run: Run) -> None:
-        """See `nimbus.ports.History.forget_versions`."""
         with or_unavailable(f"versions of run {run.id} could not be removed"):
             for publication, version in versions_of(run):
                 stored = self.versions(publication.dataset, MOST_OF_PARTITION, version.partition)
@@ -173,7 +167,6 @@ class S3History:
     def newest_versions(
         self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
     ) -> Iterator[Version]:
-        """See `nimbus.ports.History.newest_versions`."""
         prefix, seen = f"{DATASETS}{dataset}/", ""
         begin = None
         if interval is not None and longest < interval.start - _FIRST:
@@ -193,7 +186,6 @@ class S3History:
                     yield version
 
     def newer_versions(self, dataset: DatasetName, sequence: int) -> Iterator[Version]:
-        """See `nimbus.ports.History.newer_versions`."""
         newest: dict[str, tuple[int, int]] = {}
         with or_unavailable(f"versions of dataset {dataset} cannot be read"):
             for published, partition, number in self._marks(dataset):
@@ -222,7 +214,6 @@ class S3History:
         partition: str | None = None,
         before: int | None = None,
     ) -> tuple[Version, ...]:
-        """See `nimbus.ports.History.versions`."""
         with or_unavailable(f"versions of dataset {dataset} cannot be read"):
             if partition is None:
                 marks = islice(self._marks(dataset, before), limit)
@@ -237,18 +228,15 @@ class S3History:
     def store_results(
         self, run: RunId, results: Results, tables: Mapping[TaskName, Table] = MappingProxyType({})
     ) -> None:
-        """See `nimbus.ports.History.store_results`."""
         given = TaskResults(results=results, tables=dict(tables))
         with or_unavailable(f"results of run {run} could not be stored"):
             self._store.write(results_key(run), records.RESULTS.encode(given))
 
     def given(self, run: RunId) -> TaskResults:
-        """See `nimbus.ports.History.given`."""
         with or_unavailable(f"results of run {run} cannot be read"):
             return read_record(self._store, results_key(run), records.RESULTS) or TaskResults(results={})
 
     def results(self, run: RunId) -> Results:
-        """The results of a finished run's tasks."""
         return self.given(run).results
 
     def recent(
@@ -260,7 +248,6 @@ class S3History:
         state: RunState | None = None,
         since: datetime | None = None,
     ) -> RecentRuns:
-        """See `nimbus.ports.History.recent`."""
         scanned: list[str] = []
         with or_unavailable("history cannot be listed"):
             names = self._names(pipeline, state if state in INDEXED_STATES else None, after)
@@ -333,20 +320,17 @@ class S3History:
         return found
 
     def store_terms(self, terms: Sequence[Term]) -> None:
-        """Store terms, one object each."""
         with or_unavailable("terms could not be stored in history"):
             for term in terms:
                 self._store.write(_term_key(term.epoch), records.TERM.encode(term))
 
     def terms(self, before: int, limit: int) -> tuple[Term, ...]:
-        """Terms, newest first."""
         with or_unavailable("terms cannot be read in history"):
             keys = [info.key for info in islice(valid_objects(self._store, TERMS, _term_key(before)), limit)]
             found = [self._readable(key, records.TERM) for key in keys]
         return tuple(term for term in found if term is not None)
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
-        """See `nimbus.ports.History.created_before`."""
         prefix = index_of(pipeline)
         with or_unavailable("history cannot be listed"):
             listed = valid_objects(self._store, prefix, after(prefix, when))
@@ -354,20 +338,16 @@ class S3History:
                 yield RunId(entry.id)
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
-        """See `nimbus.ports.History.reusers`."""
         return self._purges.reusers(run)
 
     def purged(self, run: RunId) -> Purged | None:
-        """See `nimbus.ports.History.purged`."""
         return self._purges.purged(run)
 
     def note(self, run: RunId) -> RunNote | None:
-        """See `nimbus.ports.History.note`."""
         with or_unavailable(f"the note about run {run} cannot be read"):
             return read_record(self._store, note_key(run), records.NOTE)
 
     def put_note(self, note: RunNote) -> None:
-        """See `nimbus.ports.History.put_note`."""
         before, key = self.note(note.what.run_id), note_key(note.what.run_id)
         if before is not None and before.at > note.at:
             return  # of a leader that was held up: its successor has stored a later one
@@ -375,7 +355,6 @@ class S3History:
             self._store.write(key, records.NOTE.encode(note)) if note.what.text else self._store.delete(key)
 
     def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
-        """See `nimbus.ports.History.order_purge`."""
         self._purges.order(command, order)
 
     def _readable(self, key: str, codec: records.Codec[records.T]) -> records.T | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from threading import Lock
 
 from blobsync import ObjectInfo, ObjectStore
-from nimbus.adapters.storage_error import or_unavailable
+from nimbus.adapters.s3_records import or_unavailable
 from nimbus.domain.ids import AttemptId, RunId
 from nimbus.ports import Kept
 
@@ -42,12 +42,10 @@ class S3LogArchive:
         """Indexes of the packs that were read last, by key."""
 
     def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
-        """Store one chunk."""
         with or_unavailable(f"{kept} of {attempt} could not be stored"):
             self._store.write(f"{_prefix(attempt, kept)}{offset:016d}", data)
 
     def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
-        """Store one pack for each run."""
         runs: defaultdict[RunId, dict[AttemptId, bytes]] = defaultdict(dict)
         for attempt, data in logs.items():
             runs[attempt.run][attempt] = data

@@ -20,19 +20,19 @@ import structlog
 
 from blobsync import ObjectStore, valid_objects
 from nimbus import records
-from nimbus.adapters.s3_index import (
+from nimbus.adapters.s3_records import (
     INDEX_MARK,
     INDEXED_STATES,
     Ascending,
     index_of,
     note_key,
+    or_unavailable,
     read_record,
     readable_places,
     results_key,
     reused_key,
     run_key,
 )
-from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
@@ -50,7 +50,6 @@ class S3Purges:
         self._store = store
 
     def order(self, command: CommandId, order: PurgeOrder) -> None:
-        """See `nimbus.ports.History.order_purge`."""
         with or_unavailable(f"purge {command} could not be stored"):
             self._store.write(f"{_ORDERS}{command}.json", records.PURGE_ORDER.encode(order))
 
@@ -67,12 +66,10 @@ class S3Purges:
                     yield command, order
 
     def drop_order(self, command: CommandId) -> None:
-        """Remove an order that is done."""
         with or_unavailable(f"purge {command} could not be removed"):
             self._store.delete(f"{_ORDERS}{command}.json")
 
     def purged(self, run: RunId) -> Purged | None:
-        """See `nimbus.ports.History.purged`."""
         key = _note_key(run)
         with or_unavailable(f"{key} cannot be read"):
             return read_record(self._store, key, records.PURGED)
@@ -86,12 +83,10 @@ class S3Purges:
                 self._store.delete(_note_key(purged.run))
 
     def mark_done(self, purged: Purged, part: Part) -> None:
-        """Record that a part is fully deleted."""
         with or_unavailable(f"purge of run {purged.run} could not be noted"):
             self._store.write(_done_key(purged, part), INDEX_MARK)
 
     def is_done(self, purged: Purged, part: Part) -> bool:
-        """True if a part is fully deleted."""
         with or_unavailable(f"purge of run {purged.run} cannot be read"):
             return self._store.size(_done_key(purged, part)) is not None
 
@@ -119,7 +114,6 @@ class S3Purges:
                 yield place
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
-        """See `nimbus.ports.History.reusers`."""
         prefix = f"history/reused/{run}/"
         with or_unavailable(f"what reuses run {run} cannot be listed"):
             return tuple(RunId(info.key.removeprefix(prefix)) for info in valid_objects(self._store, prefix))

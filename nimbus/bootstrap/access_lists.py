@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from leader import AclDifference, AclEnforcement, ZooKeeperSession
-from nimbus.adapters.store.session import StoreSession
+from nimbus.adapters.store.calls import StoreSession
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 

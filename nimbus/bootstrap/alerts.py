@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 
-from nimbus.adapters.alerts.apprise_service import AppriseService
-from nimbus.adapters.alerts.mail import Mailbox
-from nimbus.adapters.alerts.webhook import Webhook
+from nimbus.adapters.alerts import AppriseService, Mailbox, Webhook
 from nimbus.api.services import AlertTests
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.alert_targets import AlertTarget as TargetSettings

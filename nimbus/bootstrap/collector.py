@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from nimbus.adapters.s3_history import S3History
-from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.store.whole import TreeWholeState
+from nimbus.adapters.store.calls import calls_on
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.api.services import OutputFiles
 from nimbus.bootstrap.foundation import Foundation, data_connection, retry_policy
 from nimbus.config.settings import Settings

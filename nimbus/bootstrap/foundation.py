@@ -24,8 +24,8 @@ from blobsync import (
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.store.calls import StoreSession, calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader
-from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.adapters.store.tree import ClusterTree
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError

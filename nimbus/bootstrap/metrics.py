@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from blobsync import Syncer
 from leader import SessionState
 from nimbus.access.gate import Gate
-from nimbus.adapters.store.access import TreeAccess
-from nimbus.adapters.store.session import calls_on
+from nimbus.adapters.store.calls import calls_on
+from nimbus.adapters.store.cluster import TreeAccess
 from nimbus.api import routes_health
 from nimbus.api.access import Authenticate, authorize
 from nimbus.api.cross_site import CrossSiteGuard

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from blobsync import ReleaseRef
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store.calls import calls_on
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.adapters.store.moving import ClusterState, write_nodes
-from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.scheduler.live_releases import live_releases
 
 CLOSE_LIMIT = timedelta(seconds=5)

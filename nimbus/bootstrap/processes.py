@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
 from leader import CrashSentinel, ZooKeeperSession, read_epoch
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
-from nimbus.adapters.store.session import calls_on
 from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation

@@ -25,17 +25,16 @@ from leader import (
     request_switchover,
 )
 from leader.metrics import ElectionMetrics
-from nimbus.adapters.data_looks import DataLooker
+from nimbus.adapters.data_probe import DataProber
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.adapters.store.access import TreeAccess
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import StoreSession, calls_on
 from nimbus.adapters.store.catalog import TreeCatalog
-from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue, TreeRegistrations
+from nimbus.adapters.store.cluster import TreeAccess, TreeClusterReader, TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.runs import prepare
-from nimbus.adapters.store.session import StoreSession, calls_on
-from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
+from nimbus.adapters.zookeeper.calls import ZooKeeperChanges
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
@@ -160,9 +159,9 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         renderer=Templates(),
         prepare_run=prepare,
         open_file=open_file,
-        look=DataLooker(
+        look=DataProber(
             open_bucket=partial(open_bucket, settings, **LOOK_LIMITS), http_allow=settings.waits.http_allow
-        ).look,
+        ).probe,
         sender=alert_sender(settings, targets, leads_in=late.leads_in, tell=late.tell),
         exports=exports,
         resign=resign,
@@ -308,7 +307,7 @@ def _worker(
 def _changes(foundation: Foundation) -> ChangeFeed:
     settings, session = foundation.settings, foundation.session
     if not isinstance(session, ZooKeeperSession):
-        from nimbus.adapters.sqlite.changes import SqliteChanges
+        from nimbus.adapters.sqlite.calls import SqliteChanges
 
         return SqliteChanges(session, settings.cluster.root)
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.store.board import TreeAttemptBoard
-from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.telemetry.facts import RunFacts
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.telemetry.lineage import LineageSink
+from nimbus.adapters.telemetry.sink import RunFacts
 from nimbus.adapters.telemetry.traces import TraceSink
 from nimbus.bootstrap.foundation import Foundation
 from nimbus.config import InvalidConfigurationError, Settings

@@ -13,11 +13,11 @@ import structlog
 
 from blobsync import Syncer
 from leader import SessionState
-from nimbus.adapters.data_looks import MOST_BUCKETS
+from nimbus.adapters.data_probe import MOST_BUCKETS
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
-from nimbus.adapters.store.session import calls_on
 from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,

@@ -67,8 +67,8 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
 
 def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     from blobsync import collect_garbage
-    from nimbus.adapters.store.session import calls_on
-    from nimbus.adapters.store.whole import TreeWholeState
+    from nimbus.adapters.store.calls import calls_on
+    from nimbus.adapters.store.cluster import TreeWholeState
     from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.storage import object_store
     from nimbus.scheduler.garbage import bucket_policy

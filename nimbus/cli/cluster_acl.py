@@ -14,7 +14,7 @@ from nimbus.cli.output import Output, logs_on_stderr, output_option
 
 if TYPE_CHECKING:
     from leader import AclDifference
-    from nimbus.adapters.store.session import StoreSession
+    from nimbus.adapters.store.calls import StoreSession
 
 CLOSE_LIMIT = timedelta(seconds=5)
 

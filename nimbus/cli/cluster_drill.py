@@ -94,9 +94,8 @@ def verify(file: Path, config: Path | None, output: str) -> int:
     What the database holds then is compared with the file. With a configuration, the bucket must have the
     releases in use, too. The cluster is not touched.
     """
-    from nimbus.adapters.cluster_archive import read_archive
     from nimbus.adapters.sqlite.session import SqliteSession
-    from nimbus.adapters.store.moving import make_cluster, read_state
+    from nimbus.adapters.store.moving import make_cluster, read_archive, read_state
     from nimbus.bootstrap.moving import contents_of
     from nimbus.cli.cluster_move import check_releases, tell
     from nimbus.cli.storage import find_config, settings_of

@@ -37,8 +37,7 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
     FILE contains parameters and variables in plain text, but no secrets; only you can read it.
     """
     from nimbus import __version__
-    from nimbus.adapters.cluster_archive import write_archive
-    from nimbus.adapters.store.moving import read_state
+    from nimbus.adapters.store.moving import read_state, write_archive
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
     from nimbus.bootstrap.moving import contents_of
@@ -84,8 +83,7 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     or worker of this cluster starts. The new leader adopts open attempts: an attempt whose driver is gone is
     lost, and its task is tried again. Before the import, end the old cluster and its drivers.
     """
-    from nimbus.adapters.cluster_archive import read_archive
-    from nimbus.adapters.store.moving import make_cluster
+    from nimbus.adapters.store.moving import make_cluster, read_archive
     from nimbus.bootstrap.foundation import open_session
     from nimbus.bootstrap.moving import contents_of
     from nimbus.cli.storage import settings_of

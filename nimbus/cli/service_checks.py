@@ -37,7 +37,7 @@ def alert_targets_of(settings: Settings, environ: Mapping[str, str]) -> Iterator
 
 def _known(check: str, url: str) -> Finding:
     """Does Apprise know the URL? Only a message would show that the service exists."""
-    from nimbus.adapters.alerts.apprise_service import service_of
+    from nimbus.adapters.alerts import service_of
     from nimbus.ports import AlertNotSentError
 
     try:
@@ -67,7 +67,7 @@ def _place(target: AlertTarget) -> tuple[str, int]:
 
 def telemetry_of(settings: Settings) -> Iterator[Finding]:
     """Is the library of each collector installed, and is a server there? No data is sent."""
-    from nimbus.adapters.telemetry.requests_session import read_headers
+    from nimbus.adapters.telemetry.sink import read_headers
     from nimbus.bootstrap.telemetry import missing_extras
     from nimbus.ports import TelemetryNotSentError
 

@@ -34,9 +34,9 @@ def zookeeper_of(settings: Settings) -> Iterator[Finding]:
 def _cluster_of(settings: Settings) -> Iterator[Finding]:
     """May the credential write below the root, is the schema known, and do the clocks agree?"""
     from leader import LeaderError
+    from nimbus.adapters.store.calls import calls_on
     from nimbus.adapters.store.cluster import TreeClusterReader
     from nimbus.adapters.store.moving import last_epoch
-    from nimbus.adapters.store.session import calls_on
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.output import logs_on_stderr

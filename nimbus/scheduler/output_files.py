@@ -20,7 +20,7 @@ from pathlib import Path
 
 from blobsync import BlobNotFoundError, ObjectStore, RetryPolicy
 from blobsync.names import path_fault
-from nimbus.adapters.storage_error import or_unavailable
+from nimbus.adapters.s3_records import or_unavailable
 from nimbus.api.services import OpenedFile
 from nimbus.domain.outputs import ListedFile, Listing, OutputsNotHereError, file_order, listing
 from nimbus.scheduler.output_places import why_not_here

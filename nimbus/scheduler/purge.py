@@ -23,8 +23,8 @@ from typing import Protocol
 import structlog
 
 from blobsync import BlobSyncError, ObjectStore
-from nimbus.adapters.s3_index import ACCEPTED, REFUSED, after
 from nimbus.adapters.s3_purges import S3Purges
+from nimbus.adapters.s3_records import ACCEPTED, REFUSED, after
 from nimbus.config.sections import Retention
 from nimbus.config.values import format_duration
 from nimbus.domain.commands import PurgeRuns

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from blobsync import Syncer
 from leader import Elector, SessionState
-from nimbus.adapters.store.session import StoreSession
+from nimbus.adapters.store.calls import StoreSession
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.scheduler.access_follower import AccessFollower

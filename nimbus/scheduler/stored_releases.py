@@ -17,7 +17,7 @@ from blobsync import (
     fetch_manifest,
 )
 from blobsync.bucket.releases import published
-from nimbus.adapters.storage_error import or_unavailable
+from nimbus.adapters.s3_records import or_unavailable
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.release_files import Holders, Publication, ReleaseFile

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from leader import FencingToken
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.api.explain.run import ExplanationModel
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
 from nimbus.api.services import ApiServices

@@ -13,9 +13,9 @@ from pathlib import Path
 from nimbus.adapters.sqlite.calls import SqliteCalls
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.sqlite.tree import Tree
-from nimbus.adapters.store import orders
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.paths import SUBMITTED, Paths
+from nimbus.adapters.store.runs import encode_order
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.workers import Assignment
 
@@ -54,7 +54,7 @@ class BenchBoard(TreeAttemptBoard):
         path = _PATHS.order(WorkerId(worker), AttemptId.parse(order.attempt))
         with self._leading() as tree:
             tree.ensure(path)
-            tree.set_data(path, orders.encode(order))
+            tree.set_data(path, encode_order(order))
 
     def unassign(self, worker: str, attempt: str) -> None:
         """Withdraw an order."""

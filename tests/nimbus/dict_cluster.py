@@ -15,10 +15,11 @@ from typing import Any
 from leader import EpochRecord, FencingToken
 from leader.protocol.terms import decode_epoch, encode_epoch
 from nimbus import records, run_record
-from nimbus.adapters.sqlite.changes import SqliteChanges
-from nimbus.adapters.store import board, catalog, datasets, due, intervals, orders, runs
+from nimbus.adapters.sqlite.calls import SqliteChanges
+from nimbus.adapters.store import board, catalog, datasets, intervals, runs
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.adapters.store.leader_store import TreeLeaderStore, body_of, queued_commands
+from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.adapters.store.nodes import body_of, queued_commands
 from nimbus.adapters.store.paths import BEAT, STOP, Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain import writes as w
@@ -177,7 +178,7 @@ class DictCluster:
         if found is None or not found.needs_in_run:
             return found
         run = runs.read_run(self._calls, PATHS, found.run)
-        return found if run is None else orders.completed(found, run)
+        return found if run is None else runs.completed_order(found, run)
 
     # -- changes by others
 
@@ -434,7 +435,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any], Callable[[DictCluster, str], A
     "due": (
         "due",
         PipelineName,
-        lambda cluster, name: due.read(cluster._calls, PATHS, PipelineName(name)),
+        lambda cluster, name: datasets.read_due(cluster._calls, PATHS, PipelineName(name)),
     ),
     "backfills": ("backfills", BackfillId, _plain(records.BACKFILL, PATHS.backfills)),
     "runs": ("runs", RunId, lambda cluster, name: runs.read_run(cluster._calls, PATHS, RunId(name))),

@@ -1,18 +1,18 @@
-"""The adapters' store calls, on SQLite. Refusals raise kazoo's errors, which the adapters expect."""
+"""The adapters' store calls, and the feed of changes, on SQLite. Refusals raise kazoo's errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 
 from leader import EpochRecord, FencedOutError, FencingToken, TransactionRefusedError
 from nimbus.adapters.sqlite.session import SqliteSession, Watch
-from nimbus.adapters.sqlite.tree import Tree
-from nimbus.adapters.store.calls import Build, Calls, check_size
+from nimbus.adapters.sqlite.tree import CHANGED, Change, Tree
+from nimbus.adapters.store.calls import Build, Calls, NodeStat, check_size
+from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.ports import Enqueue
+from nimbus.ports import Changed, Enqueue
 from nimbus.ports import FencedOutError as TermOverError
 
 
@@ -24,11 +24,9 @@ class SqliteCalls(Calls):
 
     @property
     def session_id(self) -> int:
-        """Number of the session."""
         return self._store.session_id
 
     def get(self, path: str, changed: Enqueue | None = None) -> bytes | None:
-        """Data of a node."""
         with self._store.reading() as tree:
             data = tree.get(path)
             if data is not None:
@@ -36,30 +34,29 @@ class SqliteCalls(Calls):
             return data
 
     def exists(self, path: str, changed: Enqueue | None = None) -> bool:
-        """True if a node exists."""
         with self._store.reading() as tree:
             self._watch(tree, Watch.NODE, path, changed)
             return tree.stat(path) is not None
 
     def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
-        """Names of a node's children."""
         with self._store.reading() as tree:
             return self._list(tree, path, changed)
 
-    def children_zxid(self, path: str) -> int | None:
-        """The last operation that created or removed a child."""
+    def stat(self, path: str) -> NodeStat | None:
         with self._store.reading() as tree:
-            stat = tree.stat(path)
-            return None if stat is None else stat.pzxid
+            row = tree.stat(path)
+            if row is None:
+                return None
+            # Operations of other databases have the same numbers, so the origin has the database's, too.
+            origin = ((tree.number() << 32) + row.czxid, row.ctime_ms)
+            return NodeStat(owner=row.owner, children_zxid=row.pzxid, origin=origin, written_at=None)
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of some children."""
         with self._store.reading() as tree:
             found = [(name, tree.get(f"{parent}/{name}")) for name in names]
         return tuple((name, data) for name, data in found if data is not None)
 
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of some children, with a watch on each."""
         found = []
         with self._store.reading() as tree:
             for name, enqueue in changed.items():
@@ -70,7 +67,6 @@ class SqliteCalls(Calls):
         return tuple(found)
 
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
-        """Call the callbacks of existing nodes, and watch the missing ones."""
         with self._store.reading() as tree:
             there = [enqueue for path, enqueue in changed.items() if tree.stat(path) is not None]
             for path, enqueue in changed.items():
@@ -81,35 +77,29 @@ class SqliteCalls(Calls):
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
     ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
-        """Names of the children of `parents`, and data of `nodes`."""
         with self._store.reading() as tree:
             names = [self._list(tree, *one) for one in zip(parents, changed, strict=True)]
             return names, [tree.get(node) for node in nodes]
 
     def await_watches(self) -> None:
-        """Call the watches for all operations that are done."""
         self._store.tell()
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node."""
         check_size(path, len(data))
         with self._store.writing() as tree:
             return tree.create(path, data, owner=self.session_id if ephemeral else 0, sequence=sequence)
 
     def create_with(self, path: str, data: bytes, other: str, other_data: bytes) -> str:
-        """Create a sequential node and another one, or neither."""
         check_size(path, len(data))
         with self._store.writing() as tree:
             tree.create(other, other_data)
             return tree.create(path, data, sequence=True)
 
     def transact(self, what: str, build: Build) -> None:  # noqa: ARG002 - the errors name it
-        """Execute all operations that `build` adds, or none."""
         with self._store.writing() as tree:
             build(_Transaction(tree, self.session_id))
 
     def fenced(self, what: str, token: FencingToken, build: Build) -> None:  # noqa: ARG002 - as above
-        """Like `transact`, if the token's term is not over."""
         with self._store.writing() as tree:
             try:
                 tree.check(token.path, token.version)
@@ -126,14 +116,12 @@ class SqliteCalls(Calls):
         """Do nothing: there are no access lists."""
 
     def ensure(self, path: str) -> None:
-        """Create a persistent node and its parents."""
         if self.exists(path):  # the usual case, which needs no disk write
             return
         with self._store.writing() as tree:
             tree.ensure(path)
 
     def set(self, path: str, data: bytes) -> bool:
-        """Replace a node's data."""
         check_size(path, len(data))
         try:
             with self._store.writing() as tree:
@@ -143,29 +131,12 @@ class SqliteCalls(Calls):
         return True
 
     def delete(self, path: str) -> bool:
-        """Delete a node."""
         try:
             with self._store.writing() as tree:
                 tree.delete(path)
         except NoNodeError:
             return False
         return True
-
-    def owner(self, path: str) -> int | None:
-        """Session that an ephemeral node belongs to."""
-        with self._store.reading() as tree:
-            stat = tree.stat(path)
-            return None if stat is None else stat.owner
-
-    def written_at(self, _path: str) -> datetime | None:
-        """None: the clock of the store is that of this host."""
-        return None
-
-    def origin(self, path: str) -> tuple[int, int] | None:
-        """The operation that created a node, with the database's number, and its time."""
-        with self._store.reading() as tree:
-            stat = tree.stat(path)
-            return None if stat is None else ((tree.number() << 32) + stat.czxid, stat.ctime_ms)
 
     def _list(self, tree: Tree, path: str, changed: Enqueue | None) -> tuple[str, ...] | None:
         names = tree.children(path)
@@ -235,3 +206,39 @@ def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
             raise TermOverError(f"epoch {token.epoch} is over: {stat.version} has begun in {session.file}")
         tree.set_data(token.path, b"%d" % NEWEST_SCHEMA, version=token.epoch)
     return FencingToken(path=token.path, version=token.epoch, epoch=token.epoch)
+
+
+class SqliteChanges:
+    """See `nimbus.ports.ChangeFeed`. A version is the number of an operation."""
+
+    def __init__(self, session: SqliteSession, root: str) -> None:
+        self._session, self._topics = session, Topics(root)
+        self._gathered = Gathered(self._topics, lambda: None)
+        self._upto = 0
+        self._lost = True
+        """Set by the thread that delivers changes."""
+
+    def version(self) -> int:
+        return self._session.told
+
+    def start(self, told: Enqueue) -> None:
+        self._gathered, self._lost = Gathered(self._topics, told), True
+        self._session.follow(self._on_changes)
+
+    def take(self, *, beats: bool) -> Changed:
+        self._session.tell()
+        version, lost = self._session.told, self._lost
+        self._lost = False
+        found = self._gathered.take(beats=beats or lost)
+        return Changed(found, version, max(version, self._upto), lost=lost)
+
+    def stop(self) -> None:
+        self._session.unfollow(self._on_changes)
+
+    def _on_changes(self, changes: Sequence[Change] | None) -> None:
+        if changes is None:
+            self._lost = True
+            return
+        for change in changes:
+            self._upto = change.zxid
+            self._gathered.add(change.path, is_change=change.what == CHANGED)

@@ -14,10 +14,9 @@ import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from nimbus import records
-from nimbus.adapters.store import orders
-from nimbus.adapters.store.calls import Build, Calls, Transaction, check_size, readable
+from nimbus.adapters.store.calls import Build, Calls, StoreTransaction, check_size, readable
 from nimbus.adapters.store.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
-from nimbus.adapters.store.runs import readable_runs
+from nimbus.adapters.store.runs import completed_order, readable_runs
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome
@@ -31,7 +30,7 @@ UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 """Time in records that cannot be read."""
 
 
-def _nothing(_transaction: Transaction) -> None:
+def _nothing(_transaction: StoreTransaction) -> None:
     """Add nothing."""
 
 
@@ -54,18 +53,18 @@ class TreeAttemptBoard:
         Not by addresses, which differ between hosts, and may change while a runner lives.
         """
         path = self._paths.attempts
-        while (origin := self._calls.origin(path)) is None:
+        while (stat := self._calls.stat(path)) is None:
             self._calls.ensure(path)
-        return ClusterId(f"{origin[0]:x}-{origin[1]:x}")
+        transaction, at_ms = stat.origin
+        return ClusterId(f"{transaction:x}-{at_ms:x}")
 
     def claim(self, claim: Claim) -> Claim:
-        """Fill CLAIM, or return the existing one."""
         return self._fill_claim(claim, _nothing)
 
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
         """Fill several slots in one transaction; if it is refused, one after the other."""
 
-        def build(transaction: Transaction) -> None:
+        def build(transaction: StoreTransaction) -> None:
             for record in filled:
                 self._add(transaction, record)
 
@@ -75,7 +74,7 @@ class TreeAttemptBoard:
             return [self._fill_one(record) for record in filled]
         return list(filled)
 
-    def _add(self, transaction: Transaction, record: Claim | End) -> None:
+    def _add(self, transaction: StoreTransaction, record: Claim | End) -> None:
         attempt = AttemptId.parse(record.attempt)
         if isinstance(record, End):
             if record.nonce is not None:
@@ -99,7 +98,6 @@ class TreeAttemptBoard:
         return standing
 
     def refuse(self, claim: Claim, end: End) -> Claim:
-        """Fill both slots, or return the existing CLAIM."""
         path, data = self._paths.end(AttemptId.parse(end.attempt)), records.END.encode(end)
         check_size(path, len(data))
         return self._fill_claim(claim, lambda transaction: transaction.create(path, data))
@@ -119,7 +117,7 @@ class TreeAttemptBoard:
         attempt = AttemptId.parse(claim.attempt)
         path = self._paths.claim(attempt)
 
-        def with_nonce(transaction: Transaction) -> None:
+        def with_nonce(transaction: StoreTransaction) -> None:
             beside(transaction)
             if claim.nonce is not None:
                 transaction.create(self._paths.nonce(attempt, claim.nonce), b"")
@@ -132,7 +130,7 @@ class TreeAttemptBoard:
         After a lost reply the second try finds the node of the first one, so the node is always read.
         """
 
-        def build(transaction: Transaction) -> None:
+        def build(transaction: StoreTransaction) -> None:
             beside(transaction)
             transaction.create(path, data)
 
@@ -149,11 +147,9 @@ class TreeAttemptBoard:
         return data
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
-        """Read the slots of one attempt."""
         return self.read_all({attempt: changed})[attempt]
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
-        """Read the slots of several attempts together."""
         return read_slots(self._calls, self._paths, attempts)
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
@@ -183,7 +179,7 @@ class TreeAttemptBoard:
         path, end = self._paths.checkpoint(attempt), self._paths.end(attempt)
         data = json.dumps({"schema": records.SCHEMA, "checkpoint": checkpoint}).encode()
 
-        def build(write: str, transaction: Transaction) -> None:
+        def build(write: str, transaction: StoreTransaction) -> None:
             transaction.check(self._paths.nonce(attempt, nonce), -1)
             transaction.create(end, b"")
             transaction.delete(end)
@@ -205,9 +201,9 @@ class TreeAttemptBoard:
                 self._calls.create(path, b"")
         except NoNodeError as exc:
             raise AttemptWithdrawnError(str(attempt)) from exc
-        if (origin := self._calls.origin(path)) is None:
+        if (stat := self._calls.stat(path)) is None:
             raise AttemptWithdrawnError(str(attempt))
-        return datetime.fromtimestamp(origin[1] / 1000, UTC)
+        return datetime.fromtimestamp(stat.origin[1] / 1000, UTC)
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write into the beat, which still belongs to its own session."""
@@ -223,7 +219,6 @@ class TreeAttemptBoard:
         return key
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
-        """Orders to a worker, oldest attempt first."""
         parent = self._paths.orders(worker)
         names = self._calls.children(parent, changed)
         if names is None:
@@ -242,7 +237,7 @@ class TreeAttemptBoard:
                     yield data, order
                     continue
                 for run in readable_runs(self._calls, self._paths, [order.run]):
-                    yield data, orders.completed(order, run)
+                    yield data, completed_order(order, run)
 
 
 def _beat(progress: Mapping[str, object]) -> bytes:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import structlog
 
-from leader import FencingToken
+from leader import FencingToken, ZooKeeperSession
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue
 from nimbus.records import Codec, T, UnreadableRecordError
+
+if TYPE_CHECKING:  # with ZooKeeper, no process needs the 1.1 MiB of SQLite and its adapter
+    from nimbus.adapters.sqlite.session import SqliteSession
 
 _log = structlog.get_logger(__name__)
 
@@ -44,16 +48,64 @@ def check_size(what: str, size_bytes: int, most_bytes: int = LARGEST_REQUEST) ->
         raise RecordTooLargeError(what, size_bytes, most_bytes)
 
 
-def readable(codec: Codec[T], found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
-    """Decode records below `parent`; an unreadable one is logged and left out."""
-    for name, data in found:
+def decoded(
+    decode: Callable[[bytes, str], Item], nodes: Iterable[tuple[str, bytes]], parent: str
+) -> Iterator[Item | UnreadableRecordError]:
+    """The records of nodes below `parent`, or why they cannot be read."""
+    for name, data in nodes:
         try:
-            yield codec.decode(data, f"{parent}/{name}")
+            yield decode(data, f"{parent}/{name}")
         except UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            yield exc
 
 
-class Transaction(Protocol):
+def without_unreadable(records: Iterable[Item | UnreadableRecordError]) -> Iterator[Item]:
+    """The records; an unreadable one is logged and left out."""
+    for record in records:
+        if isinstance(record, UnreadableRecordError):
+            _log.error("record_unreadable", place=record.place, error=str(record))
+        else:
+            yield record
+
+
+def or_raise(records: Iterable[Item | UnreadableRecordError]) -> Iterator[Item]:
+    """The records. Raises UnreadableRecordError for one that cannot be read."""
+    for record in records:
+        if isinstance(record, UnreadableRecordError):
+            raise record
+        yield record
+
+
+def readable(codec: Codec[T], nodes: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
+    """The records below `parent`; an unreadable one is logged and left out."""
+    return without_unreadable(decoded(codec.decode, nodes, parent))
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCallback(Generic[Item]):
+    """Calls a function with an argument. Equal for equal ones, see `Calls`."""
+
+    function: Callable[[Item], None]
+    argument: Item
+
+    def __call__(self) -> None:
+        self.function(self.argument)
+
+
+class NodeStat(NamedTuple):
+    """The metadata of a node."""
+
+    owner: int
+    """Session that owns an ephemeral node; 0: it is persistent."""
+    children_zxid: int
+    """Transaction that last created or removed a child."""
+    origin: tuple[int, int]
+    """Transaction that created it, and its time in milliseconds."""
+    written_at: datetime | None
+    """The server's time of the last write; None: the store has the clock of this host."""
+
+
+class StoreTransaction(Protocol):
     """Operations that are executed together, or not at all."""
 
     def create(self, path: str, data: bytes = b"", /, *, ephemeral: bool = False) -> None:
@@ -73,7 +125,7 @@ class Transaction(Protocol):
         ...
 
 
-Build = Callable[[Transaction], None]
+Build = Callable[[StoreTransaction], None]
 """Adds operations to a transaction."""
 
 
@@ -103,8 +155,13 @@ class Calls(ABC):
         """Names of a node's children, sorted; None if the node does not exist."""
 
     @abstractmethod
-    def children_zxid(self, path: str) -> int | None:
-        """Transaction that last created or removed a child; None if the node does not exist."""
+    def stat(self, path: str) -> NodeStat | None:
+        """Metadata of a node; None if it does not exist."""
+
+    def owner(self, path: str) -> int | None:
+        """Session that owns an ephemeral node; None if it does not exist, 0 if it is persistent."""
+        stat = self.stat(path)
+        return None if stat is None else stat.owner
 
     def records(self, parent: str, changed: Enqueue | None = None) -> tuple[tuple[str, bytes], ...]:
         """Name and data of all children, without those that are removed in the meantime."""
@@ -179,14 +236,16 @@ class Calls(ABC):
     def delete(self, path: str) -> bool:
         """Delete a node; False if it does not exist."""
 
-    @abstractmethod
-    def owner(self, path: str) -> int | None:
-        """Session that owns an ephemeral node; None if it does not exist, 0 if it is persistent."""
 
-    @abstractmethod
-    def written_at(self, path: str) -> datetime | None:
-        """The server's time of the last write of a node; None if it does not exist."""
+StoreSession: TypeAlias = "ZooKeeperSession | SqliteSession"
 
-    @abstractmethod
-    def origin(self, path: str) -> tuple[int, int] | None:
-        """Transaction that created a node, and its time in milliseconds; None if it does not exist."""
+
+def calls_on(session: StoreSession, patience: timedelta | None = None) -> Calls:
+    """The calls of a session. The adapters are the same for both stores. `patience`: see `ZooKeeperCalls`."""
+    if isinstance(session, ZooKeeperSession):
+        from nimbus.adapters.zookeeper.calls import ZooKeeperCalls  # it imports this module
+
+        return ZooKeeperCalls(session, patience)
+    from nimbus.adapters.sqlite.calls import SqliteCalls
+
+    return SqliteCalls(session)

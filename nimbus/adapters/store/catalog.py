@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import structlog
-
 from nimbus import pipeline_record
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, decoded, or_raise, without_unreadable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.adapters.store.watched import WatchedNodes
@@ -15,8 +13,6 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import PipelineName
 from nimbus.ports import Enqueue
 from nimbus.records import UnreadableRecordError
-
-_log = structlog.get_logger(__name__)
 
 
 def creation(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
@@ -45,11 +41,7 @@ def removal(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
 
 
 def read_pipeline(calls: Calls, paths: Paths, name: PipelineName) -> PipelineRecord | None:
-    """One pipeline; None if it does not exist.
-
-    Raises:
-        UnreadableRecordError: it cannot be read.
-    """
+    """One pipeline; None if it does not exist. Raises UnreadableRecordError."""
     return next(all_pipelines(calls, paths, [name]), None)
 
 
@@ -57,27 +49,12 @@ def readable_pipelines(
     calls: Calls, paths: Paths, names: Iterable[str] | None = None
 ) -> Iterator[PipelineRecord]:
     """Some pipelines, or all; an unreadable record is logged and left out."""
-    return _readable(_read(calls, paths, names))
-
-
-def _readable(records: Iterable[PipelineRecord | UnreadableRecordError]) -> Iterator[PipelineRecord]:
-    for found in records:
-        if isinstance(found, UnreadableRecordError):
-            _log.error("record_unreadable", place=found.place, error=str(found))
-        else:
-            yield found
+    return without_unreadable(_read(calls, paths, names))
 
 
 def all_pipelines(calls: Calls, paths: Paths, names: Iterable[str] | None = None) -> Iterator[PipelineRecord]:
-    """Some pipelines, or all.
-
-    Raises:
-        UnreadableRecordError: one cannot be read.
-    """
-    for found in _read(calls, paths, names):
-        if isinstance(found, UnreadableRecordError):
-            raise found
-        yield found
+    """Some pipelines, or all. Raises UnreadableRecordError."""
+    return or_raise(_read(calls, paths, names))
 
 
 def _read(
@@ -98,7 +75,7 @@ def watched_pipelines(
     without = [name for name in records if name not in positions]
     calls.await_all({paths.schedule(PipelineName(name)): changed[name] for name in without})
     positions |= calls.read_all(paths.schedules, without)
-    return {one.name: one for one in _readable(_decoded(paths, records, positions))}
+    return {one.name: one for one in without_unreadable(_decoded(paths, records, positions))}
 
 
 def _decoded(
@@ -129,13 +106,10 @@ class TreeCatalog:
         return tuple(found[name] for name in names if name in found)
 
     def _read_records(self, changed: Mapping[str, Enqueue]) -> Mapping[str, PipelineRecord]:
-        found = {}
-        for name, data in self._calls.read_watched(self._paths.pipelines, changed):
-            try:
-                found[name] = pipeline_record.decode(data, f"{self._paths.pipelines}/{name}")
-            except UnreadableRecordError as exc:
-                _log.error("record_unreadable", place=exc.place, error=str(exc))
-        return found
+        parent = self._paths.pipelines
+        nodes = self._calls.read_watched(parent, changed)
+        found = without_unreadable(decoded(pipeline_record.decode, nodes, parent))
+        return {record.name: record for record in found}
 
     def _on_change(self) -> None:
         if (tell := self._tell) is not None:

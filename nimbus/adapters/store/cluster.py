@@ -1,7 +1,8 @@
-"""Access of any process to the live state: read it, queue commands, register."""
+"""Access of any process to the live state: read it, queue commands, register, share keys."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -10,20 +11,20 @@ from pathlib import Path
 
 from kazoo.exceptions import NodeExistsError
 
-from nimbus import records
-from nimbus.adapters.store import datasets, due, intervals
-from nimbus.adapters.store.alerts import read_alerts
+from nimbus import records, run_record
+from nimbus.adapters.store import datasets, intervals
 from nimbus.adapters.store.board import read_slots
-from nimbus.adapters.store.calls import Calls, readable
-from nimbus.adapters.store.catalog import read_pipeline, watched_pipelines
-from nimbus.adapters.store.leader_store import (
+from nimbus.adapters.store.calls import Calls, decoded, readable, without_unreadable
+from nimbus.adapters.store.catalog import all_pipelines, read_pipeline, watched_pipelines
+from nimbus.adapters.store.nodes import (
     queued_commands,
+    read_alerts,
     read_all,
+    read_newest_terms,
     read_settings,
 )
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.runs import read_run, readable_list, readable_runs
-from nimbus.adapters.store.terms import read_newest
+from nimbus.adapters.store.runs import all_runs, read_run, readable_runs
 from nimbus.adapters.store.watched import WatchedNodes
 from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
@@ -67,95 +68,76 @@ class TreeClusterReader:
         self._commands = WatchedNodes(self._calls, self._read_commands)
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
-        """The catalog."""
         names = self._names_below(self._paths.pipelines)
         found = self._pipelines.values(names)
         return tuple(found[name] for name in names if name in found)
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        """One pipeline."""
         return read_pipeline(self._calls, self._paths, name)
 
     def backfills(self) -> tuple[Backfill, ...]:
-        """All backfills."""
         return read_all(self._calls, self._paths.backfills, records.BACKFILL)
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
-        """One backfill."""
         path = self._paths.backfill(backfill)
         data = self._calls.get(path)
         return None if data is None else records.BACKFILL.decode(data, path)
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
-        """One index."""
         return intervals.read(self._calls, self._paths, name)
 
     def dataset_names(self) -> tuple[DatasetName, ...]:
-        """All names."""
         return tuple(map(DatasetName, self._names_below(self._paths.datasets)))
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
-        """Some datasets."""
         return {one.name: one for one in datasets.readable_datasets(self._calls, self._paths, names)}
 
     def dataset(self, name: DatasetName) -> Dataset | None:
-        """One dataset."""
         return datasets.read(self._calls, self._paths, name)
 
     def due(self, name: PipelineName) -> Due | None:
-        """One consumer."""
-        return due.read(self._calls, self._paths, name)
+        return datasets.read_due(self._calls, self._paths, name)
 
     def run_list(self) -> Mapping[str, ListedRun]:
-        """Live and recently finished runs."""
         return self._listed.values(self._names_below(self._paths.runs))
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
-        """Some runs."""
         return {run.id: run for run in readable_runs(self._calls, self._paths, wanted)}
 
     def run(self, run: RunId) -> Run | None:
-        """One run."""
         return read_run(self._calls, self._paths, run)
 
     def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """Slots of some attempts."""
         return read_slots(self._calls, self._paths, dict.fromkeys(attempts))
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
-        """Registered schedulers."""
         return read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
 
     def workers(self) -> tuple[WorkerInfo, ...]:
-        """Registered workers."""
         found = self._workers.values(self._calls.children(self._paths.workers) or ())
         return tuple(found[name] for name in sorted(found))
 
     def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
-        """Orders of some workers."""
         names = tuple(workers)
         found = self._orders.values(names)
         return {name: found.get(name, ()) for name in names}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
-        """Commands that wait."""
         found = self._commands.values(self._calls.children(self._paths.commands) or ())
         return tuple(found[name] for name in sorted(found))
 
     def settings(self) -> ClusterSettings:
-        """Pools and cordoned workers."""
         return read_settings(self._calls, self._paths)
 
     def terms(self, most: int) -> tuple[Term, ...]:
-        """The newest terms."""
-        return read_newest(self._calls, self._paths, most)
+        return read_newest_terms(self._calls, self._paths, most)
 
     def alerts(self) -> tuple[Alert, ...]:
-        """Alerts."""
         return read_alerts(self._calls, self._paths)
 
     def _names_below(self, parent: str) -> tuple[str, ...]:
-        zxid = self._calls.children_zxid(parent)
+        stat = self._calls.stat(parent)
+        zxid = None if stat is None else stat.children_zxid
         known, names = self._names.get(parent, (None, ()))
         if zxid != known:  # 10,000 names take 10 ms
             names = self._calls.children(parent) or ()
@@ -164,7 +146,8 @@ class TreeClusterReader:
 
     def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_watched(self._paths.runs, changed)
-        return {run.id: run for run in readable_list(found, self._paths)}
+        listed = without_unreadable(decoded(run_record.listed, found, self._paths.runs))
+        return {run.id: run for run in listed}
 
     def _read_workers(self, changed: Mapping[str, Enqueue]) -> Mapping[str, WorkerInfo]:
         found = self._calls.read_watched(self._paths.workers, changed)
@@ -221,7 +204,6 @@ class TreeCommandQueue:
         return CommandId(made.rpartition("/")[2])
 
     def keyed(self, key_hash: str) -> KeyedCommand | None:
-        """The command with an idempotency key."""
         path = self._paths.key(key_hash)
         data = self._calls.get(path)
         return None if data is None else records.KEY.decode(data, path)
@@ -235,11 +217,9 @@ class TreeCommandQueue:
         return None if data is None else records.OUTCOME.decode(data, path)
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
-        """The newest refusal to start a run."""
         return newest_refusal(run, self.outcomes())
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
-        """All outcomes."""
         return tuple(read_all(self._calls, self._paths.outcomes, records.OUTCOME))
 
 
@@ -261,7 +241,6 @@ class TreeRegistrations:
         self._published: set[str] = set()
 
     def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
-        """Write a scheduler's registration."""
         self._calls.ensure(self._paths.schedulers)
         path = self._paths.scheduler(info.id)
         if self._calls.owner(path) not in (None, self._calls.session_id):
@@ -342,4 +321,49 @@ class TreeRegistrations:
         else:
             self._calls.set(path, data)
         self._published.add(path)
-        return self._calls.written_at(path)
+        stat = self._calls.stat(path)
+        return None if stat is None else stat.written_at
+
+
+class TreeWholeState:
+    """Reads that skip nothing: unlike `TreeClusterReader`, they raise for unreadable records.
+
+    All raise StoreUnavailableError; those of pipelines and runs UnreadableRecordError, too.
+    """
+
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls, self._paths = calls, Paths(root)
+
+    def all_commands(self) -> tuple[QueuedCommand, ...]:
+        """Waiting commands; an unreadable one, which will be refused, is `Unreadable`."""
+        return queued_commands(self._paths, self._calls.records(self._paths.commands))
+
+    def all_pipelines(self) -> tuple[PipelineRecord, ...]:
+        return tuple(all_pipelines(self._calls, self._paths))
+
+    def all_runs(self) -> tuple[Run, ...]:
+        return tuple(all_runs(self._calls, self._paths))
+
+    def dataset(self, name: DatasetName) -> Dataset | None:
+        """A dataset; None: nothing was published."""
+        return datasets.read(self._calls, self._paths, name)
+
+
+class TreeAccess:
+    """See `nimbus.ports.AccessStore`. One thread, except for the watches."""
+
+    def __init__(self, calls: Calls, root: str) -> None:
+        self._calls, self._paths = calls, Paths(root)
+
+    def settings(self, changed: Enqueue) -> ClusterSettings:
+        """The settings, which contain tokens and grants, with a watch on their record."""
+        self._calls.ensure(self._paths.settings)
+        return read_settings(self._calls, self._paths, changed)
+
+    def session_key(self) -> bytes:
+        """Read the secret, or create it. If several schedulers create it, the first one wins."""
+        self._calls.ensure(self._paths.root)
+        while (key := self._calls.get(self._paths.session_key)) is None:
+            with suppress(NodeExistsError):
+                self._calls.create(self._paths.session_key, secrets.token_bytes(32))
+        return key

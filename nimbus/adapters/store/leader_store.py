@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, assert_never
 
@@ -18,18 +17,30 @@ from leader import (
     schema_raised,
 )
 from nimbus import records
-from nimbus.adapters.store import alerts, catalog, datasets, due, intervals, orders, terms
-from nimbus.adapters.store.board import UNKNOWN_TIME, read_ends, read_slots
-from nimbus.adapters.store.calls import Calls, Transaction, batched, check_size, readable
+from nimbus.adapters.store import catalog, datasets, intervals
+from nimbus.adapters.store.board import read_ends, read_slots
+from nimbus.adapters.store.calls import Calls, StoreTransaction, WatchCallback, batched, check_size, readable
 from nimbus.adapters.store.catalog import readable_pipelines
+from nimbus.adapters.store.nodes import (
+    alert_change,
+    body_of,
+    queued_commands,
+    read_alerts,
+    read_all,
+    read_health,
+    read_newest_terms,
+    read_old_terms,
+    read_settings,
+    term_change,
+)
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.runs import change, creation, readable_runs, removal
+from nimbus.adapters.store.runs import change, creation, encode_order, readable_runs, removal
 from nimbus.adapters.store.transaction import Operation, TreeTransaction, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Abdication, KeyedCommand, QueuedCommand, Unreadable
+from nimbus.domain.commands import Abdication, KeyedCommand, QueuedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId
@@ -37,7 +48,6 @@ from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.terms import Term
 from nimbus.domain.workers import WorkerInfo
@@ -68,17 +78,6 @@ def _nobody() -> None:
     """The callback before `subscribe`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tell:
-    """Watch callback of an attempt; equal for equal attempts, see `calls`."""
-
-    whom: Callable[[AttemptId], None]
-    attempt: AttemptId
-
-    def __call__(self) -> None:
-        self.whom(self.attempt)
-
-
 class TreeLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, except for the watches, which only enqueue."""
 
@@ -96,11 +95,9 @@ class TreeLeaderStore:
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
 
     def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
-        """Set the callbacks for changes."""
         self._on_commands, self._on_workers, self._on_attempt = commands, workers, attempt
 
     def load(self) -> Iterator[LoadedPart]:
-        """Read everything in parts, and arm all watches."""
         for path in self._paths.always():
             self._calls.ensure(path)
         yield RegisteredPart(
@@ -111,7 +108,7 @@ class TreeLeaderStore:
             settings=read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
             datasets=datasets.read_all_to_publish(self._calls, self._paths),
-            due=due.read_all(self._calls, self._paths),
+            due=datasets.read_all_due(self._calls, self._paths),
             backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
             alerts=self.read_alerts(),
             health=self.read_health(),
@@ -127,7 +124,6 @@ class TreeLeaderStore:
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
-        """Waiting commands that are not `known`, oldest first."""
         names = self._calls.children(self._paths.commands, self._on_commands) or ()
         new = [name for name in names if name not in known][:most]
         return queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
@@ -138,58 +134,46 @@ class TreeLeaderStore:
         return next(readable(records.ABDICATION, found, self._paths.root), None)
 
     def read_terms(self) -> tuple[Term, ...]:
-        """The newest terms."""
-        return terms.read_newest(self._calls, self._paths)
+        return read_newest_terms(self._calls, self._paths)
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
-        """Registered workers."""
         return read_all(self._calls, self._paths.workers, records.WORKER, self._on_workers)
 
     def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
-        """Registered schedulers."""
         return read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """The slots of some attempts."""
-        changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
+        changed = {attempt: WatchCallback(self._on_attempt, attempt) for attempt in attempts}
         return read_slots(self._calls, self._paths, changed, progress=False)
 
     def await_ends(self, attempts: Iterable[AttemptId]) -> None:
-        """Watch for the ENDs of some attempts."""
         self._calls.await_all(
-            {self._paths.end(attempt): _Tell(self._on_attempt, attempt) for attempt in attempts}
+            {self._paths.end(attempt): WatchCallback(self._on_attempt, attempt) for attempt in attempts}
         )
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """CLAIM and END of the ended attempts."""
         return read_ends(self._calls, self._paths, attempts)
 
     def read_run(self, run: RunId) -> Run | None:
-        """One run."""
         return next(readable_runs(self._calls, self._paths, [run]), None)
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        """One pipeline."""
         return next(readable_pipelines(self._calls, self._paths, [name]), None)
 
     def read_backfill(self, backfill: BackfillId) -> Backfill | None:
-        """One backfill."""
         data = self._calls.get(self._paths.backfill(backfill))
         found = [(str(backfill), data)] if data else []
         return next(readable(records.BACKFILL, found, self._paths.backfills), None)
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
-        """One index."""
         return intervals.read(self._calls, self._paths, name)
 
     def read_datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
-        """Some datasets."""
         return datasets.read_to_publish(self._calls, self._paths, names)
 
     def read_due(self, name: PipelineName) -> Due | None:
-        """One consumer."""
         data = self._calls.get(self._paths.due_of(name))
-        return None if data is None else due.read_for_leader(name, data, self._paths.due)
+        return None if data is None else datasets.due_for_leader(name, data, self._paths.due)
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Examine the oldest outcomes, at most MOST_PRUNED at once; unreadable ones stay."""
@@ -206,22 +190,13 @@ class TreeLeaderStore:
         return Pruned(tuple(o for o in old if o.command not in lost), more=len(old) == MOST_PRUNED)
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
-        """Delete some outcomes, in one transaction."""
-        try:
-            self._write([Operation("delete", self._paths.outcome(command)) for command in commands])
-        except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
-            _log.info("outcomes_not_pruned", error=str(exc))
+        self._forget("outcomes", map(self._paths.outcome, commands))
 
     def old_terms(self, most: int) -> tuple[Term, ...]:
-        """Terms beyond the newest `most`."""
-        return terms.read_old(self._calls, self._paths, most)
+        return read_old_terms(self._calls, self._paths, most)
 
     def forget_terms(self, epochs: Sequence[int]) -> None:
-        """Delete some terms, in one transaction."""
-        try:
-            self._write([Operation("delete", self._paths.term(epoch)) for epoch in epochs])
-        except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
-            _log.info("terms_not_pruned", error=str(exc))
+        self._forget("terms", map(self._paths.term, epochs))
 
     def prune_keys(self, before: datetime, most: int) -> None:
         """Delete old keys among the next ones; the names are listed again after all were examined."""
@@ -231,25 +206,26 @@ class TreeLeaderStore:
         found = self._calls.read_all(self._paths.keys, looked_at)
         paths = [self._paths.key(name) for name, data in found if _is_old_key(name, data, before)]
         if paths:
-            try:
-                self._write([Operation("delete", path) for path in paths])
-            except StaleStateError as exc:  # somebody else deleted one: the next round finds the rest
-                _log.info("keys_not_pruned", error=str(exc))
+            self._forget("keys", paths)
+
+    def _forget(self, kind: str, paths: Iterable[str]) -> None:
+        """Delete some nodes in one transaction. If one of them is gone, the next time finds the rest."""
+        try:
+            self._write([Operation("delete", path) for path in paths])
+        except StaleStateError as exc:
+            _log.info("nodes_not_pruned", kind=kind, error=str(exc))
 
     def read_alerts(self) -> tuple[Alert, ...]:
-        """Alerts."""
-        return alerts.read_alerts(self._calls, self._paths)
+        return read_alerts(self._calls, self._paths)
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        """The health records of pipelines."""
-        return alerts.read_health(self._calls, self._paths)
+        return read_health(self._calls, self._paths)
 
     def begin(self) -> TreeTransaction:
-        """Begin to collect writes."""
         return TreeTransaction(self._write, self._operations)
 
     def _write(self, operations: Sequence[Operation]) -> None:
-        def build(transaction: Transaction) -> None:
+        def build(transaction: StoreTransaction) -> None:
             for kind, path, data, _ in operations:
                 match kind:
                     case "create":
@@ -296,7 +272,7 @@ class TreeLeaderStore:
             case w.PutAbdication() | w.CreateTerm() | w.PutTerm() | w.PutSettings() | w.RaiseSchema():
                 yield self._of_cluster(write)
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
-                yield alerts.change(paths, write)
+                yield alert_change(paths, write)
             case _:
                 yield from self._attempt_operations(write)
 
@@ -320,7 +296,7 @@ class TreeLeaderStore:
             case w.PutDataset() | w.RemoveDatasetRecord():
                 yield datasets.change(self._paths, write)
             case w.PutDue():
-                yield due.change(self._paths, write)
+                yield datasets.due_change(self._paths, write)
             case w.PutBackfill(backfill, before):
                 kind: Literal["create", "set"] = "create" if before is None else "set"
                 path = self._paths.backfill(backfill.id)
@@ -344,7 +320,7 @@ class TreeLeaderStore:
     ) -> Operation:
         match write:
             case w.CreateTerm() | w.PutTerm():
-                return terms.change(self._paths, write)
+                return term_change(self._paths, write)
             case w.PutAbdication(abdication):
                 return Operation("set", self._paths.abdication, records.ABDICATION.encode(abdication))
             case w.PutSettings(settings):
@@ -374,7 +350,7 @@ class TreeLeaderStore:
                     yield Operation("delete", parent)
             case w.Assign(worker, assignment):
                 path = paths.order(worker, AttemptId.parse(assignment.attempt))
-                yield Operation("create", path, orders.encode(assignment))
+                yield Operation("create", path, encode_order(assignment))
             case w.Unassign(worker, attempt):
                 yield Operation("delete", paths.order(worker, attempt))
             case w.WriteClaim(attempt, claim):
@@ -387,59 +363,9 @@ class TreeLeaderStore:
                 assert_never(write)
 
 
-def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
-    """Commands from their nodes, including unreadable ones."""
-    return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
-
-
-def body_of(queued: QueuedCommand) -> records.CommandBody:
-    """A queued command as it is stored."""
-    if isinstance(queued.command, Unreadable):
-        raise TypeError(f"{queued.id} cannot be written again: {queued.command.reason}")
-    return records.CommandBody(
-        command=queued.command,
-        submitted_at=queued.submitted_at.isoformat(),
-        submitted_by=queued.submitted_by,
-        asked_by=queued.asked_by,
-        key=queued.key,
-        if_match=queued.if_match,
-    )
-
-
-def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
-    try:
-        body = records.COMMAND.decode(data, place)
-        submitted_at = datetime.fromisoformat(body.submitted_at)
-    except (UnreadableRecordError, ValueError) as exc:
-        return QueuedCommand(id=command, command=Unreadable(reason=str(exc)), submitted_at=UNKNOWN_TIME)
-    return QueuedCommand(
-        id=command,
-        command=body.command,
-        submitted_at=submitted_at,
-        submitted_by=body.submitted_by,
-        asked_by=body.asked_by,
-        key=body.key,
-        if_match=body.if_match,
-    )
-
-
 def _is_old_key(name: str, data: bytes, before: datetime) -> bool:
     try:
         return records.KEY.decode(data, f"keys/{name}").may_be_forgotten(before)
     except UnreadableRecordError as exc:
         _log.error("record_unreadable", place=exc.place, error=str(exc))
         return False
-
-
-def read_settings(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> ClusterSettings:
-    """Pools and cordoned workers; an unreadable record counts as empty."""
-    data = calls.get(paths.settings, changed)
-    found = [("settings", data)] if data else []
-    return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())
-
-
-def read_all(
-    calls: Calls, parent: str, codec: records.Codec[records.T], changed: Enqueue | None = None
-) -> tuple[records.T, ...]:
-    """All records below `parent`; an unreadable one is logged and left out."""
-    return tuple(readable(codec, calls.records(parent, changed), parent))

@@ -5,7 +5,6 @@ The election's own paths (`leader-lock`, `epoch`, `leader`) belong to the packag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
@@ -24,154 +23,48 @@ PROBE = "nimbus-probe"
 """Name of the node that a process creates and deletes to learn whether it may write."""
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
     """All paths below one cluster's root, for example `/nimbus`."""
 
-    root: str
-
-    @property
-    def schedulers(self) -> str:
-        """Parent of the schedulers' registrations."""
-        return f"{self.root}/schedulers"
-
-    @property
-    def workers(self) -> str:
-        """Parent of the workers' registrations."""
-        return f"{self.root}/workers"
-
-    @property
-    def pipelines(self) -> str:
-        """Parent of the catalog's records."""
-        return f"{self.root}/pipelines"
-
-    @property
-    def schedules(self) -> str:
+    def __init__(self, root: str) -> None:
+        self.root = root
+        # A name in the plural is the parent of such records.
+        self.schedulers = f"{root}/schedulers"
+        self.workers = f"{root}/workers"
+        self.pipelines = f"{root}/pipelines"
+        self.schedules = f"{root}/schedules"
         """Parent of the positions of the pipelines' schedules."""
-        return f"{self.root}/schedules"
-
-    @property
-    def intervals(self) -> str:
-        """Parent of the pipelines' indexes of intervals."""
-        return f"{self.root}/intervals"
-
-    @property
-    def backfills(self) -> str:
-        """Parent of the backfills."""
-        return f"{self.root}/backfills"
-
-    @property
-    def datasets(self) -> str:
-        """Parent of the datasets."""
-        return f"{self.root}/datasets"
-
-    def dataset(self, name: DatasetName) -> str:
-        """One dataset, compressed."""
-        return f"{self.datasets}/{name}"
-
-    @property
-    def due(self) -> str:
+        self.intervals = f"{root}/intervals"
+        self.backfills = f"{root}/backfills"
+        self.datasets = f"{root}/datasets"
+        self.due = f"{root}/due"
         """Parent of the consumers of datasets."""
-        return f"{self.root}/due"
-
-    def due_of(self, name: PipelineName) -> str:
-        """What is due for one consumer, compressed."""
-        return f"{self.due}/{name}"
-
-    @property
-    def commands(self) -> str:
-        """The command queue."""
-        return f"{self.root}/commands"
-
-    @property
-    def outcomes(self) -> str:
-        """Parent of the outcomes of recent commands."""
-        return f"{self.root}/outcomes"
-
-    @property
-    def keys(self) -> str:
+        self.commands = f"{root}/commands"
+        self.outcomes = f"{root}/outcomes"
+        self.keys = f"{root}/keys"
         """Parent of the idempotency keys of requests, with their commands."""
-        return f"{self.root}/keys"
-
-    def key(self, key_hash: str) -> str:
-        """The record of one key."""
-        return f"{self.keys}/{key_hash}"
-
-    @property
-    def abdication(self) -> str:
+        self.abdication = f"{root}/abdication"
         """The last abdication that was accepted; empty before the first."""
-        return f"{self.root}/abdication"
-
-    @property
-    def terms(self) -> str:
-        """Parent of the records of terms."""
-        return f"{self.root}/terms"
-
-    def term(self, epoch: int) -> str:
-        """The record of one term. Names are in the order of epochs."""
-        return f"{self.terms}/{epoch:010d}"
-
-    @property
-    def data(self) -> str:
+        self.terms = f"{root}/terms"
+        self.data = f"{root}/data"
         """The mark of the folder of outputs."""
-        return f"{self.root}/data"
-
-    @property
-    def settings(self) -> str:
+        self.settings = f"{root}/settings"
         """Pools, and cordoned workers; empty before the first."""
-        return f"{self.root}/settings"
-
-    @property
-    def alerts(self) -> str:
+        self.alerts = f"{root}/alerts"
         """Parent of alerts: waiting ones, and recently sent ones."""
-        return f"{self.root}/alerts"
-
-    def alert(self, alert: str) -> str:
-        """One alert."""
-        return f"{self.alerts}/{alert}"
-
-    @property
-    def health(self) -> str:
-        """Parent of the health records of pipelines."""
-        return f"{self.root}/health"
-
-    def health_of(self, name: PipelineName) -> str:
-        """The health record of one pipeline."""
-        return f"{self.health}/{name}"
-
-    def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
-        """Mark of a submitted driver. Its name contains all data, so that a listing is enough."""
-        return f"{self.attempt(attempt)}/{SUBMITTED}{driver.target}:{quote(driver.id, safe='')}"
-
-    @property
-    def attempt_key(self) -> str:
+        self.health = f"{root}/health"
+        self.attempt_key = f"{root}/attempt-key"
         """The secret key for tokens of attempts in clusters."""
-        return f"{self.root}/attempt-key"
-
-    @property
-    def session_key(self) -> str:
+        self.session_key = f"{root}/session-key"
         """The secret key that signs browser sessions."""
-        return f"{self.root}/session-key"
-
-    @property
-    def unfinished(self) -> str:
+        self.unfinished = f"{root}/unfinished"
         """The running command that creates or removes the cluster. While it exists, no daemon starts."""
-        return f"{self.root}/unfinished"
-
-    @property
-    def runs(self) -> str:
-        """Parent of live and recently finished runs."""
-        return f"{self.root}/runs"
-
-    @property
-    def assignments(self) -> str:
+        self.runs = f"{root}/runs"
+        self.assignments = f"{root}/assignments"
         """Parent of the workers' orders."""
-        return f"{self.root}/assignments"
-
-    @property
-    def attempts(self) -> str:
-        """Parent of the attempts' slots."""
-        return f"{self.root}/attempts"
+        self.attempts = f"{root}/attempts"
+        self.new_command = f"{self.commands}/{COMMAND_PREFIX}"
+        """Prefix of a new command's path; ZooKeeper appends the number."""
 
     def always(self) -> tuple[str, ...]:
         """Persistent nodes that must exist before anything else is written."""
@@ -197,6 +90,29 @@ class Paths:
             self.attempts,
         )
 
+    def dataset(self, name: DatasetName) -> str:
+        return f"{self.datasets}/{name}"
+
+    def due_of(self, name: PipelineName) -> str:
+        return f"{self.due}/{name}"
+
+    def key(self, key_hash: str) -> str:
+        return f"{self.keys}/{key_hash}"
+
+    def term(self, epoch: int) -> str:
+        """The record of one term. Names are in the order of epochs."""
+        return f"{self.terms}/{epoch:010d}"
+
+    def alert(self, alert: str) -> str:
+        return f"{self.alerts}/{alert}"
+
+    def health_of(self, name: PipelineName) -> str:
+        return f"{self.health}/{name}"
+
+    def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
+        """Mark of a submitted driver. Its name contains all data, so that a listing is enough."""
+        return f"{self.attempt(attempt)}/{SUBMITTED}{driver.target}:{quote(driver.id, safe='')}"
+
     def scheduler(self, scheduler: str) -> str:
         """One scheduler's registration; ephemeral."""
         return f"{self.schedulers}/{scheduler}"
@@ -206,7 +122,6 @@ class Paths:
         return f"{self.workers}/{worker}"
 
     def pipeline(self, name: PipelineName) -> str:
-        """One pipeline's record."""
         return f"{self.pipelines}/{name}"
 
     def schedule(self, name: PipelineName) -> str:
@@ -214,7 +129,6 @@ class Paths:
         return f"{self.schedules}/{name}"
 
     def backfill(self, backfill: BackfillId) -> str:
-        """One backfill."""
         return f"{self.backfills}/{backfill}"
 
     def interval_index(self, name: PipelineName) -> str:
@@ -222,24 +136,16 @@ class Paths:
         return f"{self.intervals}/{name}"
 
     def interval_page(self, name: PipelineName, page: str) -> str:
-        """A page of one pipeline's index of intervals."""
         return f"{self.intervals}/{name}/{page}"
 
     def command(self, command: CommandId) -> str:
         """One waiting command; persistent, sequential."""
         return f"{self.commands}/{command}"
 
-    @property
-    def new_command(self) -> str:
-        """Prefix of a new command's path; ZooKeeper appends the number."""
-        return f"{self.commands}/{COMMAND_PREFIX}"
-
     def outcome(self, command: CommandId) -> str:
-        """The outcome of one command."""
         return f"{self.outcomes}/{command}"
 
     def run(self, run: RunId) -> str:
-        """One run."""
         return f"{self.runs}/{run}"
 
     def run_part(self, run: RunId, part: str) -> str:
@@ -247,11 +153,9 @@ class Paths:
         return f"{self.runs}/{run}/{part}" if part else self.run(run)
 
     def orders(self, worker: WorkerId) -> str:
-        """One worker's orders."""
         return f"{self.assignments}/{worker}"
 
     def order(self, worker: WorkerId, attempt: AttemptId) -> str:
-        """One order for an attempt."""
         return f"{self.assignments}/{worker}/{attempt}"
 
     def attempt(self, attempt: AttemptId) -> str:

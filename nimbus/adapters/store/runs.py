@@ -1,28 +1,53 @@
-"""Writes and reads runs in ZooKeeper: one, several or all."""
+"""Runs in ZooKeeper, and the orders for their tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
-import structlog
-
 from nimbus import run_record
-from nimbus.adapters.store import orders
-from nimbus.adapters.store.calls import Calls, check_size
+from nimbus.adapters.store.calls import Calls, check_size, or_raise, without_unreadable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.orders import order_for
+from nimbus.domain.orders import inputs_of, order_for, pins_of
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import ListedRun, Run
-from nimbus.domain.workers import AssignmentKind
-from nimbus.records import UnreadableRecordError
+from nimbus.domain.run import Run
+from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.records import ASSIGNMENT, UnreadableRecordError
 
-_log = structlog.get_logger(__name__)
+MOST_NEEDS = 100
+"""Limit of the needs, and of the inputs, that are stored with an order."""
+
+MOST_CARRIED = 16 * 1024
+"""Limit of the URIs and values of data from outside that are stored with an order, in bytes."""
+
+
+def encode_order(order: Assignment) -> bytes:
+    """The order's node."""
+    pinned = [version for versions in order.pins.values() for version in versions]
+    is_large = any(version.item is not None or version.value for version in pinned)
+    is_large = is_large or sum(version.carried_bytes for version in pinned) > MOST_CARRIED
+    if is_large or max(len(order.task.needs), len(order.inputs), len(pinned)) > MOST_NEEDS:
+        task = replace(order.task, needs=(), requirements={})
+        order = replace(order, task=task, inputs={}, pins={}, needs_in_run=True)
+    return ASSIGNMENT.encode(order)
+
+
+def completed_order(order: Assignment, run: Run) -> Assignment:
+    """The order with its needs and inputs, which are in its run's record."""
+    spec = run.tasks[order.task.name].spec
+    return replace(
+        order,
+        task=replace(order.task, needs=spec.needs, requirements=spec.requirements),
+        inputs=inputs_of(run, spec),
+        pins=pins_of(run, spec),
+        needs_in_run=False,
+    )
 
 
 def prepare(run: Run) -> None:
@@ -61,42 +86,18 @@ def removal(calls: Calls, paths: Paths, run: RunId) -> Iterator[Operation]:
 
 
 def read_run(calls: Calls, paths: Paths, run: RunId) -> Run | None:
-    """One run; None if it does not exist.
-
-    Raises:
-        UnreadableRecordError: its record cannot be read.
-    """
+    """One run; None if it does not exist. Raises UnreadableRecordError."""
     return next(all_runs(calls, paths, [run]), None)
 
 
 def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
     """Some runs, or all; an unreadable one is logged and left out."""
-    for found in _read(calls, paths, runs):
-        if isinstance(found, UnreadableRecordError):
-            _log.error("record_unreadable", place=found.place, error=str(found))
-        else:
-            yield found
-
-
-def readable_list(found: Iterable[tuple[str, bytes]], paths: Paths) -> Iterator[ListedRun]:
-    """List entries from the runs' own nodes; an unreadable one is logged and left out."""
-    for name, data in found:
-        try:
-            yield run_record.listed(data, paths.run(RunId(name)))
-        except UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
+    return without_unreadable(_read(calls, paths, runs))
 
 
 def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
-    """Some runs, or all; missing ones are left out.
-
-    Raises:
-        UnreadableRecordError: a record cannot be read.
-    """
-    for found in _read(calls, paths, runs):
-        if isinstance(found, UnreadableRecordError):
-            raise found
-        yield found
+    """Some runs, or all; missing ones are left out. Raises UnreadableRecordError."""
+    return or_raise(_read(calls, paths, runs))
 
 
 def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Run | UnreadableRecordError]:
@@ -142,8 +143,8 @@ def _order_bytes(run: Run, spec: TaskSpec) -> int:
     task = run.tasks[spec.name]
     attempt = AttemptId(run.id, spec.name, task.tried)
     epoch = task.attempts[-1].opened_by_epoch
-    pins = _PIN_BYTES * orders.MOST_NEEDS + orders.MOST_CARRIED if spec.uses else 0
-    return pins + len(orders.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
+    pins = _PIN_BYTES * MOST_NEEDS + MOST_CARRIED if spec.uses else 0
+    return pins + len(encode_order(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
 
 
 def _weight(spec: TaskSpec) -> int:
@@ -153,4 +154,4 @@ def _weight(spec: TaskSpec) -> int:
 
 
 def _stored_needs(spec: TaskSpec) -> Sequence[TaskName]:
-    return spec.needs if len(spec.needs) <= orders.MOST_NEEDS else ()
+    return spec.needs if len(spec.needs) <= MOST_NEEDS else ()

@@ -25,7 +25,6 @@ class Operation(NamedTuple):
     """Makes the data. Until then, `data` are about as large."""
 
     def encoded(self) -> Operation:
-        """The operation with its data."""
         return self if self.encode is None else Operation(self.kind, self.path, self.encode())
 
 
@@ -52,7 +51,6 @@ class TreeTransaction:
         self._size_bytes = 0
 
     def add(self, writes: Sequence[w.Write]) -> bool:
-        """Add writes."""
         new: dict[str, Operation | None] = {}
         for operation in chain.from_iterable(map(self._operations_of, writes)):
             path = operation.path
@@ -74,7 +72,6 @@ class TreeTransaction:
         return True
 
     def commit(self) -> None:
-        """Execute all writes."""
         if self._operations:
             self._write([operation.encoded() for operation in self._operations.values()])
 

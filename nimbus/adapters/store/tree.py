@@ -13,9 +13,8 @@ from datetime import datetime
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from leader import ElectionPaths
-from nimbus.adapters.store.calls import Transaction, batched
+from nimbus.adapters.store.calls import StoreSession, StoreTransaction, batched, calls_on
 from nimbus.adapters.store.paths import PROBE, Paths
-from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.domain.errors import NimbusError
 
 DESTROY, IMPORT = "destroy", "import"
@@ -111,7 +110,8 @@ class ClusterTree:
         at = None
         with suppress(NodeExistsError):  # that of another process; the access list was checked before
             self._calls.create(probe, b"", ephemeral=True)
-            at = self._calls.written_at(probe)
+            stat = self._calls.stat(probe)
+            at = None if stat is None else stat.written_at
         self._calls.delete(probe)
         return at
 
@@ -191,7 +191,7 @@ class ClusterTree:
     def _deleted(self, paths: Iterable[str]) -> bool:
         """Delete some nodes together; False if one is missing, or has a new child."""
 
-        def build(transaction: Transaction) -> None:
+        def build(transaction: StoreTransaction) -> None:
             for path in paths:
                 transaction.delete(path)
 

@@ -5,26 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, WatchCallback
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 Value = TypeVar("Value")
 PATIENCE_S = 30.0
 """Longest wait for another thread that reads the same nodes: the first read of 10,000 takes about 2 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    """Watch callback of a node; equal for equal nodes, see `calls`."""
-
-    note: Callable[[str], None]
-    name: str
-
-    def __call__(self) -> None:
-        self.note(self.name)
 
 
 class WatchedNodes(Generic[Value]):
@@ -60,7 +48,7 @@ class WatchedNodes(Generic[Value]):
             self._calls.await_watches()
             self._forget(names)
             new = [name for name in names if name not in self._known]
-            self._known |= self._read({name: _Changed(self._note, name) for name in new})
+            self._known |= self._read({name: WatchCallback(self._note, name) for name in new})
             return dict(self._known)
         finally:
             self._lock.release()

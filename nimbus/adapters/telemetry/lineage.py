@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from openlineage.client.transport import Transport
 
 from nimbus import __version__
-from nimbus.adapters.telemetry.facts import RunFacts
-from nimbus.adapters.telemetry.requests_session import new_session, read_headers
+from nimbus.adapters.telemetry.sink import RunFacts, new_session, read_headers
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.lineage import EventType, LineageData, LineageEvent, LineageRun, events
@@ -79,7 +78,6 @@ class LineageSink:
         return len(found)
 
     def close(self) -> None:
-        """See `nimbus.ports.RunSink.close`."""
         if (transport := self._transport) is not None:
             transport.close()
 

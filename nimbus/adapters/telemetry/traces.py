@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 from nimbus import __version__
-from nimbus.adapters.telemetry.facts import RunFacts
-from nimbus.adapters.telemetry.requests_session import new_session, read_headers
+from nimbus.adapters.telemetry.sink import RunFacts, new_session, read_headers
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
 from nimbus.domain.spans import Span, spans
@@ -70,7 +69,6 @@ class TraceSink:
         return len(all_spans)
 
     def close(self) -> None:
-        """See `nimbus.ports.RunSink.close`."""
         if (exporter := self._exporter) is not None:
             exporter.shutdown()
 

@@ -1,4 +1,7 @@
-"""The calls of the adapters in ZooKeeper. Each goes through `ZooKeeperSession.call`, which has a timeout."""
+"""The calls of the adapters in ZooKeeper, and the feed of its changes.
+
+Each call goes through `ZooKeeperSession.call`, which has a timeout.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
-from kazoo.protocol.states import Callback
+from kazoo.protocol.states import Callback, EventType, WatchedEvent
 
 from leader import FencingToken, LeaderError, ZooKeeperSession, fenced_transaction
 from leader.zookeeper.fencing import first_failure
-from nimbus.adapters.store.calls import Build, Calls, batched, check_size
+from nimbus.adapters.store.calls import Build, Calls, NodeStat, batched, check_size
+from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.adapters.zookeeper.multi_read import DATA, NAMES, WatchKind, multi_read_async, set_watches_async
-from nimbus.ports import Enqueue, StoreDeniedError, StoreUnavailableError
+from nimbus.ports import Changed, Enqueue, StoreDeniedError, StoreUnavailableError
 
 MOST_TOGETHER = 1000
 """Most requests that are sent without waiting, each with the full timeout of the call. Most nodes that one
@@ -26,7 +30,7 @@ MOST_IN_ONE = 100
 
 
 @contextmanager
-def in_our_words(what: str) -> Iterator[None]:
+def translated_errors(what: str) -> Iterator[None]:
     """Translate errors of `leader` and kazoo to ours."""
     try:
         yield
@@ -77,12 +81,10 @@ class ZooKeeperCalls(Calls):
 
     @property
     def session_id(self) -> int | None:
-        """Id of the current session, which owns ephemeral nodes that are created now."""
         return self.session.session_id
 
     def get(self, path: str, changed: Enqueue | None = None) -> bytes | None:
-        """Data of a node; None if there is none (then no watch is armed)."""
-        with in_our_words(f"read {path}"):
+        with translated_errors(f"read {path}"):
             try:
                 data: bytes = self._call(self.session.client.get_async, path, **_watch(changed))[0]
             except NoNodeError:
@@ -90,52 +92,49 @@ class ZooKeeperCalls(Calls):
             return data
 
     def exists(self, path: str, changed: Enqueue | None = None) -> bool:
-        """True if a node exists; the watch also fires when it is created."""
-        with in_our_words(f"look for {path}"):
+        with translated_errors(f"look for {path}"):
             return self._call(self.session.client.exists_async, path, **_watch(changed)) is not None
 
     def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
-        """Names of a node's children, sorted; None if the node does not exist."""
-        with in_our_words(f"list {path}"):
+        with translated_errors(f"list {path}"):
             try:
                 names = self._call(self.session.client.get_children_async, path, **_watch(changed))
             except NoNodeError:
                 return None
             return tuple(sorted(names))
 
-    def children_zxid(self, path: str) -> int | None:
-        """Transaction that last created or removed a child; None if the node does not exist."""
-        with in_our_words(f"look for {path}"):
+    def stat(self, path: str) -> NodeStat | None:
+        with translated_errors(f"look for {path}"):
             stat = self._call(self.session.client.exists_async, path)
-            return None if stat is None else int(stat.pzxid)
+            if stat is None:
+                return None
+            return NodeStat(
+                owner=int(stat.ephemeralOwner),
+                children_zxid=int(stat.pzxid),
+                origin=(int(stat.czxid), int(stat.ctime)),
+                written_at=datetime.fromtimestamp(stat.mtime / 1000, UTC),
+            )
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of some children, read together; missing ones are left out."""
         wanted = tuple(names)
-        with in_our_words(f"read all below {parent}"):
+        with translated_errors(f"read all below {parent}"):
             found = self._read((DATA, f"{parent}/{name}") for name in wanted)
         return tuple((name, data) for name, data in zip(wanted, found, strict=True) if data is not None)
 
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
-        """Like `read_all`, with a watch on each: `changed` has the callbacks by name."""
         zxid = self.session.last_zxid
         found = self.read_all(parent, changed)
         self._arm(zxid, "data", {f"{parent}/{name}": changed[name] for name, _ in found})
         return found
 
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
-        """Call the callbacks of existing nodes, and those of missing ones when they are created."""
         self._arm(self.session.last_zxid, "existence", changed)
 
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
     ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
-        """Names of the children of `parents`, then data of `nodes`, in one round trip.
-
-        No data are older than the names, or than the watches. None for a missing node, which is not watched.
-        """
         zxid, parents = self.session.last_zxid, tuple(parents)
-        with in_our_words("read several nodes"):
+        with translated_errors("read several nodes"):
             found = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
         names = [None if listed is None else tuple(sorted(listed)) for listed in found[: len(parents)]]
         there = zip(parents, changed, names, strict=True)
@@ -175,25 +174,23 @@ class ZooKeeperCalls(Calls):
         """
         for some in batched(changed.items(), MOST_TOGETHER):
             watchers = {path: _LookAgain(tell) for path, tell in some}
-            with in_our_words("watch several nodes"):
+            with translated_errors("watch several nodes"):
                 self._call(set_watches_async, self.session.client, zxid, kind, watchers)
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""
         check_size(path, len(data))
-        with in_our_words(f"create {path}"):
+        with translated_errors(f"create {path}"):
             made: str = self._call(
                 self.session.client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
             )
             return made
 
     def create_with(self, path: str, data: bytes, other: str, other_data: bytes) -> str:
-        """Create a sequential node and another one, or neither. NodeExistsError: the other one exists."""
         check_size(path, len(data))
         transaction = self.session.client.transaction()
         transaction.create(other, other_data)
         transaction.create(path, data, sequence=True)
-        with in_our_words(f"create {path}"):
+        with translated_errors(f"create {path}"):
             results = self._call(transaction.commit_async)
             refused = first_failure(results)
             if refused is not None:
@@ -202,33 +199,28 @@ class ZooKeeperCalls(Calls):
             return made
 
     def transact(self, what: str, build: Build) -> None:
-        """Execute all operations that `build` adds, or none."""
         transaction = self.session.client.transaction()
         build(transaction)
-        with in_our_words(what):
+        with translated_errors(what):
             refused = first_failure(self._call(transaction.commit_async))
             if refused is not None:
                 raise refused[1]
 
     def fenced(self, what: str, token: FencingToken, build: Build) -> None:
-        """Like `transact`, but only in the term of `token`. See `fenced_transaction`."""
-        with in_our_words(what):
+        with translated_errors(what):
             fenced_transaction(self.session, token, build)
 
     def ensure(self, path: str) -> None:
-        """Create a persistent node and its parents, unless it exists."""
-        with in_our_words(f"create {path}"):
+        with translated_errors(f"create {path}"):
             self._call(self.session.client.ensure_path_async, path)
 
     def ensure_above(self, root: str) -> None:
-        """Create the nodes above a root, open for the roots of others."""
-        with in_our_words(f"create the nodes above {root}"):
+        with translated_errors(f"create the nodes above {root}"):
             self.session.ensure_above(root)
 
     def set(self, path: str, data: bytes) -> bool:
-        """Replace a node's data; False if it does not exist."""
         check_size(path, len(data))
-        with in_our_words(f"write {path}"):
+        with translated_errors(f"write {path}"):
             try:
                 self._call(self.session.client.set_async, path, data)
             except NoNodeError:
@@ -236,28 +228,73 @@ class ZooKeeperCalls(Calls):
             return True
 
     def delete(self, path: str) -> bool:
-        """Delete a node; False if it does not exist."""
-        with in_our_words(f"delete {path}"):
+        with translated_errors(f"delete {path}"):
             try:
                 self._call(self.session.client.delete_async, path)
             except NoNodeError:
                 return False
             return True
 
-    def owner(self, path: str) -> int | None:
-        """Session that owns an ephemeral node; None if it does not exist, 0 if it is persistent."""
-        with in_our_words(f"look for {path}"):
-            stat = self._call(self.session.client.exists_async, path)
-            return None if stat is None else int(stat.ephemeralOwner)
 
-    def written_at(self, path: str) -> datetime | None:
-        """The server's time of the last write of a node; None if it does not exist."""
-        with in_our_words(f"look for {path}"):
-            stat = self._call(self.session.client.exists_async, path)
-            return None if stat is None else datetime.fromtimestamp(stat.mtime / 1000, UTC)
+_CLOSE = timedelta(seconds=1)
 
-    def origin(self, path: str) -> tuple[int, int] | None:
-        """Transaction that created a node, and its time in milliseconds; None if it does not exist."""
-        with in_our_words(f"look for {path}"):
-            stat = self._call(self.session.client.exists_async, path)
-            return None if stat is None else (int(stat.czxid), int(stat.ctime))
+
+class ZooKeeperChanges:
+    """See `nimbus.ports.ChangeFeed`.
+
+    Args:
+        connect: Opens a separate session. Raises LeaderError.
+        root: The cluster's root.
+        version: See the port.
+    """
+
+    def __init__(
+        self, connect: Callable[[], ZooKeeperSession], root: str, version: Callable[[], int]
+    ) -> None:
+        self._connect, self._root, self.version = connect, root, version
+        self._topics = Topics(root)
+        self._session: ZooKeeperSession | None = None
+        self._gathered = Gathered(self._topics, lambda: None)
+        self._armed: int | None = None
+        """The connection that has our watches."""
+
+    def start(self, told: Enqueue) -> None:
+        self._gathered, self._armed = Gathered(self._topics, told), None
+        with translated_errors("follow changes"):
+            self._session = self._connect()
+        self._session.tell_below(self._on_event)
+        self._session.add_listener(lambda _state: told())
+
+    def take(self, *, beats: bool) -> Changed:
+        session = self._session
+        if session is None:
+            raise StoreUnavailableError("changes are not followed.")
+        with translated_errors("follow changes"):
+            generation, armed = session.generation, self._armed
+            self._armed = None  # if one of these fails, the next call starts again
+            lost = generation != armed
+            if lost:
+                self._arm(session, self._topics.parents)
+            version = self._look(session)
+            found = self._gathered.take(beats=beats or lost)
+            upto = self._look(session) if found else version
+            self._armed = generation
+        return Changed(found, version, upto, lost=lost)
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.close(_CLOSE)
+            self._session = None
+
+    def _arm(self, session: ZooKeeperSession, parents: Iterable[str]) -> None:
+        for parent in parents:
+            session.watch_below(parent)
+
+    def _look(self, session: ZooKeeperSession) -> int:
+        """The server's last transaction. All earlier changes have been delivered."""
+        session.call(session.client.exists_async, self._root)
+        return session.last_zxid
+
+    def _on_event(self, event: WatchedEvent) -> None:
+        """Called on kazoo's connection thread."""
+        self._gathered.add(event.path, is_change=event.type == EventType.CHANGED)

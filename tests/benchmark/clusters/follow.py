@@ -16,8 +16,8 @@ import yaml
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, Holder

@@ -15,8 +15,8 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.adapters.store.session import calls_on
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace

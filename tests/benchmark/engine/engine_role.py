@@ -26,8 +26,8 @@ from leader import (
 )
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store import runs
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
 from tests.benchmark.engine.shapes import digest_of

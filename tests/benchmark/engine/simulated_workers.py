@@ -14,9 +14,9 @@ from typing import Any
 
 from leader import ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks

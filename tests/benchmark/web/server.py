@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader
-from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
+from nimbus.adapters.zookeeper.calls import ZooKeeperChanges
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.web.app import add_pages

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from nimbus.adapters.alerts.webhook import Webhook
+from nimbus.adapters.alerts import Webhook
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.policy import AlertPolicy, Policy

@@ -11,9 +11,9 @@ from typing import Any
 
 from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
-from nimbus.adapters.alerts import webhook
+from nimbus.adapters import alerts
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import AlertState
@@ -109,7 +109,7 @@ class DoomedRole(alert_leader.AlertingRole):
 
     def __init__(self, hosts: str, root: str, name: str, url: str, doom: Doom) -> None:
         self._doom = doom
-        target = DoomedTarget(webhook.Webhook(url, lambda: None), doom)
+        target = DoomedTarget(alerts.Webhook(url, lambda: None), doom)
         super().__init__(hosts, root, name, target, timedelta(seconds=60))
         self._specs[RELEASE.digest] = SPEC
 
@@ -127,7 +127,7 @@ def lead(*, hosts: str, root: str, url: str, run: str, at: str, notes: str) -> N
 
     Only this death can make a message doubtful, even on a slow machine.
     """
-    webhook.TIMEOUT_S = LONGEST_S
+    alerts.TIMEOUT_S = LONGEST_S
     role = DoomedRole(hosts, root, leader_of(run), url, Doom(run, at, Notes(Path(notes))))
     CrashSentinel(role.session).start()
     role.election.add_to_leader_lock_queue()

@@ -9,11 +9,10 @@ from typing import Any
 
 from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import read_run
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId

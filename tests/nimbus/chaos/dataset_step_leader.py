@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.concurrency import Concurrency

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeCommandQueue
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.commands import Command, CreateBackfill, PublishRelease
 from nimbus.domain.ids import BackfillId

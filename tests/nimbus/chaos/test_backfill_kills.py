@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.adapters.store.session import calls_on
 from nimbus.definition.backfill_dates import count_dates
 from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState
 from nimbus.domain.commands import Command, CreateBackfill, PublishRelease

@@ -27,13 +27,13 @@ import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import (
     TreeClusterReader,
     TreeCommandQueue,
     TreeRegistrations,
 )
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, CommandOutcome, PublishRelease
 from nimbus.domain.ids import CommandId
 from nimbus.domain.slots import End

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import RunId
 from nimbus.domain.publications import interval_text

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.sqlite.changes import SqliteChanges
-from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
+from nimbus.adapters.sqlite.calls import SqliteChanges
+from nimbus.adapters.store.calls import calls_on
+from nimbus.adapters.zookeeper.calls import ZooKeeperChanges
 from nimbus.domain.commands import Abdicate
 from nimbus.ports import Changed, ChangeFeed
 from tests.nimbus.contract import test_cluster_views as views

@@ -17,7 +17,7 @@ from nimbus import pipeline_record
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.board import TreeAttemptBoard
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, calls_on
 from nimbus.adapters.store.catalog import TreeCatalog
 from nimbus.adapters.store.cluster import (
     TreeClusterReader,
@@ -25,7 +25,6 @@ from nimbus.adapters.store.cluster import (
     TreeRegistrations,
 )
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w

@@ -18,11 +18,10 @@ from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store import leader_store
 from nimbus.adapters.store.board import TreeAttemptBoard
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, calls_on
 from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest

@@ -15,11 +15,9 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.store.access import TreeAccess
-from nimbus.adapters.store.calls import Calls
-from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
+from nimbus.adapters.store.calls import Calls, calls_on
+from nimbus.adapters.store.cluster import TreeAccess, TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.api.services import QueuePlace
 from nimbus.api.views import participants_model
 from nimbus.domain.access import AccessRole, Token

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.adapters.alerts.apprise_service import TIMEOUT_S, AppriseService, service_of
+from nimbus.adapters.alerts import TIMEOUT_S, AppriseService, service_of
 from nimbus.bootstrap import alerts
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
 from nimbus.cli.findings import Verdict

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.alerts.mail import Mailbox
-from nimbus.adapters.alerts.webhook import Webhook
+from nimbus.adapters.alerts import Mailbox, Webhook
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.cli.findings import Verdict

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.access.tokens import new_token
-from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
+from nimbus.adapters.zookeeper.calls import ZooKeeperChanges
 from nimbus.api import event_hub, routes_events
 from nimbus.api.app import create_app
 from nimbus.api.event_hub import LastChanges

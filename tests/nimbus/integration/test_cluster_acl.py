@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 
 from leader import EpochRecord
 from leader.protocol.terms import encode_epoch
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
-from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.bootstrap.access_lists import OpenNodesError, check_access_lists
 from nimbus.bootstrap.foundation import lay_foundation, open_session

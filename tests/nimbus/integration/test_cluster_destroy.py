@@ -15,9 +15,8 @@ from click.testing import CliRunner, Result
 from blobsync import S3Config, S3ObjectStore, Secret
 from leader.local.single import EpochFile
 from nimbus.adapters.store import tree
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, StoreSession, calls_on
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.adapters.store.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
 from nimbus.bootstrap.foundation import epoch_file, lay_foundation, open_session
 from nimbus.cli.main import cli

@@ -13,8 +13,8 @@ import pytest
 
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store import moving, tree
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.moving import make_cluster, read_state
-from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.store.tree import DESTROY, ClusterTree
 from nimbus.ports import StoreUnavailableError
 from tests.nimbus.integration.test_cluster_move import fill

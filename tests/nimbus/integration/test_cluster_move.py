@@ -22,12 +22,11 @@ from leader.protocol.terms import encode_epoch
 from nimbus.adapters.sqlite.calls import begin_term, last_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store import moving
-from nimbus.adapters.store.calls import Calls
+from nimbus.adapters.store.calls import Calls, StoreSession, calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.moving import make_cluster, read_state
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import StoreSession, calls_on
 from nimbus.adapters.store.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
 from nimbus.bootstrap.foundation import lay_foundation, open_session
 from nimbus.cli.main import cli

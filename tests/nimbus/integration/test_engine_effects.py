@@ -13,8 +13,8 @@ import pytest
 from blobsync import StoreUnavailableError as BucketUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
-from nimbus.adapters.s3_index import index_of, run_key
 from nimbus.adapters.s3_purges import S3Purges
+from nimbus.adapters.s3_records import index_of, run_key
 from nimbus.adapters.store.runs import prepare
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf

@@ -25,6 +25,7 @@ from leader import (
 from nimbus import records
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import (
     TreeClusterReader,
     TreeCommandQueue,
@@ -32,7 +33,6 @@ from nimbus.adapters.store.cluster import (
 )
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
 from nimbus.domain.drafts import new_run

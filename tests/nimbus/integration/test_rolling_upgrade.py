@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession, read_epoch
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.commands import Command, PublishRelease, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.schema import NEWEST_SCHEMA as OLD

@@ -37,9 +37,9 @@ from leader import (
     ZooKeeperSession,
 )
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.store.calls import calls_on
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
-from nimbus.adapters.store.whole import TreeWholeState
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec

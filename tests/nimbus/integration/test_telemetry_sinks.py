@@ -22,8 +22,8 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.telemetry import traces as traces_module
-from nimbus.adapters.telemetry.facts import RunFacts
 from nimbus.adapters.telemetry.lineage import LineageSink
+from nimbus.adapters.telemetry.sink import RunFacts
 from nimbus.adapters.telemetry.traces import TraceSink
 from nimbus.bootstrap import telemetry
 from nimbus.bootstrap.telemetry import missing_extras, task_telemetry

@@ -13,8 +13,8 @@ import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Outcome

@@ -17,8 +17,8 @@ from typing import Any
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
-from nimbus.adapters.store.session import calls_on
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, TaskName, WorkerId
 from nimbus.domain.pipeline import (
     CatchUp,

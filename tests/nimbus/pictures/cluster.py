@@ -29,8 +29,8 @@ from leader import EpochRecord, FencingToken, ZooKeeperConfig, ZooKeeperSession
 from leader.protocol.terms import encode_epoch
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.adapters.store.session import calls_on
 from nimbus.cli.sources import read_sources
 from nimbus.cli.storage import object_store
 from nimbus.config import load_settings

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.adapters.store import due as store
+from nimbus.adapters.store import datasets as store
 from nimbus.definition import complete_targets
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
@@ -111,7 +111,7 @@ def paused_consumer_misses_changes() -> Iterator[None]:
 @mutant
 def leader_does_not_read_what_is_due() -> Iterator[None]:
     """AF 47398: the scheduler restarts, and forgets half of the condition."""
-    with replaced(store, read_all=lambda _calls, _paths: {}):
+    with replaced(store, read_all_due=lambda _calls, _paths: {}):
         yield
 
 

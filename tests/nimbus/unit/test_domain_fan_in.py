@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nimbus import run_record
-from nimbus.adapters.store import orders
+from nimbus.adapters.store.runs import completed_order, encode_order
 from nimbus.api.views import version_model
 from nimbus.domain import fan_in
 from nimbus.domain.commands import StartRun
@@ -221,10 +221,10 @@ def test_order_takes_the_parts_from_the_record_of_the_run_as_they_were_pinned() 
     assert run_record.decode(run_record.encode_new(run), "/runs/r") == run
     order = order_for(run, AttemptId(run.id, AFTER, 1), epoch=3, kind=AssignmentKind.RUN)
 
-    stored = ASSIGNMENT.decode(orders.encode(order), "/orders/1")
+    stored = ASSIGNMENT.decode(encode_order(order), "/orders/1")
 
     assert stored.needs_in_run
-    document = reads_document(orders.completed(stored, run))
+    document = reads_document(completed_order(stored, run))
     assert [(one["item"], one["value"]) for one in document["parts"]] == [
         ({"region": region}, {"rows": len(region)}) for region in ("eu", "us", "asia")
     ]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus import run_record
-from nimbus.adapters.store import orders
+from nimbus.adapters.store.runs import completed_order, encode_order
 from nimbus.domain import lifecycle
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -147,9 +147,8 @@ def test_order_does_not_grow_with_the_uris_and_values_that_its_task_reads() -> N
         order = order_for(
             replace(run, tasks=tasks, pins=pins), AttemptId(run.id, LOAD, 1), epoch=1, kind=AssignmentKind.RUN
         )
-        stored = orders.encode(order)
+        stored = encode_order(order)
         assert len(stored) < 20_000
         assert (
-            orders.completed(ASSIGNMENT.decode(stored, "o"), replace(run, tasks=tasks, pins=pins)).pins
-            == pins
+            completed_order(ASSIGNMENT.decode(stored, "o"), replace(run, tasks=tasks, pins=pins)).pins == pins
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.store import due as store
+from nimbus.adapters.store import datasets as store
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import TRY_AGAIN, Due, Refused
 from nimbus.domain.errors import RefusedError
@@ -284,7 +284,7 @@ def test_leader_notes_a_step_back_from_the_time_of_its_last_decision() -> None:
 def test_unreadable_record_starts_nothing_and_the_next_activation_replaces_it() -> None:
     spec = pipeline("first", "a")
     stage = stage_of(spec)
-    stage.state.catalog.put_due(spec.name, store.read_for_leader("first", b"x", "/due"))
+    stage.state.catalog.put_due(spec.name, store.due_for_leader("first", b"x", "/due"))
     changed(stage, "a")
     assert not due_of(stage, "first").is_due
 

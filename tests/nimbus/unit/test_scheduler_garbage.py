@@ -25,7 +25,7 @@ from blobsync import (
 from blobsync.bucket import keys
 from blobsync.release.manifest import ReleaseRef
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.adapters.store.whole import TreeWholeState
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec

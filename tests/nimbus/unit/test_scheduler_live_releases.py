@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from blobsync import ReleaseRef
-from nimbus.adapters.store.whole import TreeWholeState
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import ChildSpec

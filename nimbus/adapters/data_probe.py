@@ -1,9 +1,12 @@
-"""Reads the HTTP status of a URL from a pipeline, with protection against requests to internal addresses.
+"""Probes of data that tasks wait for: objects in S3, files of this host, HTTP responses.
 
-Only the status line is read, within one deadline for everything: no body, no redirect, no proxy, no cookies,
-no credentials. The name is resolved once. Addresses that no pipeline should reach (loopback, link-local,
-cloud metadata services) are refused. The connection uses the checked address, so a DNS change in between has
-no effect.
+Any thread may call `DataProber.probe`. Each probe has a time limit, except those of files, which the kernel
+may block; they have their own threads.
+
+HTTP is protected against requests to internal addresses. Only the status line is read, within one deadline:
+no body, no redirect, no proxy, no cookies, no credentials. The name is resolved once. Addresses that no
+pipeline should reach (loopback, link-local, cloud metadata services) are refused. The connection uses the
+checked address, so a DNS change in between has no effect.
 """
 
 from __future__ import annotations
@@ -13,9 +16,60 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
 from urllib.parse import urlsplit
+
+from blobsync import BlobSyncError, S3ObjectStore
+from nimbus.domain.waits import DataSource, Look, Seen
+
+MOST_BUCKETS = 16
+"""Most buckets whose clients are cached."""
+
+
+class DataProber:
+    """Probes one thing at a time in each thread.
+
+    Args:
+        open_bucket: Opens a bucket by its name.
+        http_allow: See `status_of`.
+    """
+
+    def __init__(self, *, open_bucket: Callable[[str], S3ObjectStore], http_allow: Collection[str]) -> None:
+        self._bucket = lru_cache(MOST_BUCKETS)(open_bucket)
+        self._http_allow = frozenset(host.strip("[]").lower() for host in http_allow)
+
+    def probe(self, look: Look) -> Seen:
+        """Probe once. An error counts as "not there"."""
+        try:
+            match look.source:
+                case DataSource.S3:
+                    return self._in_s3(look.address)
+                case DataSource.FILE:
+                    return _file(look.address)
+                case DataSource.HTTP:
+                    status = status_of(look.address, self._http_allow)
+                    return Seen(status == look.status, str(status))
+        except (BlobSyncError, UnfitAnswerError, OSError, ValueError) as exc:  # ValueError: not a host name
+            return Seen(False, str(exc) or type(exc).__name__)
+
+    def _in_s3(self, address: str) -> Seen:
+        bucket, _, key = address.removeprefix("s3://").partition("/")
+        store = self._bucket(bucket)
+        if key.endswith("/"):
+            return Seen(next(iter(store.list(key)), None) is not None, "no object with this prefix")
+        return Seen(store.size(key) is not None, "no such object")
+
+
+def _file(path: str) -> Seen:
+    try:
+        Path(path).stat()
+    except FileNotFoundError:
+        return Seen(False, "no such file")
+    return Seen(True, "")
+
 
 TIMEOUT_S = 5.0
 """From the connection to the status. Resolving the name has the time limit of the host's resolver."""

@@ -1,16 +1,39 @@
-"""Keys and records of history in S3. Its index lists newest first. See `nimbus.adapters.s3_history`."""
+"""Keys and records of history in S3, its index, which lists newest first, and the error of the S3 adapters.
+
+The keys are listed in `nimbus.adapters.s3_history`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import structlog
 
-from blobsync import BlobNotFoundError, ObjectStore
+from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import RunPlace, RunState, place_at
 from nimbus.records import Codec, T
+
+
+class StorageUnavailableError(NimbusError):
+    """S3 did not execute a request; a retry may succeed."""
+
+    code = "storage_unavailable"
+    retryable = True
+    exit_code = 6
+
+
+@contextmanager
+def or_unavailable(what: str) -> Iterator[None]:
+    """Translate errors of `blobsync`; `what` begins their message, such as "history cannot be listed"."""
+    try:
+        yield
+    except BlobSyncError as exc:
+        raise StorageUnavailableError(f"{what}: {exc}") from exc
+
 
 _log = structlog.get_logger(__name__)
 

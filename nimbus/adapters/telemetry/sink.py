@@ -1,4 +1,7 @@
-"""Data for traces and lineage that are not in a run's record. Read on the threads that send them."""
+"""What the senders of traces and of lineage share: data that a run's record lacks, and the HTTP session.
+
+Used on the threads that send.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nimbus.domain.attempt_history import Dropped, dropped, from_slots
 from nimbus.domain.catalog import ReleaseOf
@@ -15,6 +20,10 @@ from nimbus.domain.lineage import Family, LineageRun
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
+from nimbus.ports import TelemetryNotSentError
+
+if TYPE_CHECKING:
+    from requests import Response, Session
 
 MOST_PLACES = 10_000
 """Most runs whose parents are cached."""
@@ -68,3 +77,43 @@ class RunFacts:
             if len(self._places) > MOST_PLACES:
                 self._places.popitem(last=False)
         return self._places.get(run_id)
+
+
+def new_session() -> Session:
+    """A session that treats redirects as errors, and ignores proxies and passwords of the environment."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    session.hooks["response"].append(_refuse_redirection)
+    return session
+
+
+def _refuse_redirection(response: Response, **_named: object) -> None:
+    """Raise for a redirect, which the trace exporter would accept and the lineage client would follow."""
+    if 300 <= response.status_code < 400:
+        response.close()
+        raise TelemetryNotSentError(f"answered {response.status_code}: redirections are not followed")
+
+
+def read_headers(file: Path | None) -> dict[str, str]:
+    """The headers of a file: `Name: value`, one on each line.
+
+    Raises:
+        TelemetryNotSentError: it cannot be read, or a line is not a header. No value is shown.
+    """
+    if file is None:
+        return {}
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise TelemetryNotSentError(f"{file} cannot be read: {why}") from exc
+    headers = {}
+    for number, line in enumerate(lines, 1):
+        name, colon, value = line.partition(":")
+        if colon and name.strip():
+            headers[name.strip()] = value.strip()
+        elif line.strip():
+            raise TelemetryNotSentError(f"{file}, line {number}: is not `Name: value`")
+    return headers

@@ -1,1 +1,0 @@
-"""Targets of alerts: a webhook, a mail server."""
