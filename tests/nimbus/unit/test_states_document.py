@@ -1,4 +1,4 @@
-"""docs/pipelines.md names all states of runs, tasks and attempts, and all classes of failure."""
+"""docs/pipelines.md names all states of runs, tasks and attempts, classes of failure and trigger rules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.failures import FailureClass
+from nimbus.domain.needs import TABLE
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import Outcome, TaskState
 
+_ENDINGS = (TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN)
+"""As the columns of the table."""
 _PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
 
 
@@ -48,3 +51,14 @@ def test_tables_have_exactly_the_classes_of_failure_and_the_outcomes() -> None:
 
     assert _rows("class") == {failure.value for failure in FailureClass}
     assert outcomes == {outcome.value for outcome in Outcome}
+
+
+def test_table_of_trigger_rules_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)`[^|]*\|(.+)\|$", _section("Which tasks run"), re.MULTILINE)
+    written = {rule: [re.split(",", cell)[0].strip() for cell in cells.split("|")] for rule, cells in rows}
+    words = {"go": "go", "skip": "skip"}
+
+    assert written == {
+        rule.value: [words.get(by_state[state].value, "not run") for state in _ENDINGS]
+        for rule, by_state in TABLE.items()
+    }
