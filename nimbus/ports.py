@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from nimbus.domain.access import Principal
-from nimbus.domain.alert_text import AlertMessage
-from nimbus.domain.alerts import Alert
+from nimbus.domain.alerts import Alert, AlertMessage
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import (
@@ -42,12 +41,12 @@ from nimbus.domain.ids import (
 )
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.outputs import Results, TaskResults
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Table, Version
 from nimbus.domain.purge import Kept as KeptRun
 from nimbus.domain.purge import Purged, PurgeOrder, RunNote
-from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import ListedRun, Run, RunPlace, RunState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings

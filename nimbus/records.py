@@ -25,10 +25,10 @@ from nimbus.domain.due import Due
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.outputs import TaskResults
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, PurgeOrder, RunNote
-from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings

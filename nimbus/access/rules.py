@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from nimbus.access.grants import Grants
+from nimbus.access.oidc import Grants
 from nimbus.domain.access import (
     AccessDeniedError,
     AccessGrant,
@@ -51,9 +51,8 @@ from nimbus.domain.commands import (
     Unreadable,
     WithdrawDataset,
 )
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.datasets import Dataset, read_grant
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId
-from nimbus.domain.readers import read_grant
 
 _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
     {

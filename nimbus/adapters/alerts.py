@@ -23,8 +23,7 @@ from email.utils import formatdate
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from nimbus.domain.alert_text import AlertMessage
-from nimbus.domain.notify import AlertEvent
+from nimbus.domain.alerts import AlertEvent, AlertMessage
 from nimbus.ports import AlertNotSentError
 
 TIMEOUT_S = 5.0

@@ -51,9 +51,9 @@ from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.outputs import Results, TaskResults
 from nimbus.domain.publications import Table, Version, interval_in, moment_text
 from nimbus.domain.purge import Kept, Purged, PurgeOrder, RunNote, reused_runs
-from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import LATEST_S, Run, RunPlace, RunState, place, place_at
 from nimbus.domain.terms import Term
 from nimbus.ports import RecentRuns

@@ -35,8 +35,7 @@ from nimbus.adapters.s3_records import (
 )
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import RunPlace, place_at
+from nimbus.domain.run import Part, RunPlace, place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"

@@ -17,8 +17,14 @@ from nimbus.api.models_backfills import (
 )
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.definition.backfill_dates import count_dates, dates_left, interval_of_date, whole_range
-from nimbus.definition.downstream import awaiting_dates, downstream_of
+from nimbus.definition.backfill_dates import (
+    awaiting_dates,
+    count_dates,
+    dates_left,
+    downstream_of,
+    interval_of_date,
+    whole_range,
+)
 from nimbus.domain.backfill import MOST_DATES, Backfill, BackfillRequest, Reprocess
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.errors import RefusedError

@@ -16,11 +16,10 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from nimbus.domain.calendars import Calendar
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.catalog import PipelineState, SkippedFires
 from nimbus.domain.children import ChildSpec
-from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.holds import HoldOf
 from nimbus.domain.pipeline import (
+    Concurrency,
     DataStart,
     Limits,
     ParameterSpec,
@@ -34,7 +33,7 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.publications import Publication
 from nimbus.domain.schedulers import MissingFile, Role
-from nimbus.domain.skipped import SkippedFires
+from nimbus.domain.settings import HoldOf
 
 Seconds = Annotated[
     float, BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value)

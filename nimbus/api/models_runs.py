@@ -11,11 +11,9 @@ from pydantic import Field
 from nimbus.api.models import CommandModel, Model, PageModel, PriorityName, of
 from nimbus.api.models_datasets import VersionModel
 from nimbus.domain.cost import Cost
-from nimbus.domain.failures import FailureClass
-from nimbus.domain.pipeline import FailureStrategy, TaskKind
+from nimbus.domain.pipeline import FailureClass, FailureStrategy, TaskKind
 from nimbus.domain.purge import Said
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.run import Part, RunCause, RunState
 from nimbus.domain.task_run import Outcome, TaskState
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from nimbus.api.models import Model, PageModel, of
-from nimbus.domain.succession import Candidate, Gap
-from nimbus.domain.terms import Adopted, EndCause, Term
+from nimbus.domain.terms import Adopted, Candidate, EndCause, Gap, Term
 
 
 @of(Adopted)

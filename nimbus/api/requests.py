@@ -28,11 +28,10 @@ from nimbus.definition.calendar_file import MOST_BYTES as MOST_CALENDAR_BYTES
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.holds import ALERT_AFTER, HoldOf
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
-from nimbus.domain.settings import LARGEST_WEIGHT, LONGEST_VARIABLE
+from nimbus.domain.settings import ALERT_AFTER, LARGEST_WEIGHT, LONGEST_VARIABLE, HoldOf
 from nimbus.result import ResultError, check_levels
 
 _Reason = Annotated[

@@ -28,11 +28,11 @@ from nimbus.domain.backfill import (
     BackfillState,
 )
 from nimbus.domain.commands import CreateBackfill, SteerBackfill
-from nimbus.domain.holds import why_held
 from nimbus.domain.ids import BackfillId, ReleaseDigest
 from nimbus.domain.revisions import of_backfill
 from nimbus.domain.run import ListedRun
 from nimbus.domain.schedulers import leader_report
+from nimbus.domain.settings import why_held
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:

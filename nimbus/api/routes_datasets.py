@@ -28,11 +28,9 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.freshness import first_late_from, newest_data
+from nimbus.domain.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
 from nimbus.domain.ids import AttemptId, DatasetName
 from nimbus.domain.publications import MOST_VALUE_BYTES
-from nimbus.domain.readers import first_grant, read_grant
 
 MOST_RESULTS = 20
 """How many versions of an answer have results: each may be read from storage."""

@@ -15,11 +15,11 @@ from nimbus.api.run_lookup import read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit
 from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
-from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.leader_report import LimitUse
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.revisions import of_pool
+from nimbus.domain.schedulers import LimitUse
+from nimbus.domain.timing import not_before
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:

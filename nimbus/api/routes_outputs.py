@@ -23,12 +23,11 @@ from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
 from nimbus.api.routes_runs import unknown_task
 from nimbus.api.run_lookup import find_run
 from nimbus.api.services import ApiServices, OpenedFile, OutputFiles
+from nimbus.domain.datasets import read_grant
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.outputs import Listing, OutputsNotHereError
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.readers import read_grant
-from nimbus.domain.run import Run
+from nimbus.domain.run import Part, Run
 from nimbus.domain.task_run import Attempt, TaskRun
 from nimbus.domain.workers import WorkerInfo
 

@@ -22,8 +22,7 @@ from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.purge import Kept, Used, is_restored, losing, takes, used_runs, why_kept
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Part, Run, RunState
 
 MOST_PLANNED = 200
 """Limit of runs in a plan."""

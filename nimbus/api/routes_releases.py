@@ -35,8 +35,14 @@ from nimbus.definition.difference import changes
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.release_files import FileChange, Publication, ReleaseFile, changed_files
-from nimbus.domain.text_diff import TooDifferentError, unified_diff
+from nimbus.domain.release_files import (
+    FileChange,
+    Publication,
+    ReleaseFile,
+    TooDifferentError,
+    changed_files,
+    unified_diff,
+)
 from nimbus.ports import DefinitionNotHereError
 
 MOST_FILES = 500

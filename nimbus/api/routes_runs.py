@@ -43,10 +43,9 @@ from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.outputs import has_result, kept_results
 from nimbus.domain.purge import Said
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.results import has_result, kept_results
-from nimbus.domain.run import Run, RunPlace
+from nimbus.domain.run import Part, Run, RunPlace
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import TaskRun
 from nimbus.ports import Kept

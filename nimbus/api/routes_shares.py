@@ -13,8 +13,8 @@ from nimbus.api.routes_access import OwnerText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import SetHold, SetShare
-from nimbus.domain.holds import Hold
-from nimbus.domain.leader_report import TeamUse
+from nimbus.domain.schedulers import TeamUse
+from nimbus.domain.settings import Hold
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:

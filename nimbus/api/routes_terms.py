@@ -18,8 +18,7 @@ from nimbus.api.paging import Page, PageQuery, Paging, encoded, unknown_cursor
 from nimbus.api.services import ApiServices, QueuePlace
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.succession import TERMS_LOOKED_AT, Candidate, FailoverTimes, gap, in_words
-from nimbus.domain.terms import TERMS_KEPT, Term
+from nimbus.domain.terms import TERMS_KEPT, TERMS_LOOKED_AT, Candidate, FailoverTimes, Term, gap, in_words
 
 _log = structlog.stdlib.get_logger(__name__)
 

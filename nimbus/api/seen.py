@@ -25,10 +25,10 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
+from nimbus.domain.outputs import Results, TaskResults
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, RunNote
-from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import ListedRun, Run, RunPlace, place
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings

@@ -22,15 +22,13 @@ from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.places import in_cluster
 from nimbus.domain.publications import Outside, Version
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_report
 from nimbus.domain.schema import older_than
-from nimbus.domain.slots import Slots
-from nimbus.domain.spark_application import application_id
+from nimbus.domain.slots import Slots, application_id
 from nimbus.domain.task_run import Attempt, TaskRun, TaskState
 from nimbus.domain.wording import natural
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import Refusals, WorkerInfo
 
 MOST_ORDERS = 20
 """Limit of orders of one worker in a list of workers."""

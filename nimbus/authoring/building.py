@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nimbus.authoring.description import MADE_BY, Description
+from nimbus.authoring.pipelines import MADE_BY, Description
 from nimbus.domain.pipeline import DEFINITION_FILE
 from nimbus.domain.wording import counted
 

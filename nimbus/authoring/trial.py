@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from nimbus import checkpoint
-from nimbus.authoring.description import Description
+from nimbus.authoring.pipelines import Description
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.drafts import Draft, new_run

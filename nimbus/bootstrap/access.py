@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.gate import Gate
-from nimbus.access.grants import Grant, Grants
-from nimbus.access.oidc import JwtRules, JwtVerifier
+from nimbus.access.oidc import Grant, Grants, JwtRules, JwtVerifier
 from nimbus.api.tls import ReloadingTls
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem

@@ -13,7 +13,7 @@ from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.alert_targets import AlertTarget as TargetSettings
 from nimbus.config.problems import Problem
 from nimbus.definition.build import notify_rules
-from nimbus.domain.alert_text import AlertMessage
+from nimbus.domain.alerts import AlertMessage
 from nimbus.engine.news import News
 from nimbus.engine.policy import AlertPolicy
 from nimbus.engine.sending import AlertSender

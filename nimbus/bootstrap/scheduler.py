@@ -65,8 +65,8 @@ from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
 from nimbus.config import Settings
 from nimbus.config.shown import shown
+from nimbus.domain.access import SecretRules
 from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine

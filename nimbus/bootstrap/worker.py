@@ -34,8 +34,8 @@ from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Environment as EnvironmentSection
 from nimbus.config.sections import Worker as WorkerSection
+from nimbus.domain.access import SecretRules
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.secret_rules import SecretRules
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.build import release

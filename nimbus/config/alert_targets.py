@@ -13,7 +13,7 @@ from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import KeyPath, SuggestingError
 from nimbus.config.values import AbsoluteFile, one_of
-from nimbus.domain.notify import AlertEvent
+from nimbus.domain.alerts import AlertEvent
 
 _KEYS = {
     "webhook": (("url",), ("secret_file", "secret_variable")),

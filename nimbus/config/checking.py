@@ -14,7 +14,7 @@ from nimbus.config.document import Document
 from nimbus.config.problems import MOST_SHOWN, KeyPath, Problem, SuggestingError
 from nimbus.config.unclear import Unclear
 from nimbus.config.values import described, is_secret
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 

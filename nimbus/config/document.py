@@ -15,7 +15,7 @@ import yaml
 
 from nimbus.config.problems import InvalidDocumentError, KeyPath, Problem, spelled
 from nimbus.config.unclear import Unclear
-from nimbus.domain.spelling import Suggestion, suggested
+from nimbus.domain.wording import Suggestion, suggested
 
 MOST_BYTES = 4 << 20
 MOST_DEPTH = 32

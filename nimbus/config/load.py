@@ -16,7 +16,7 @@ from nimbus.config.relations import relation_faults
 from nimbus.config.sections import Storage
 from nimbus.config.settings import DERIVED, Settings, with_derived
 from nimbus.config.values import is_secret
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 
 PREFIX = "NIMBUS__"
 """Prefix of our variables: `NIMBUS__SECTION__KEY`."""

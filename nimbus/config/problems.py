@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.spelling import Suggestion, suggested
+from nimbus.domain.wording import Suggestion, suggested
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top of a document to a value."""

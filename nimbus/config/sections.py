@@ -28,7 +28,7 @@ from nimbus.config.values import (
     size_at_least,
 )
 from nimbus.domain.access import AccessRole
-from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Part
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]

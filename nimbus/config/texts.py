@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from nimbus.config.problems import SuggestingError
 from nimbus.config.values import described, folder_path
 from nimbus.domain.ids import NAME_PATTERN
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(:(?P<port>\d{1,5}))?")
 _PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")

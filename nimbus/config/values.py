@@ -12,8 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BeforeValidator, SecretStr, WithJsonSchema
 
 from nimbus.config.problems import SuggestingError
-from nimbus.domain.spelling import closest
-from nimbus.domain.wording import UNITS, format_size
+from nimbus.domain.wording import UNITS, closest, format_size
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([a-zA-Z]+)")

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
 from nimbus.definition import models as m
+from nimbus.domain.alerts import NotifyRule
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
-from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
     ENVIRONMENT_KINDS,
     SPARK_KINDS,
+    Concurrency,
     DataStart,
     Limits,
     ParameterSpec,

@@ -16,7 +16,7 @@ from nimbus.config.values import described
 from nimbus.definition.faults import Fault
 from nimbus.domain.calendars import MOST_DATES, MOST_DAYS_OFF, Calendar
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 
 MOST_BYTES = 64 * 1024
 """Limit of a calendar's file."""

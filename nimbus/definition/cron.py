@@ -22,7 +22,7 @@ from cronsim import CronSim, CronSimError
 from nimbus.config.problems import SuggestingError
 from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.pipeline import Schedule
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 
 ALIASES = {
     "@hourly": "0 * * * *",

@@ -10,7 +10,7 @@ from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, PublicationModel, ReadModel, TaskModel
 from nimbus.domain.pipeline import StartWhen
 from nimbus.domain.publications import Partitioning
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 from nimbus.templates.names import names_in, tasks_read
 
 _LATER = "takes the result of a task, which is not known when the run starts"

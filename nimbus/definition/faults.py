@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nimbus.config.problems import InvalidDocumentError, KeyPath
-from nimbus.domain.spelling import Suggestion
+from nimbus.domain.wording import Suggestion
 
 
 class Fault(NamedTuple):

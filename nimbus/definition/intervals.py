@@ -10,8 +10,7 @@ from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import fires_after, fires_between
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.local_dates import earlier
+from nimbus.domain.intervals import DataInterval, earlier
 from nimbus.domain.pipeline import Schedule
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -19,13 +19,11 @@ from nimbus.config.values import Duration, PositiveDuration, described, named, o
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.children import MOST_ITEMS, MOST_PARALLEL, SCALAR, parameter_in
-from nimbus.domain.concurrency import WhenFull
-from nimbus.domain.failures import FailureClass
-from nimbus.domain.growth import REASON_BYTES, brief
 from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import (
     MOST_MEMORY_SCALE,
     CatchUp,
+    FailureClass,
     FailureStrategy,
     Isolation,
     Priority,
@@ -35,10 +33,12 @@ from nimbus.domain.pipeline import (
     SparkReuse,
     StartWhen,
     TaskKind,
+    WhenFull,
 )
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
+from nimbus.domain.wording import REASON_BYTES, brief
 from nimbus.templates.lists import FILE_FORM, FORM, is_lookup
 
 SCHEMA = 1

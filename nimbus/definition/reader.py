@@ -16,7 +16,7 @@ from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 from nimbus.templates.checking import file_faults
 
 _LARGEST_SQL = 1 << 20

@@ -8,23 +8,24 @@ from functools import partial
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
 from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark, environment_fault
-from nimbus.definition.child_rules import (
+from nimbus.definition.dataset_rules import dataset_faults, key_texts
+from nimbus.definition.faults import Fault
+from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
+from nimbus.definition.needs import Needs
+from nimbus.definition.schedule_rules import schedule_faults, webhook_faults
+from nimbus.definition.task_rules import (
     all_items_faults,
     child_faults,
     child_template_faults,
     given_texts,
+    kept_faults,
     list_faults,
+    wait_faults,
+    wait_texts,
 )
-from nimbus.definition.dataset_rules import dataset_faults, key_texts
-from nimbus.definition.faults import Fault
-from nimbus.definition.kept_rules import kept_faults
-from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
-from nimbus.definition.needs import Needs
-from nimbus.definition.schedule_rules import schedule_faults, webhook_faults
-from nimbus.definition.wait_rules import wait_faults, wait_texts
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 from nimbus.templates.checking import argument_faults
 from nimbus.templates.names import kept, names_release, needs_rendering, secrets_in, takes_secrets, tasks_read
 

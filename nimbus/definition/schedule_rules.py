@@ -13,8 +13,8 @@ from nimbus.definition.models import DefinitionModel, ScheduleModel
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.parameters import value_fault
 from nimbus.domain.pipeline import CatchUp
-from nimbus.domain.spelling import closest
 from nimbus.domain.webhooks import path_fault
+from nimbus.domain.wording import closest
 
 
 def schedule_faults(model: DefinitionModel) -> Iterator[Fault]:

@@ -14,11 +14,10 @@ from typing import Literal, NamedTuple
 
 from nimbus.domain.ids import PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import SPARK_KINDS, Priority, SparkDeploy, SparkMode, SparkReuse, TaskSpec
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run
 from nimbus.domain.schema import schema_for
 from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.workers import WorkerInfo, jvm_release
+from nimbus.domain.workers import Refusals, WorkerInfo, jvm_release
 
 Rank = tuple[int, int, float, WorkerId]
 """Rank of a worker: refusals in a row, free slots negated, load, id. The smallest is best."""

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.interval_index import Ended
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.run import RunState
+from nimbus.domain.wording import brief
 
 MOST_PARALLEL = 100
 MOST_DATES = 100_000

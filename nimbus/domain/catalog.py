@@ -1,19 +1,79 @@
-"""The catalog: all pipelines, with the active release of each."""
+"""The catalog: all pipelines, with the active release and the skipped fire times of each. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
-from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.growth import brief
+from nimbus.domain.alerts import NotifyRule
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest
-from nimbus.domain.notify import NotifyRule
-from nimbus.domain.pipeline import PipelineSpec, Schedule, Scheduled
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, Schedule, Scheduled
 from nimbus.domain.publications import Accepted
-from nimbus.domain.skipped import Skips
+from nimbus.domain.wording import brief
+
+MOST_LISTED = 20
+"""Limit of entries. Each has at most about 0.5 KiB, so the position node of a schedule stays small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedFires:
+    """Consecutive fire times that were skipped for one reason."""
+
+    first: datetime
+    last: datetime
+    count: int
+    reason: str
+    at: datetime
+    """When the last one was skipped."""
+    schedule: str = ""
+    """Name of their schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skips:
+    """Skipped fire times of one pipeline since it was published."""
+
+    total: int = 0
+    listed: tuple[SkippedFires, ...] = ()
+    """The last entries, oldest first."""
+
+    def with_fires(
+        self,
+        fires: Sequence[datetime],
+        reason: str,
+        *,
+        after: datetime | None,
+        now: datetime,
+        schedule: str = "",
+    ) -> Skips:
+        """The skips with more fire times added.
+
+        Args:
+            fires: Consecutive fire times, oldest first.
+            reason: Why they start no run.
+            after: Position of the schedule so far. If the last entry ends there and has the same reason,
+                the entry grows.
+            now: The time.
+            schedule: Its name.
+        """
+        if not fires:
+            return self
+        more = SkippedFires(
+            first=fires[0],
+            last=fires[-1],
+            count=len(fires),
+            reason=brief(reason),
+            at=now,
+            schedule=schedule,
+        )
+        listed = self.listed
+        same = bool(listed) and (listed[-1].reason, listed[-1].schedule) == (more.reason, schedule)
+        if same and listed[-1].last == after:
+            more = replace(more, first=listed[-1].first, count=listed[-1].count + more.count)
+            listed = listed[:-1]
+        return Skips(total=self.total + len(fires), listed=(*listed, more)[-MOST_LISTED:])
 
 
 class PipelineState(StrEnum):
@@ -109,7 +169,7 @@ class PipelineRecord:
     """The same for each schedule with a name; without an entry, it is `schedule_position`."""
     rewound_from: datetime | None = None
     """The position before it was set back: fire times up to here may have runs in history."""
-    skips: Skips = Skips()  # noqa: RUF009 - immutable
+    skips: Skips = Skips()
     """Fire times that started no run."""
     updated_at: datetime
 

@@ -11,7 +11,6 @@ from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.holds import Hold
 from nimbus.domain.ids import (
     BackfillId,
     CommandId,
@@ -24,9 +23,9 @@ from nimbus.domain.ids import (
 )
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Part, RunState
 from nimbus.domain.selection import Selection
+from nimbus.domain.settings import Hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ A run's `number` orders runs: leaders count up, each above all its predecessors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
+from nimbus.domain.access import AccessDeniedError, AccessRole, Principal
+from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval, with_span
 from nimbus.domain.publications import (
@@ -130,7 +132,7 @@ class Dataset:
     pipeline: PipelineName
     """The pipeline that published last."""
     readers: tuple[str, ...] | None = None
-    """As its release said at that time: see `nimbus.domain.readers`."""
+    """As its release said at that time: see `nimbus.domain.datasets`."""
     owner: str | None = None
     """The pipeline's owner at that time."""
     partition: Partitioning
@@ -224,3 +226,96 @@ def end_of(version: Version) -> tuple[datetime, int]:
     interval = interval_in(version.partition)
     assert interval is not None  # noqa: S101 - of a dataset by interval
     return interval.end, version.number
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGrant:
+    """The limit of a dataset's readers."""
+
+    dataset: DatasetName
+    pipeline: PipelineName
+    """The pipeline that says who may read it."""
+    owner: str | None
+    """Of that pipeline. None: it belongs to admins."""
+    readers: tuple[str, ...]
+    """Principals and teams that may read it, besides the owner and admins."""
+
+    def check_pipeline(self, name: PipelineName, owner: str | None) -> None:
+        """Raise AccessDeniedError if a pipeline may not read. `owner`: None, it belongs to admins."""
+        if owner is not None and owner not in (self.owner, *self.readers):
+            raise self._denied(f"pipeline {name}, which belongs to {owner},", owner)
+
+    def check_principal(self, principal: Principal) -> None:
+        """Raise AccessDeniedError if a principal may not read."""
+        is_admin = principal.role is AccessRole.ADMIN
+        if not is_admin and not any(principal.owns(name) for name in (self.owner, *self.readers)):
+            raise self._denied(principal.name, principal.name)
+
+    def _denied(self, who: str, name: str) -> AccessDeniedError:
+        return AccessDeniedError(
+            "not_reader",
+            f"{who} may not read dataset {self.dataset}: pipeline {self.pipeline} limits its readers. "
+            f"{self.owner or 'An admin'} can add {name} to datasets.{self.dataset}.readers there, and "
+            "activate that release.",
+        )
+
+
+def read_grant(
+    name: DatasetName, dataset: Dataset | None, pipeline: Callable[[PipelineName], PipelineRecord | None]
+) -> ReadGrant | None:
+    """The limit of a published dataset's readers; None: everybody may read it, or nothing is published.
+
+    The active release of the pipeline that published last says it, as long as it has the dataset; then the
+    release that was active at the last publication, and the owner of that time, because another pipeline may
+    have the name of a removed one.
+    """
+    if dataset is None:
+        return None
+    record, readers, owner = pipeline(dataset.pipeline), dataset.readers, dataset.owner
+    if record is not None and _has(record, name):
+        readers, owner = record.profile.readers.get(name), record.owner
+    return None if readers is None else ReadGrant(name, dataset.pipeline, owner, readers)
+
+
+def first_grant(name: DatasetName, records: Iterable[PipelineRecord]) -> ReadGrant | None:
+    """The limit of the readers of a dataset of which nothing is published yet."""
+    for record in records:
+        if _has(record, name) and (readers := record.profile.readers.get(name)) is not None:
+            return ReadGrant(name, record.name, record.owner, readers)
+    return None
+
+
+def _has(record: PipelineRecord, name: DatasetName) -> bool:
+    return record.state is not PipelineState.INACTIVE and name in record.profile.datasets
+
+
+def newest_data(dataset: Dataset | None) -> datetime | None:
+    """The end of the last interval; of a dataset without intervals, its last publication. None: nothing.
+
+    A withdrawal is no publication: its content is as old as it was.
+    """
+    if dataset is None:
+        return None
+    if (last := dataset.last) is not None:
+        return end_of(last)[0]
+    return max((version.made_at for version in dataset.versions), default=None)
+
+
+def late_from(record: PipelineRecord, name: DatasetName, newest: datetime | None) -> datetime | None:
+    """When a dataset becomes late; None: never, its pipeline does not say `fresh`.
+
+    Args:
+        record: The pipeline that publishes it.
+        name: The dataset.
+        newest: As `newest_data` says; None: the time counts from the last change of the pipeline.
+    """
+    fresh: timedelta | None = record.profile.fresh.get(name)
+    return None if fresh is None else (newest or record.updated_at) + fresh
+
+
+def first_late_from(
+    records: Iterable[PipelineRecord], name: DatasetName, newest: datetime | None
+) -> datetime | None:
+    """As `late_from`, of the pipeline by which the dataset becomes late first."""
+    found = (late_from(record, name, newest) for record in records)
+    return min((at for at in found if at is not None), default=None)

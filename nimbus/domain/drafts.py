@@ -9,11 +9,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nimbus.domain.children import Parent
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import NO_INTERVAL, DataInterval
+from nimbus.domain.intervals import NO_INTERVAL, DataInterval, local
 from nimbus.domain.lifecycle import started
-from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority, TaskSpec
 from nimbus.domain.publications import Partitioning
@@ -21,6 +19,7 @@ from nimbus.domain.run import DataCause, Run, RunCause
 from nimbus.domain.selection import Selection
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.wording import brief
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,25 +6,22 @@ details until the run moves to history. So the largest size is known at the star
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nimbus.domain.alerts import Lateness
 from nimbus.domain.cost import LARGEST as LARGEST_FIGURE
 from nimbus.domain.cost import Cost
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, TaskName, WorkerId
-from nimbus.domain.notify import Lateness
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.spark_application import LONGEST
+from nimbus.domain.slots import LONGEST
 from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE
+from nimbus.domain.wording import REASON_BYTES
 
-REASON_BYTES = 500
-"""Limit of a reason in a run's record, in bytes of JSON."""
 _MANIFEST = f"-{'0' * 16}/manifest-{'0' * 64}.json"
 """What the reference of an output in a bucket adds: a nonce, and the digest of its manifest."""
 _SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
@@ -47,16 +44,6 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> T
         earlier_out_of_memory=earlier.out_of_memory,
         **changes,
     )
-
-
-def brief(reason: str) -> str:
-    """Cut a reason to REASON_BYTES of JSON, in which a letter outside ASCII takes at least six bytes."""
-    most = REASON_BYTES - len(json.dumps("…"))
-    head = reason[: most + 1]  # each character takes at least one byte, so no more of a long reason fits
-    if len(json.dumps(head)) - 2 <= most:
-        return reason
-    fits = bisect_right(range(len(head)), most, key=lambda length: len(json.dumps(head[:length])) - 2) - 1
-    return reason[:fits] + "…"
 
 
 def largest(run: Run, only: Iterable[TaskName] | None = None) -> Run:

@@ -13,14 +13,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nimbus.domain.errors import InvalidTransitionError
-from nimbus.domain.growth import brief, with_attempt
+from nimbus.domain.growth import with_attempt
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Places, Run, RunState
-from nimbus.domain.slots import End
-from nimbus.domain.spark_application import application_id
+from nimbus.domain.slots import End, application_id
 from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
+from nimbus.domain.wording import brief
 
 MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from nimbus.domain.attempt_history import Dropped, attempts, first_untold
 from nimbus.domain.datasets import published_by, versions_of
 from nimbus.domain.ids import AttemptId, ClusterId, DatasetName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.run import Run, RunHeader, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun
-from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
+from nimbus.domain.traces import Dropped, attempt_uuid, attempts, first_untold, run_uuid
 
 
 class EventType(StrEnum):
@@ -115,7 +114,7 @@ def events(
         before: The last version of the run that was fully reported.
         run: The current version.
         family: Its parent and root.
-        dropped: The attempts that `attempt_history.dropped` names.
+        dropped: The attempts that `traces.dropped` names.
     """
     me = lineage_run(cluster, run)
     if _has_started(run) and (before is None or not _has_started(before)):

@@ -1,11 +1,21 @@
-"""Files of committed outputs, as schedulers list them. Pure."""
+"""What tasks gave: files of committed outputs, as schedulers list them, and results. Pure.
+
+Results are kept in the ENDs of attempts, and later in history.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from nimbus.domain.datasets import versions_of
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.publications import Table
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import TaskRun
 
 
 class OutputsNotHereError(NimbusError):
@@ -57,3 +67,76 @@ def listing(found: Iterable[ListedFile], limit: int, after: str = "") -> Listing
             return Listing(files=files, truncated=True)
         files.append(file)
     return Listing(files=files, total_files=count, total_bytes=size)
+
+
+Results = Mapping[TaskName, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResults:
+    """The results of a run's tasks, and the columns of what they published, as kept in history."""
+
+    results: Results
+    tables: Mapping[TaskName, Table] = field(default_factory=dict)
+
+
+def has_result(task: TaskRun) -> bool:
+    """True when a task has a result, from its own run or from the run that it is reused from."""
+    reused = task.reused is not None and task.reused.result is not None
+    return reused or any(attempt.has_result for attempt in task.attempts)
+
+
+def committed_results(
+    run: Run,
+    tasks: Iterable[TaskName],
+    read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
+) -> Results:
+    """Results of tasks of a run. Tasks that did not succeed or gave no result are left out."""
+    names = tuple(tasks)
+    given = {
+        AttemptId(run.id, name, attempt.number): name
+        for name in names
+        for attempt in run.tasks[name].attempts
+        if attempt.has_result
+    }
+    found = read_slots(given) if given else {}
+    reused = {
+        name: origin.result
+        for name in names
+        if (origin := run.tasks[name].reused) is not None and origin.result is not None
+    }
+    return reused | {
+        given[attempt]: slots.end.result
+        for attempt, slots in found.items()
+        if slots.end is not None and slots.end.result is not None
+    }
+
+
+def kept_results(
+    run: Run,
+    tasks: Iterable[TaskName],
+    read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
+    read_history: Callable[[RunId], Results],
+) -> Results:
+    """As `committed_results`; results of an archived run, whose attempts are removed, come from history."""
+    names = [name for name in tasks if has_result(run.tasks[name])]
+    found = committed_results(run, names, read_slots)
+    if len(found) == len(names):
+        return found
+    kept = read_history(run.id)
+    return {**{name: kept[name] for name in names if name in kept}, **found}
+
+
+def given(
+    run: Run,
+    read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
+    read_history: Callable[[RunId], TaskResults],
+) -> TaskResults:
+    """All that the tasks of an ended run gave: from their ENDs, or from history, if these are removed."""
+    results = kept_results(run, run.tasks, read_slots, lambda run_id: read_history(run_id).results)
+    sources = {version.source for _, version in versions_of(run) if version.source.run == run.id}
+    ends = {attempt.task: slots.end for attempt, slots in (read_slots(sources) if sources else {}).items()}
+    tables = {task: end.table for task, end in ends.items() if end is not None and end.table is not None}
+    if any(ends.get(source.task) is None for source in sources):
+        tables = {**read_history(run.id).tables, **tables}
+    return TaskResults(results=results, tables=tables)

@@ -9,15 +9,59 @@ from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any, Self
 
+from nimbus.domain.alerts import NotifyRule
 from nimbus.domain.calendars import Calendar, OnHolidays, days_in_words
 from nimbus.domain.children import ChildSpec
-from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.notify import NotifyRule
 from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.waits import PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
+
+
+class WhenFull(StrEnum):
+    """What happens to a scheduled run while its pipeline has no room. Other runs always queue."""
+
+    QUEUE = "queue"
+    SKIP = "skip"
+    """It is not created if a scheduled run of the pipeline is under way or queued."""
+    REPLACE = "replace"
+    """The oldest scheduled run is stopped; the new one starts once there is room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """The limit of a pipeline. It counts the runs of all its releases together."""
+
+    limit: int
+    when_full: WhenFull = WhenFull.QUEUE
+
+
+class FailureClass(StrEnum):
+    """Why an attempt failed or timed out.
+
+    An attempt that was lost, fenced or refused has no class: its task is tried again in any case.
+    """
+
+    OUT_OF_MEMORY = "out_of_memory"
+    """The driver (Python or JVM), an executor, or a container had too little memory."""
+    EXECUTOR_LOST = "executor_lost"
+    """Spark lost an executor, or a Python worker of one, for another or an unknown reason."""
+    ANALYSIS = "analysis"
+    """Spark refused a query before it ran: syntax, or a table, column, function or type that does not fit."""
+    MISSING_INPUT = "missing_input"
+    """A file, path or object that the task's code reads does not exist."""
+    KILLED = "killed"
+    """A signal that Nimbus did not send ended the driver or its JVM."""
+    TIMED_OUT = "timed_out"
+    """It ran longer than the task's `timeout`."""
+    ERROR = "error"
+    """Anything else: an exception of the task's code, an exit code, a crash of native code."""
+
+    @classmethod
+    def _missing_(cls, _value: object) -> FailureClass:
+        """A class that a later release has and this one does not know."""
+        return cls.ERROR
+
 
 DEFINITION_FILE = "pipeline.yaml"
 """Name of the definition file in a pipeline's folder, and so in every release."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from nimbus.domain.alerts import AlertEvent
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
-from nimbus.domain.notify import AlertEvent
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 

@@ -66,7 +66,7 @@ class Read:
     optional: bool = False
     """True: it reads what is there when the others are, perhaps nothing."""
     of: TaskName | None = None
-    """Only what the child runs of this task have published: see `nimbus.domain.fan_in`."""
+    """Only what the child runs of this task have published: see `nimbus.domain.child_runs`."""
     starts: bool = False
     """True: its changes start runs, because its pipeline starts by data."""
 

@@ -14,8 +14,7 @@ from enum import StrEnum
 from nimbus.domain.commands import NoteRun, PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
 from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run
+from nimbus.domain.run import Part, Run
 
 RETENTION = "retention"
 """Name of the requester when no person requested the purge."""

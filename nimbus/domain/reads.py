@@ -17,8 +17,7 @@ from zoneinfo import ZoneInfo
 from nimbus.domain.datasets import Dataset, end_of
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName, TaskName
-from nimbus.domain.intervals import NO_INTERVAL, DataInterval, gaps, shown, within
-from nimbus.domain.local_dates import earlier
+from nimbus.domain.intervals import NO_INTERVAL, DataInterval, earlier, gaps, shown, within
 from nimbus.domain.publications import Partitioning, Read, Version, interval_in
 from nimbus.domain.run import Places, Run, RunHeader
 from nimbus.domain.task_run import TaskState

@@ -13,10 +13,10 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from nimbus.domain.alerts import Lateness, NotifyRule
 from nimbus.domain.children import Parent
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.notify import Lateness, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.tasks import Tasks
@@ -279,3 +279,14 @@ def place(run: ListedRun | Run) -> RunPlace:
 def place_at(created_at: datetime, run: str) -> RunPlace:
     """The place in lists of a run created at `created_at`."""
     return RunPlace(LATEST_S - int(created_at.timestamp()), run)
+
+
+class Part(StrEnum):
+    """Parts, in the order in which they are deleted."""
+
+    LOGS = "logs"
+    """Logs of its attempts, with Spark's event logs."""
+    OUTPUTS = "outputs"
+    """Outputs of its tasks in `worker.data`."""
+    HISTORY = "history"
+    """Its record, its results, and its entries in lists."""

@@ -11,12 +11,12 @@ from typing import Any
 
 from nimbus.domain.child_runs import repeated
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.publications import Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.wording import brief
 
 LARGEST_RESULTS = 64 * 1024
 """Limit of the reused results of one page of tasks, in bytes of JSON: a page is one node of 128 KiB."""

@@ -2,11 +2,12 @@
 
 Each slot is created once, by the first process that tries, and never changed. CLAIM says which process runs
 the attempt and is written before user code; END says how it ended and *is* the commit. A leader fences an
-attempt by writing into the slot itself. Source: SPARK-FACTS 6; docs/adr/0003.
+attempt by writing into the slot itself. Source: docs/adr/0003.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,10 +15,28 @@ from enum import StrEnum
 from typing import Any
 
 from nimbus.domain.cost import Cost
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.publications import Table
 from nimbus.domain.task_run import Outcome
+
+LONGEST = 64
+"""Limit in characters. Spark's own ids are shorter: `application_1410901177871_0001`, `spark-<32 hex>`."""
+_FORM = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{LONGEST - 1}}}")
+
+_PAGE = re.compile(
+    r"https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,200})?"
+)
+
+
+def application_id(told: object) -> str | None:
+    """The id that a driver reported; None: it is not valid. User code may have written it."""
+    return told if isinstance(told, str) and _FORM.fullmatch(told) else None
+
+
+def page_address(told: object) -> str | None:
+    """The address of Spark's own pages that a driver reported; None: it is no plain address of a host."""
+    return told if isinstance(told, str) and _PAGE.fullmatch(told) else None
 
 
 class Holder(StrEnum):

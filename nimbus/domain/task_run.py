@@ -10,9 +10,8 @@ from typing import Any
 
 from nimbus.domain.children import Children
 from nimbus.domain.cost import Cost
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
-from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.pipeline import FailureClass, TaskSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

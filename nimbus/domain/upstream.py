@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.interval_index import Ended, IntervalIndex
-from nimbus.domain.intervals import DataInterval, gaps, shown
-from nimbus.domain.local_dates import earlier
+from nimbus.domain.intervals import DataInterval, earlier, gaps, shown
 from nimbus.domain.run import RunHeader, RunState
 from nimbus.domain.waits import OnFailed, PipelineWait
 

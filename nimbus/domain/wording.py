@@ -1,15 +1,20 @@
-"""Words of messages: counts, sizes, and foreign text made safe. Pure."""
+"""Words of messages: counts, sizes, suggestions for misspelled words, and foreign text made safe. Pure."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
-from collections.abc import Sequence
+from bisect import bisect, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 """Each unit is 1024 times the one before."""
 _TIMES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """All but tab and line feed; also characters that change the text direction, or break lines."""
+REASON_BYTES = 500
+"""Limit of a reason in a run's record, in bytes of JSON."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -65,6 +70,16 @@ def format_short_span(seconds: float) -> str:
     )
 
 
+def brief(reason: str) -> str:
+    """Cut a reason to REASON_BYTES of JSON, in which a letter outside ASCII takes at least six bytes."""
+    most = REASON_BYTES - len(json.dumps("…"))
+    head = reason[: most + 1]  # each character takes at least one byte, so no more of a long reason fits
+    if len(json.dumps(head)) - 2 <= most:
+        return reason
+    fits = bisect_right(range(len(head)), most, key=lambda length: len(json.dumps(head[:length])) - 2) - 1
+    return reason[:fits] + "…"
+
+
 def harmless(text: str) -> str:
     """The text with its control characters escaped: a terminal or browser shows them, and runs none."""
     return CONTROLS.sub(_spelled, text)
@@ -73,3 +88,36 @@ def harmless(text: str) -> str:
 def _spelled(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+Suggestion = str | Callable[[], str | None] | None
+"""A suggestion, or a function that finds it when it is shown: to compare words takes long."""
+
+_MOST_COMPARED = 500
+"""Of more words, only those are compared that are nearest in the alphabet."""
+_LONGEST = 200
+
+
+def suggested(suggestion: Suggestion) -> str | None:
+    """The suggestion itself."""
+    return suggestion() if callable(suggestion) else suggestion
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word closest to `word`; None: none is close enough."""
+    if len(word) > _LONGEST:
+        return None
+    candidates = list(known)
+    if len(candidates) > _MOST_COMPARED:
+        candidates.sort()
+        start = max(0, bisect(candidates, word) - _MOST_COMPARED // 2)
+        candidates = candidates[start : start + _MOST_COMPARED]
+    found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    if not found:  # NEW_YORK for new_york, maxDelay for max_delay
+        plain = {_plain(candidate): candidate for candidate in candidates}
+        found = [plain[match] for match in difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)]
+    return found[0] if found else None
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("_", "").replace("-", "")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from nimbus.domain import fan_in
+from nimbus.domain import child_runs
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.outputs import Results
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import fate_of
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.results import Results
-from nimbus.domain.run import Run
+from nimbus.domain.run import Part, Run
 from nimbus.domain.slots import Slots
 from nimbus.ports import History
 
@@ -79,19 +78,19 @@ class EarlierRuns:
             )
 
     def parts(self, run: Run, read: Read) -> tuple[Version, ...]:
-        """What the child runs of a task have published, see `nimbus.domain.fan_in`.
+        """What the child runs of a task have published, see `nimbus.domain.child_runs`.
 
         Raises:
             ReadError: there is nothing, or too much.
             RefusedError: an earlier run or a child run is deleted.
             NimbusError: history cannot be read now.
         """
-        children = fan_in.children_of(run, read, lambda earlier: self.find(earlier, run.pipeline))
-        return fan_in.parts(read, (self._child(child) for child in children))
+        children = child_runs.children_of(run, read, lambda earlier: self.find(earlier, run.pipeline))
+        return child_runs.published_by_children(read, (self._child(child) for child in children))
 
-    def _child(self, child: fan_in.Child) -> fan_in.EndedChild:
+    def _child(self, child: child_runs.Child) -> child_runs.EndedChild:
         run = self.find(child.run, child.pipeline)
-        return fan_in.EndedChild(child.item, run, self.results(run))
+        return child_runs.EndedChild(child.item, run, self.results(run))
 
     def results(self, run: Run) -> Results:
         """Results of a run's tasks, including reused ones. Raises NimbusError, see `find`."""

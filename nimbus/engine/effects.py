@@ -25,12 +25,11 @@ from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, RunId
-from nimbus.domain.outputs import OutputsNotHereError
+from nimbus.domain.outputs import OutputsNotHereError, Results, committed_results, given
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.reads import Lacking, ReadError
-from nimbus.domain.results import Results, committed_results, given
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots

@@ -16,9 +16,8 @@ from enum import StrEnum
 from itertools import takewhile
 
 from nimbus.definition.cron import fires_after
-from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import Priority, Schedule
+from nimbus.domain.pipeline import Concurrency, Priority, Schedule, WhenFull
 from nimbus.domain.run import Places, RunCause, RunState
 from nimbus.engine.run_queue import RunQueue
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nimbus.domain.children import SCALAR
-from nimbus.domain.item_lines import LARGEST_ITEMS, ItemsError, items_in
+from nimbus.domain.children import LARGEST_ITEMS, SCALAR, ItemsError, items_in
 from nimbus.domain.lifecycle import committed_outputs
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run

@@ -17,10 +17,10 @@ import structlog
 
 from leader import Leadership, asked_to_step_down
 from nimbus.domain.ids import PipelineName, WorkerId
-from nimbus.domain.leader_report import LeaderReport, WantedSlots
-from nimbus.domain.refusals import Refusals
+from nimbus.domain.schedulers import LeaderReport, WantedSlots
 from nimbus.domain.terms import EndCause, Leader, asked_for
 from nimbus.domain.waits import LookReport
+from nimbus.domain.workers import Refusals
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.policy import Policy

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from nimbus.access.grants import Grants
+from nimbus.access.oidc import Grants
 from nimbus.domain.access import AccessRole
-from nimbus.domain.notify import NotifyRule
+from nimbus.domain.alerts import NotifyRule
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
 

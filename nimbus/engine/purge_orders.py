@@ -9,7 +9,7 @@ from __future__ import annotations
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId
 from nimbus.domain.purge import Kept, PurgeOrder, RunNote, fate_of
-from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Part
 from nimbus.ports import History
 
 

@@ -13,9 +13,9 @@ from itertools import chain, islice
 
 from nimbus.domain.admission import ENDED_BY_A_WORKER, Wait, WaitReason, admit, need_of, room_at_gates
 from nimbus.domain.alerts import AlertState
-from nimbus.domain.earliest import waits_since
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.leader_report import (
+from nimbus.domain.run import RunState
+from nimbus.domain.schedulers import (
     LeaderReport,
     LimitUse,
     SetAside,
@@ -23,8 +23,8 @@ from nimbus.domain.leader_report import (
     WaitingTask,
     WantedSlots,
 )
-from nimbus.domain.run import RunState
 from nimbus.domain.task_run import TaskState
+from nimbus.domain.timing import waits_since
 from nimbus.engine.ready import Waiting
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State

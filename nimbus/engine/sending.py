@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from nimbus.domain.alert_text import message
-from nimbus.domain.alerts import Alert, Failure
+from nimbus.domain.alerts import Alert, Failure, message
 from nimbus.engine.news import AlertTried, News
 from nimbus.ports import AlertNotSentError, AlertTarget
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.publications import Version, earlier
-from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Part
 from nimbus.engine.decision import StoreVersions
 from nimbus.ports import History
 

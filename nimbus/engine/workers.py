@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from nimbus.domain.admission import Capacity, Need, Rank, Want, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import Refusals, WorkerInfo, refusals, with_last
 
 
 class FreeWorkers:

@@ -23,13 +23,12 @@ from nimbus.api.services import (
 )
 from nimbus.attempt.model import Ordered, Story
 from nimbus.checkpoint import checked
+from nimbus.domain.access import SecretRules
 from nimbus.domain.cost import cost_of
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
-from nimbus.domain.secret_rules import SecretRules
-from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
-from nimbus.domain.spark_application import application_id
+from nimbus.domain.pipeline import FailureClass
+from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots, application_id
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
 from nimbus.result import ResultError, decode

@@ -20,12 +20,11 @@ from blobsync import Readiness, SyncProgress
 from leader import Elector, LeaderError, Phase, Verdict, next_in_line
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
-from nimbus.domain.leader_report import LeaderReport
-from nimbus.domain.refusals import Refusals
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import LeaderReport, Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.wording import brief
+from nimbus.domain.workers import Refusals
 from nimbus.engine.loop import EngineStatus
 from nimbus.ports import Clock, StoreUnavailableError
 from nimbus.scheduler.readiness import assess

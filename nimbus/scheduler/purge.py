@@ -44,8 +44,7 @@ from nimbus.domain.purge import (
     used_runs,
     why_kept,
 )
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunPlace
+from nimbus.domain.run import Part, Run, RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.deleting import delete_below

@@ -12,9 +12,9 @@ from itertools import islice
 
 import structlog
 
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.wording import brief
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler.follower import Follower
 from nimbus.telemetry.daemon import ReadinessMetrics

@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 
 from nimbus.domain.cost import Cost
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.leader_report import WantedSlots
 from nimbus.domain.run import Run
+from nimbus.domain.schedulers import WantedSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

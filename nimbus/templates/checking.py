@@ -11,7 +11,7 @@ from typing import TypeGuard, TypeVar
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 from nimbus.templates.evaluation import STATEMENTS
 from nimbus.templates.names import ANY_FIELD, DATES, Fault, TemplateError, is_plain, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 
 from jinja2 import StrictUndefined
 
-from nimbus.domain.intervals import NO_INTERVAL
-from nimbus.domain.local_dates import local, on_calendar
+from nimbus.domain.intervals import NO_INTERVAL, local, on_calendar
 from nimbus.templates.names import INTERVAL
 from nimbus.templates.sandbox import check_format
 

@@ -32,7 +32,7 @@ from nimbus.domain.calendars import days_in_words
 from nimbus.domain.cost import cost_in_words
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.spark_application import page_address
+from nimbus.domain.slots import page_address
 from nimbus.domain.wording import counted, format_size, format_span, harmless
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import times, words

@@ -39,8 +39,7 @@ from typing import Any
 from nimbus import checkpoint
 from nimbus.domain.ids import AttemptId, InvalidNameError
 from nimbus.domain.pipeline import Limits
-from nimbus.domain.slots import Claim, ConnectSession, End
-from nimbus.domain.spark_application import application_id
+from nimbus.domain.slots import Claim, ConnectSession, End, application_id
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.result import FILE, LARGEST_BYTES, ResultError, decode

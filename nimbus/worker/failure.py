@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 
-from nimbus.domain.failures import FailureClass
+from nimbus.domain.pipeline import FailureClass
 
 TAIL_BYTES = 64 << 10
 """How much of a log's end is read. A Spark error has the stack of each cause: 6 to 12 KB for a short job."""

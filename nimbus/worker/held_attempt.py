@@ -15,8 +15,8 @@ import structlog
 from blobsync import BlobSyncError
 from nimbus.attempt import model as m
 from nimbus.domain.cost import Cost, cost_of
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.publications import Table
 from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.domain.task_run import Outcome

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import TypeAdapter
 
+from nimbus.domain.access import SecretRules
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, WorkerId
-from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.connections import Connections

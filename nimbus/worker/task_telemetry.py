@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nimbus.domain.ids import AttemptId, ClusterId
 from nimbus.domain.pipeline import SparkMode
-from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid, traceparent
+from nimbus.domain.traces import attempt_uuid, run_uuid, traceparent
 from nimbus.domain.workers import Assignment
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from nimbus.attempt.model import Ordered, Story, Terms
-from nimbus.domain.failures import FailureClass
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.failure import SERVER_STACK, failure_class, without_other_threads
 from nimbus.worker.limits import is_memory

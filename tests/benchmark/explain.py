@@ -25,11 +25,10 @@ from nimbus.api.explain.run import ExplanationModel
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
 from nimbus.api.services import ApiServices
 from nimbus.domain import writes as w
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.lifecycle import begin, queued
-from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.settings import ClusterSettings
 from tests.nimbus.definitions import active, digest_of

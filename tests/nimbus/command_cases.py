@@ -14,14 +14,12 @@ from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Outside, Partitioning, Version
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Part, Run, RunState
 from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import TaskState
 from nimbus.engine.decision import StoreVersions
 from tests.nimbus.definitions import active, digest_of

@@ -12,14 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nimbus.domain.attempt_history import Dropped, dropped, from_slots
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import DEEPEST, Parent
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, RunId
 from nimbus.domain.lineage import Family, LineageRun
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
-from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
+from nimbus.domain.traces import Dropped, attempt_uuid, dropped, from_slots, run_uuid
 from nimbus.ports import TelemetryNotSentError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from nimbus import __version__
 from nimbus.adapters.telemetry.sink import RunFacts, new_session, read_headers
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
-from nimbus.domain.spans import Span, spans
+from nimbus.domain.traces import Span, spans
 from nimbus.ports import TelemetryNotSentError
 
 AT_ONCE = 500

@@ -20,11 +20,10 @@ from nimbus.domain.admission import (
     task_rank,
 )
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import counted
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import Refusals, WorkerInfo
 
 MOST_NAMED = 5
 """Limit of tasks or workers that a sentence names."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
-from nimbus.definition.complete_targets import Found, due_targets
-from nimbus.definition.targets import Target, target_of
+from nimbus.definition.targets import Found, Target, due_targets, target_of
 from nimbus.domain.catalog import Profile
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due, has_room

@@ -14,11 +14,10 @@ from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.services import ApiServices
 from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.holds import why_held
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.schedulers import leader_report
+from nimbus.domain.schedulers import LeaderReport, LimitUse, TeamUse, WaitingTask, leader_report
+from nimbus.domain.settings import why_held
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 

@@ -13,15 +13,13 @@ from nimbus.api.explain.task import why_aside
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain.backfill import Backfill, BackfillState
-from nimbus.domain.catalog import CLOCK_DIFFERENCE, PipelineRecord, PipelineState
+from nimbus.domain.catalog import CLOCK_DIFFERENCE, PipelineRecord, PipelineState, Skips
 from nimbus.domain.commands import QueuedCommand, StartRun
-from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.leader_report import SetAside
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipeline import Schedule, WhenFull
 from nimbus.domain.places import in_cluster, in_pipeline
 from nimbus.domain.run import ListedRun, RunState
-from nimbus.domain.skipped import Skips
+from nimbus.domain.schedulers import SetAside
 
 MOST_DUE = 1000
 """Limit of passed fire times that are counted."""

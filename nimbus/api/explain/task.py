@@ -17,16 +17,16 @@ from nimbus.api.explain.queue import QueueView, circle_of, circle_through, why_q
 from nimbus.domain.admission import Capacity
 from nimbus.domain.child_runs import child_of
 from nimbus.domain.children import Children, ItemState
-from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.leader_report import SetAside
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.needs import Verdict, skipping, verdict
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Paused, Run, RunState
+from nimbus.domain.schedulers import SetAside
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
 from nimbus.domain.task_run import Attempt, Reused, Settlement, TaskRun, TaskState
+from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.upstream import Standing, Upstream, judge, upstream_of
 from nimbus.domain.waits import DataSource, Look, LookReport, PipelineWait, looks_of
 from nimbus.domain.wording import counted

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Wait, admit, held_by
-from nimbus.domain.earliest import queue_ends_at
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.orders import order_for
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskState
+from nimbus.domain.timing import queue_ends_at
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun, RemoveAttempt
 from nimbus.engine.agenda import about_rendering

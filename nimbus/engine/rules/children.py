@@ -13,13 +13,13 @@ from nimbus.domain import child_runs, lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import DEEPEST, MOST_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
 from nimbus.domain.drafts import Draft
-from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.places import top_of
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.timing import not_before
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Subject, about_children
 from nimbus.engine.decision import Answer, Decision, Nothing

@@ -18,9 +18,9 @@ from nimbus.access.rules import (
 from nimbus.domain import commands as c
 from nimbus.domain import revisions
 from nimbus.domain.access import Principal
+from nimbus.domain.datasets import read_grant
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
-from nimbus.domain.readers import read_grant
 from nimbus.engine.rules.dataset_commands import accepting
 from nimbus.engine.state import State
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import RunId
+from nimbus.domain.pipeline import WhenFull
 from nimbus.domain.places import needed, run_rank, top_of
 from nimbus.domain.run import Places, Run, RunCause, RunState
 from nimbus.domain.writes import PutRun

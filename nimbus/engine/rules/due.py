@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from nimbus.definition.complete_targets import Found, due_targets
-from nimbus.definition.looked_targets import changed_since, facts_of
-from nimbus.definition.targets import newest, overlapping, target_of
+from nimbus.definition.targets import (
+    Found,
+    changed_since,
+    due_targets,
+    facts_of,
+    newest,
+    overlapping,
+    target_of,
+)
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.due import Due, Refused, cause_of, changes, has_room

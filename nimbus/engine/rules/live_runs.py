@@ -9,10 +9,10 @@ from typing import assert_never
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import DecideApproval, LiveRunCommand, MarkTask, PauseRun, ResumeRun, StopRun
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.task_run import Settlement, TaskState
+from nimbus.domain.wording import brief
 from nimbus.domain.writes import PutRun, Write
 from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import State

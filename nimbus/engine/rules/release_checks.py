@@ -9,12 +9,12 @@ from itertools import chain
 from nimbus.definition.calendar_file import calendar_file
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Thing, role_on
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.datasets import first_grant, read_grant
 from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Accepted, Publication, Read
-from nimbus.domain.readers import first_grant, read_grant
 from nimbus.domain.schema import check_schema
 from nimbus.engine.rules.command_checks import lookups
 from nimbus.engine.rules.consumers import check_consumers

@@ -30,11 +30,11 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.holds import MOST_HOLDS
 from nimbus.domain.ids import RunId
 from nimbus.domain.settings import (
     MOST_CALENDARS,
     MOST_CORDONED,
+    MOST_HOLDS,
     MOST_POOLS,
     MOST_SHARES,
     MOST_VARIABLE_BYTES,

@@ -8,17 +8,17 @@ from datetime import datetime
 from nimbus.config.values import format_duration
 from nimbus.domain import lifecycle
 from nimbus.domain.access import AccessDeniedError
+from nimbus.domain.alerts import AlertEvent
 from nimbus.domain.commands import DecideApproval
-from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Settlement, TaskRun, TaskState
+from nimbus.domain.timing import gives_up_at
 from nimbus.domain.upstream import Standing, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
+from nimbus.domain.wording import brief
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing

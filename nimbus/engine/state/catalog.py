@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, MutableMapping
 
-from nimbus.definition.looked_targets import Looked
+from nimbus.definition.targets import Looked
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due
-from nimbus.domain.holds import Hold, hold_of
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.settings import Hold, hold_of
 from nimbus.engine.agenda import (
     Agenda,
     Subject,

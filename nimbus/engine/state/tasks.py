@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
-from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.reads import Lacking, awaits_inputs, to_pin
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.upstream import upstream_of
 from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
 from nimbus.engine import agenda as a

@@ -26,7 +26,7 @@ from nimbus.api.routes_terms import known_terms, succession
 from nimbus.api.seen import SeenReader
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.freshness import first_late_from, newest_data
+from nimbus.domain.datasets import first_late_from, newest_data
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName
 from nimbus.domain.run import ListedRun
 from nimbus.domain.terms import EndCause

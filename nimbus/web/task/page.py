@@ -30,7 +30,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.purge_parts import Part as Purged
+from nimbus.domain.run import Part as Purged
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.task import fence_token

@@ -30,10 +30,10 @@ _MODULES = (
     "nimbus/task.py",
     *(f"nimbus/tables/{name}.py" for name in ("__init__", "delta", "iceberg", "marks", "sql")),
     *(f"nimbus/attempt/{name}.py" for name in ("__init__", "life", "machine", "model")),
-    *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
+    *(f"nimbus/authoring/{name}.py" for name in ("__init__", "options", "pipelines", "tasks")),
     *(
         f"nimbus/domain/{name}.py"
-        for name in ("__init__", "errors", "intervals", "local_dates", "run_number", "shebang")
+        for name in ("__init__", "errors", "intervals", "run_number", "shebang")
     ),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",

@@ -20,8 +20,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import AttemptId, ReleaseDigest
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
-from nimbus.domain.spark_application import application_id
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots, application_id
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError

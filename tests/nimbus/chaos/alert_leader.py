@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from nimbus.adapters.alerts import Webhook
-from nimbus.domain.notify import AlertEvent, NotifyRule
+from nimbus.domain.alerts import AlertEvent, NotifyRule
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.sending import AlertSender

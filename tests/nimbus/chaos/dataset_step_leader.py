@@ -13,10 +13,9 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read
 from nimbus.engine.decision import FindVersions
 from nimbus.engine.news import VersionsFound

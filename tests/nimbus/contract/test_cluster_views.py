@@ -58,7 +58,6 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RecordTooLargeError
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -83,11 +82,10 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.places import run_rank
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import ListedRun, Paused, Run, RunCause, RunState
+from nimbus.domain.run import ListedRun, Part, Paused, Run, RunCause, RunState
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks

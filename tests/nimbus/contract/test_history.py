@@ -21,8 +21,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, interval_in
 from nimbus.domain.purge import Kept, PurgeOrder
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunCause, RunState, place
+from nimbus.domain.run import Part, Run, RunCause, RunState, place
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import EndCause, Leader, begun, ended

@@ -23,9 +23,9 @@ from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert, claimed
+from nimbus.domain.alerts import Alert, AlertEvent, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.catalog import PipelineState, Skips
 from nimbus.domain.commands import Abdication, ActOnSelection, CommandOutcome, KeyedCommand, StopRun, part_of
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import (
@@ -43,13 +43,11 @@ from nimbus.domain.ids import (
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import open_attempt, stop
-from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Partitioning, Version
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.skipped import Skips
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks

@@ -18,8 +18,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.config.sections import Retention
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run
+from nimbus.domain.run import Part, Run
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs

@@ -22,10 +22,9 @@ from nimbus.api.services import QueuePlace
 from nimbus.api.views import participants_model
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import Refusals, WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import Registrations, SchedulerIdInUseError, WorkerIdInUseError
 from tests.nimbus.worker_bench import RecordingRegistrations

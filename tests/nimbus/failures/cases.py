@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
 
-from nimbus.domain.failures import FailureClass
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import FailureClass, TaskKind
 
 
 @dataclass(frozen=True, kw_only=True)

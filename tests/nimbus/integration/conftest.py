@@ -33,10 +33,17 @@ from nimbus.domain.commands import (
     StartRun,
 )
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureClass,
+    FailureStrategy,
+    PipelineSpec,
+    Priority,
+    RetryPolicy,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots

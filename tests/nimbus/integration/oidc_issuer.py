@@ -19,8 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from nimbus.access.grants import Grant, Grants
-from nimbus.access.oidc import JwtRules, JwtVerifier
+from nimbus.access.oidc import Grant, Grants, JwtRules, JwtVerifier
 from nimbus.adapters.oidc import Client
 from nimbus.domain.access import AccessRole
 

@@ -22,10 +22,8 @@ from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.cli.findings import Verdict
 from nimbus.cli.service_checks import alert_targets_of
 from nimbus.config import Settings, load_settings
-from nimbus.domain.alert_text import AlertMessage, message
-from nimbus.domain.alerts import Alert, AlertState
+from nimbus.domain.alerts import Alert, AlertEvent, AlertMessage, AlertState, message
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.notify import AlertEvent
 from nimbus.engine.news import AlertTried, News
 from nimbus.engine.sending import AlertSender
 from nimbus.ports import AlertNotSentError

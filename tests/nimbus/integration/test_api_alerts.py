@@ -10,9 +10,8 @@ from typing import Any
 
 from click.testing import Result
 
-from nimbus.domain.alerts import Alert, AlertState
+from nimbus.domain.alerts import Alert, AlertEvent, AlertState
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.notify import AlertEvent
 
 Invoke = Callable[..., Result]
 ALERT = Alert(

@@ -16,11 +16,10 @@ from nimbus.domain import lifecycle
 from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState, OnFailure, Order, Reprocess
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import CreateBackfill, SteerBackfill
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import BackfillId, ReleaseDigest
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipeline import Concurrency, Schedule
 from nimbus.domain.run import RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0

@@ -17,8 +17,7 @@ import pytest
 from fastapi.testclient import TestClient
 from structlog.testing import capture_logs
 
-from nimbus.access.gate import Credentials, Gate
-from nimbus.access.limits import RateLimit
+from nimbus.access.gate import Credentials, Gate, RateLimit
 from nimbus.access.tokens import new_token
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api.app import create_app
@@ -31,14 +30,12 @@ from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.calendars import Calendar
 from nimbus.domain.commands import CommandOutcome, CreateBackfill, NoteRun, QueuedCommand
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.purge import Purged, RunNote, Said
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import RunState
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings
+from nimbus.domain.run import Part, RunState
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.scheduler.output_files import FolderFiles

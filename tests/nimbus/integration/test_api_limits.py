@@ -26,12 +26,10 @@ from nimbus.domain.commands import (
     SetVariable,
     UncordonWorker,
 )
-from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.leader_report import LeaderReport, LimitUse, WantedSlots
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings
+from nimbus.domain.pipeline import Concurrency, Schedule
+from nimbus.domain.schedulers import LeaderReport, LimitUse, WantedSlots
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import Outcome
 from tests.nimbus.definitions import active
 

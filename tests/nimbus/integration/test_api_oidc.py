@@ -24,9 +24,8 @@ from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from nimbus.access.grants import Grant
-from nimbus.access.limits import RateLimit
-from nimbus.access.oidc import LEEWAY_S
+from nimbus.access.gate import RateLimit
+from nimbus.access.oidc import LEEWAY_S, Grant
 from nimbus.adapters import oidc
 from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.app import create_app

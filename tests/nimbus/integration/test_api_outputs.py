@@ -22,7 +22,7 @@ from nimbus.domain.access import AccessDeniedError, AccessRole
 from nimbus.domain.ids import HostId, PipelineName, RunId, TaskName
 from nimbus.domain.outputs import ListedFile, Listing
 from nimbus.domain.purge import Purged, Said
-from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Part
 from nimbus.domain.task_run import Outcome, Reused, TaskState
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.worker.data.mark import MARK

@@ -17,8 +17,7 @@ from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import Purged, Said
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Part, Run, RunState
 from nimbus.domain.task_run import Reused
 from tests.nimbus.definitions import active
 

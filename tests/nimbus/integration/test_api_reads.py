@@ -12,12 +12,12 @@ import pytest
 from nimbus.api.services import Check
 from nimbus.domain import growth
 from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.pipeline import SparkPlace, TaskKind
-from nimbus.domain.refusals import Refusals
+from nimbus.domain.schedulers import LeaderReport, LimitUse
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Outcome, Reused, TaskRun
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.workers import Refusals
 from nimbus.ports import Kept
 from tests.nimbus.integration.web_samples import HOSTILE, terms
 

@@ -36,8 +36,7 @@ from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import NO_SOURCE, Outside, Version
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunCause, RunState, place
+from nimbus.domain.run import Part, Run, RunCause, RunState, place
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.access.grants import Grant
 from nimbus.access.login_state import begun
+from nimbus.access.oidc import Grant
 from nimbus.adapters import oidc
 from nimbus.adapters.oidc import Client, OidcProvider
 from nimbus.bootstrap import access as bootstrap

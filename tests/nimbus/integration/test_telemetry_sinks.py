@@ -48,7 +48,7 @@ from nimbus.domain.publications import Publication, Read, Version, interval_text
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.telemetry_ids import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
+from nimbus.domain.traces import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
 from nimbus.engine.exports import RunExports
 from nimbus.ports import StoreUnavailableError, TelemetryNotSentError
 from nimbus.telemetry.engine import ExportMetrics

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.gate import Gate
-from nimbus.access.grants import Grant
+from nimbus.access.oidc import Grant
 from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer

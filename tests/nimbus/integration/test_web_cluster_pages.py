@@ -14,13 +14,11 @@ from nimbus.api.services import Check
 from nimbus.config.shown import Shown
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.leader_report import LeaderReport, LimitUse, TeamUse
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.schedulers import Role
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.schedulers import LeaderReport, LimitUse, Role, TeamUse
+from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.web.home.attention import failing_pipelines
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import Parsed

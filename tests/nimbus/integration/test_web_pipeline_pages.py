@@ -19,10 +19,9 @@ from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.backfill import BackfillState, Order
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
+from nimbus.domain.pipeline import CatchUp, Concurrency, PipelineSpec, Schedule
 from nimbus.domain.run import RunCause, RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed

@@ -17,9 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId
-from nimbus.domain.pipeline import Limits, TaskKind
+from nimbus.domain.pipeline import FailureClass, Limits, TaskKind
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs

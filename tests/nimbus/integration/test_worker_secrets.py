@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.access import SecretRules
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.worker import Worker

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from nimbus.domain.failures import FailureClass
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import FailureClass, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
 from tests.nimbus.java_source import HAS_JAVAC, numbers_jar

@@ -12,7 +12,7 @@ import pytest
 from nimbus.domain.ids import AttemptId, RunId
 from nimbus.domain.pipeline import Isolation, SparkMode, TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid, traceparent
+from nimbus.domain.traces import attempt_uuid, run_uuid, traceparent
 from nimbus.worker import procfs
 from nimbus.worker.application.startup import startup_document
 from nimbus.worker.driver_plan import driver_plan

@@ -12,13 +12,12 @@ from datetime import datetime, timedelta
 
 from nimbus.definition.intervals import interval_of
 from nimbus.domain import lifecycle
+from nimbus.domain.alerts import Lateness
 from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.notify import Lateness
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import FailureClass, PipelineSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome

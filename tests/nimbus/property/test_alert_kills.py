@@ -14,10 +14,9 @@ from random import Random
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert, accepted, claimed
+from nimbus.domain.alerts import Alert, AlertEvent, NotifyRule, accepted, claimed
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.publications import Publication
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Answer, Decision, Effect, Nothing, SendAlert

@@ -16,12 +16,11 @@ from nimbus.domain import lifecycle, schema
 from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo, jvm_release
+from nimbus.domain.workers import Refusals, WorkerInfo, jvm_release
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import assign

@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus.domain import lifecycle
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureClass,
+    FailureStrategy,
+    Priority,
+    Requirement,
+    RetryPolicy,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus.domain import lifecycle
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import TaskName, WorkerId
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.replay import as_at
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import End

@@ -19,11 +19,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nimbus.definition import complete_targets, looked_targets, targets
+from nimbus.definition import targets
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import interval_of
-from nimbus.definition.looked_targets import Looked
-from nimbus.definition.targets import grid_of
+from nimbus.definition.targets import Looked, grid_of
 from nimbus.domain import due as domain
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
@@ -31,8 +30,7 @@ from nimbus.domain.datasets import Dataset
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.due import Due, consumer_of
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval, gaps
-from nimbus.domain.local_dates import earlier
+from nimbus.domain.intervals import DataInterval, earlier, gaps
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Read, Version, interval_text
 from nimbus.domain.run import Run
@@ -309,7 +307,7 @@ def kept_when_started() -> AbstractContextManager[None]:
 
 
 def gaps_ignored() -> AbstractContextManager[None]:
-    return replaced(complete_targets, _lacking=lambda _due, _target, _datasets: None)
+    return replaced(targets, _lacking=lambda _due, _target, _datasets: None)
 
 
 def all_changes_count() -> AbstractContextManager[None]:
@@ -325,8 +323,8 @@ def newest_target_alone() -> AbstractContextManager[None]:
 def first_target_alone() -> AbstractContextManager[None]:
     """A backfill in progress hides what is complete behind its gap."""
 
-    def due_targets(*args: Any) -> list[complete_targets.Found]:
-        return list(complete_targets.due_targets(*args))[:1]
+    def due_targets(*args: Any) -> list[targets.Found]:
+        return list(targets.due_targets(*args))[:1]
 
     return replaced(rule, due_targets=due_targets)
 
@@ -359,7 +357,7 @@ def only_what_became_due_since_is_looked_at() -> AbstractContextManager[None]:
     """What was missing is published, and the target that waited for it does not start."""
 
     def changed_since(before: Looked, now: Looked) -> Any:
-        return looked_targets.changed_since(replace(before, known=now.known), now)
+        return targets.changed_since(replace(before, known=now.known), now)
 
     return replaced(rule, changed_since=changed_since)
 

@@ -16,15 +16,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.domain import writes as w
-from nimbus.domain.attempt_history import dropped, from_slots
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, ClusterId, RunId, TaskName
 from nimbus.domain.lineage import EventType, Family, LineageEvent, events, lineage_run
 from nimbus.domain.pipeline import RetryPolicy
 from nimbus.domain.run import Run
-from nimbus.domain.spans import Span, spans
 from nimbus.domain.task_run import Outcome
-from nimbus.domain.telemetry_ids import attempt_span_id, attempt_uuid, run_span_id, run_uuid
+from nimbus.domain.traces import (
+    Span,
+    attempt_span_id,
+    attempt_uuid,
+    dropped,
+    from_slots,
+    run_span_id,
+    run_uuid,
+    spans,
+)
 from nimbus.engine import exports
 from nimbus.engine.decision import ArchiveRun
 from nimbus.engine.exports import RunExports

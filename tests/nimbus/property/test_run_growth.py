@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nimbus.adapters.store.runs import check_growth
 from nimbus.definition.models import MOST_TASKS
-from nimbus.domain import growth, lifecycle
+from nimbus.domain import growth, lifecycle, wording
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import (
     FailureStrategy,
@@ -22,8 +22,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.spark_application import LONGEST
+from nimbus.domain.slots import LONGEST, End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 
@@ -98,11 +97,11 @@ def test_the_largest_record_has_room_for_outputs_in_a_bucket_and_for_application
 
 @given(st.text(max_size=600))
 def test_a_reason_is_cut_to_its_bytes_and_not_changed_otherwise(text: str) -> None:
-    kept = growth.brief(text)
+    kept = wording.brief(text)
 
-    assert len(json.dumps(kept)) - 2 <= growth.REASON_BYTES
+    assert len(json.dumps(kept)) - 2 <= wording.REASON_BYTES
     assert kept == text or (kept.endswith("…") and text.startswith(kept[:-1]))
 
 
 def test_a_reason_of_an_end_in_ascii_is_kept_whole() -> None:
-    assert growth.brief("x" * 490) == "x" * 490
+    assert wording.brief("x" * 490) == "x" * 490

@@ -15,14 +15,20 @@ from hypothesis import strategies as st
 from nimbus import run_record
 from nimbus.domain import lifecycle
 from nimbus.domain.errors import RecordTooLargeError
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureClass,
+    FailureStrategy,
+    Priority,
+    Requirement,
+    RetryPolicy,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.publications import MOST_VALUE_BYTES, Outside, Read, Version
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import End
-from nimbus.domain.spark_application import LONGEST
+from nimbus.domain.slots import LONGEST, End
 from nimbus.domain.task_run import Outcome, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Tasks
 from nimbus.records import END, UnreadableRecordError

@@ -18,11 +18,10 @@ import pytest
 from nimbus.domain import datasets as domain
 from nimbus.domain import reads, selection
 from nimbus.domain import writes as w
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due, consumer_of
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import DataStart, PipelineSpec, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Outside, Partitioning, Read, Version
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_number import next_number

@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus.domain import lifecycle
-from nimbus.domain.attempt_history import dropped, from_slots
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.lineage import EventType, Family, LineageEvent, events, lineage_run
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.spans import spans
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Tasks
-from nimbus.domain.telemetry_ids import (
+from nimbus.domain.traces import (
     attempt_span_id,
     attempt_uuid,
+    dropped,
+    from_slots,
     run_span_id,
     run_uuid,
+    spans,
     trace_id,
     traceparent,
 )

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from nimbus.domain.alerts import AlertEvent, NotifyRule
 from nimbus.domain.calendars import Calendar, OnHolidays
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.children import ChildSpec
-from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.due import Due, consumer_of
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, TaskName
-from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
+    Concurrency,
     DataStart,
     FailureStrategy,
     ParameterSpec,
@@ -27,6 +27,7 @@ from nimbus.domain.pipeline import (
     SparkPlace,
     TaskKind,
     TaskSpec,
+    WhenFull,
 )
 from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST

@@ -11,11 +11,11 @@ from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank, held_behind
 from nimbus.domain.child_runs import is_under_way
 from nimbus.domain.children import ItemState
-from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId, WorkerId
 from nimbus.domain.reads import to_pin
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import Slots
+from nimbus.domain.timing import not_before
 from nimbus.domain.waits import Look, looks_of
 from nimbus.engine.agenda import (
     Instant,

@@ -12,13 +12,12 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
-from nimbus.domain.earliest import gives_up_at, queue_ends_at
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.pipeline import Requirement, TaskKind
+from nimbus.domain.pipeline import FailureClass, Requirement, TaskKind
 from nimbus.domain.places import run_rank
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.timing import gives_up_at, queue_ends_at
 from nimbus.domain.waits import Look, looks_of
 from tests.nimbus.simulation import places
 from tests.nimbus.simulation.catalog import MAX_RUNNING

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import CatchUp, Schedule
+from nimbus.domain.pipeline import CatchUp, Schedule, WhenFull
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.settings import ClusterSettings
 from tests.nimbus.simulation.catalog import CALENDAR, STREAM, first_records

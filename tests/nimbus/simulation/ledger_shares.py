@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import need_of
-from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import TaskRun
+from nimbus.domain.timing import not_before
 from nimbus.engine.agenda import about_run, about_task
 from nimbus.engine.state import State
 from tests.nimbus.simulation import places

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.adapters.store import datasets as store
-from nimbus.definition import complete_targets
+from nimbus.definition import targets
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.due import Due
@@ -74,7 +74,7 @@ def target_stays_due_when_its_run_starts() -> Iterator[None]:
 @mutant
 def gaps_are_ignored() -> Iterator[None]:
     """Dagster 26935, AF 56541: a run starts with 15 of 16 inputs."""
-    with replaced(complete_targets, _lacking=lambda _due, _target, _datasets: None):
+    with replaced(targets, _lacking=lambda _due, _target, _datasets: None):
         yield
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from nimbus.api.explain import admission, facts
 from nimbus.api.explain import task as task_rules
 from nimbus.domain.admission import Grant
-from nimbus.domain.leader_report import LeaderReport
+from nimbus.domain.schedulers import LeaderReport
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 

@@ -11,8 +11,8 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.domain import places, upstream
 from nimbus.domain import terms as records_of_terms
 from nimbus.domain import writes as w
+from nimbus.domain.catalog import Skips
 from nimbus.domain.run import Places, RunState
-from nimbus.domain.skipped import Skips
 from nimbus.domain.task_run import TaskState
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant

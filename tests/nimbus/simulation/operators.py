@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import Run
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.settings import Hold, HoldOf
 from nimbus.domain.task_run import TaskState
 from tests.nimbus.simulation.catalog import (
     CALENDAR,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import Run, RunState
+from nimbus.domain.settings import Hold, HoldOf
 from nimbus.domain.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 

@@ -18,10 +18,10 @@ from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import begin
+from nimbus.domain.outputs import committed_results
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.reads import ReadError
-from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots

@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry
 from starlette.datastructures import Headers
 
 from nimbus.access import login_state, rules, session, tokens
-from nimbus.access.gate import FAILURES, FAILURES_AT_ONCE, Credentials, Gate, Refusal
-from nimbus.access.grants import Grant, Grants
-from nimbus.access.limits import MOST_NAMES, RateLimit
+from nimbus.access.gate import FAILURES, FAILURES_AT_ONCE, MOST_NAMES, Credentials, Gate, RateLimit, Refusal
+from nimbus.access.oidc import Grant, Grants
 from nimbus.api.access import cookie
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.commands import Abdicate, CreateToken, PausePipeline, PublishRelease, RemovePipeline

@@ -11,8 +11,8 @@ from nimbus.api.explain.task import ClusterFacts, why
 from nimbus.api.views import run_summary
 from nimbus.domain.admission import Capacity
 from nimbus.domain.commands import StartRun
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.pipeline import Concurrency
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome

@@ -14,10 +14,10 @@ from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts, why, why_run
 from nimbus.domain import lifecycle, schema
 from nimbus.domain.admission import Capacity, by_rank, target_slots
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
+    FailureClass,
     FailureStrategy,
     Priority,
     RetryPolicy,
@@ -26,14 +26,13 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Paused, Places, Run, RunCause, RunState
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.supervision import Timings
 from nimbus.domain.task_run import Outcome, Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import Refusals, WorkerInfo
 from tests.nimbus.pool_holders import pool_holders
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)

@@ -28,17 +28,18 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
-from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
     CatchUp,
+    Concurrency,
     PipelineSpec,
     RetryPolicy,
     Schedule,
     SparkPlace,
     TaskKind,
     TaskSpec,
+    WhenFull,
 )
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import MissingFile, SchedulerInfo

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from random import Random
 
-from nimbus.definition.complete_targets import due_targets
-from nimbus.definition.looked_targets import changed_since, facts_of
+from nimbus.definition.targets import changed_since, due_targets, facts_of
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import MOST_EXTENTS, Due
 from nimbus.domain.ids import DatasetName, PipelineName

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.access.grants import Grant
+from nimbus.access.oidc import Grant
 from nimbus.bootstrap import access
 from nimbus.config import InvalidConfigurationError
 from nimbus.config.load import secret_files

@@ -12,7 +12,7 @@ import pytest
 from nimbus.config.problems import MOST_SHOWN
 from nimbus.definition import parse_definition
 from nimbus.definition.faults import InvalidDefinitionError
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 from nimbus.templates import names
 from nimbus.templates.names import tasks_read
 

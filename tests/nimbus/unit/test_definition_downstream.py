@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.definition.downstream import awaiting_dates, downstream_of
+from nimbus.definition.backfill_dates import awaiting_dates, downstream_of
 from nimbus.definition.intervals import dates_between, interval_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName

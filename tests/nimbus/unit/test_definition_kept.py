@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
-from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy
 
 
 def parsed(

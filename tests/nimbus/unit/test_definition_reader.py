@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
-from nimbus.domain.concurrency import Concurrency, WhenFull
-from nimbus.domain.failures import FailureClass
-from nimbus.domain.notify import AlertEvent, NotifyRule
+from nimbus.domain.alerts import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
+    Concurrency,
+    FailureClass,
     FailureStrategy,
     Limits,
     ParameterSpec,
@@ -28,6 +28,7 @@ from nimbus.domain.pipeline import (
     SparkPlace,
     TaskKind,
     TaskSpec,
+    WhenFull,
 )
 from nimbus.templates.client import Templates
 from nimbus.templates.names import with_secrets

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.domain import lifecycle
-from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.timing import not_before
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 NOON = START + timedelta(hours=4)

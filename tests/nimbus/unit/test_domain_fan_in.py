@@ -10,7 +10,7 @@ import pytest
 from nimbus import run_record
 from nimbus.adapters.store.runs import completed_order, encode_order
 from nimbus.api.views import version_model
-from nimbus.domain import fan_in
+from nimbus.domain import child_runs
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.orders import order_for
@@ -164,7 +164,7 @@ def test_task_finds_the_parts_of_an_earlier_run_that_had_not_read_them() -> None
     stage.end(stage.run())
     stage.ask(rerun(Scope.FROM, AFTER))
 
-    found = fan_in.children_of(stage.run("again"), READ, {RunId("r"): before}.__getitem__)
+    found = child_runs.children_of(stage.run("again"), READ, {RunId("r"): before}.__getitem__)
 
     assert [child.run for child in found] == [*of.values()]
 
@@ -190,7 +190,7 @@ def test_task_alone_without_an_earlier_run_says_that_there_are_no_child_runs() -
     settled = stage.run().tasks[AFTER].settled
     assert settled is not None
     assert settled.reason == "parts: task fan of run r has started no child runs"
-    assert fan_in.children_of(stage.run(), replace(READ, optional=True), {}.__getitem__) == ()
+    assert child_runs.children_of(stage.run(), replace(READ, optional=True), {}.__getitem__) == ()
 
 
 def parts_of(count: int, value: dict[str, Any]) -> tuple[Version, ...]:
@@ -198,8 +198,8 @@ def parts_of(count: int, value: dict[str, Any]) -> tuple[Version, ...]:
     stage.start()
     child = stage.children()[0]
     stage.end(child)
-    one = fan_in.EndedChild(7, stage.run(child.id), {TaskName("x"): value})
-    return fan_in.parts(READ, [one] * count)
+    one = child_runs.EndedChild(7, stage.run(child.id), {TaskName("x"): value})
+    return child_runs.published_by_children(READ, [one] * count)
 
 
 def test_results_that_are_too_large_together_are_left_out() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from nimbus.domain.growth import REASON_BYTES, brief
+from nimbus.domain.wording import REASON_BYTES, brief
 
 LETTERS = 'a"\\\n\x00é€😀'
 

@@ -9,9 +9,9 @@ import pytest
 
 from nimbus.domain import lifecycle, needs
 from nimbus.domain.errors import InvalidTransitionError
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import (
+    FailureClass,
     FailureStrategy,
     Priority,
     Requirement,

@@ -10,10 +10,9 @@ import pytest
 from nimbus import run_record
 from nimbus.adapters.store.runs import completed_order, encode_order
 from nimbus.domain import lifecycle
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.publications import Outside, Publication, Version
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End

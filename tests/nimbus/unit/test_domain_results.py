@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from nimbus.domain import lifecycle
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.outputs import TaskResults, given
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Publication, Table
-from nimbus.domain.results import TaskResults, given
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome

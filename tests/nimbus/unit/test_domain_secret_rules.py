@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from nimbus.domain.access import SecretRules
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.webhooks import Webhook
 
 RULES = SecretRules({"warehouse": ["mart", "load_*"], "nobody": []})

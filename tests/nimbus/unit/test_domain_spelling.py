@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.domain.spelling import closest
+from nimbus.domain.wording import closest
 
 
 @pytest.mark.parametrize(

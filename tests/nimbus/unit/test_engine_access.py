@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.access.grants import Grant, Grants
+from nimbus.access.oidc import Grant, Grants
 from nimbus.domain import writes as w
 from nimbus.domain.access import (
     MOST_GRANTS,

@@ -7,14 +7,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nimbus.domain.alert_text import message
-from nimbus.domain.alerts import Alert, AlertState, Failure, accepted, claimed
+from nimbus.domain.alerts import (
+    Alert,
+    AlertEvent,
+    AlertState,
+    Failure,
+    NotifyRule,
+    accepted,
+    claimed,
+    message,
+)
 from nimbus.domain.backfill import BackfillRequest, OnFailure
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import CreateBackfill, RemovePipeline, StartRun, StopRun
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import PipelineWait

@@ -25,10 +25,17 @@ from nimbus.domain.commands import (
     SteerBackfill,
     StopRun,
 )
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    Concurrency,
+    ParameterSpec,
+    PipelineSpec,
+    Priority,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import PipelineWait

@@ -15,10 +15,10 @@ from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.child_runs import child_of
 from nimbus.domain.children import DEEPEST, MOST_ITEMS, ChildSpec
 from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StartRun, StopRun
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
+    Concurrency,
     FailureStrategy,
     PipelineSpec,
     Priority,

@@ -10,9 +10,17 @@ import pytest
 
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Command, QueuedCommand, StartRun, StopRun
-from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    CatchUp,
+    Concurrency,
+    PipelineSpec,
+    Priority,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+    WhenFull,
+)
 from nimbus.domain.run import RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome

@@ -28,8 +28,7 @@ from nimbus.domain.publications import (
     earlier,
 )
 from nimbus.domain.purge import Purged, Said
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Part, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.tasks import Tasks

@@ -10,8 +10,7 @@ import pytest
 
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import RemovePipeline
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.freshness import newest_data
+from nimbus.domain.datasets import Dataset, newest_data
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec

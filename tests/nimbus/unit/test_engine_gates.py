@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import AlertEvent, NotifyRule
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     Command,
@@ -22,7 +23,6 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.alert_text import message
+from nimbus.domain.alerts import AlertEvent, NotifyRule, message
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.commands import (
     ActivatePipeline,
@@ -17,13 +17,11 @@ from nimbus.domain.commands import (
     SetHold,
     SetOwner,
 )
-from nimbus.domain.holds import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, PipelineName, RunId
-from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Decision, Nothing
 from nimbus.engine.policy import AlertPolicy, Policy

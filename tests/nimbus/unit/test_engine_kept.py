@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import AlertEvent, NotifyRule
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
@@ -22,10 +23,8 @@ from nimbus.domain.commands import (
     StopRun,
     UncordonWorker,
 )
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName, WorkerId
-from nimbus.domain.notify import AlertEvent, NotifyRule
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskState

@@ -6,13 +6,12 @@ from dataclasses import replace
 from datetime import time, timedelta
 
 from nimbus.definition import parse_definition
+from nimbus.domain.alerts import Lateness
 from nimbus.domain.catalog import profile_of
 from nimbus.domain.commands import DecideApproval, StartRun
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.notify import Lateness
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.records import RUN
 from nimbus.run_record import decode, encode_new

@@ -8,7 +8,7 @@ from nimbus.domain.commands import NoteRun, PurgeRuns, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.purge import PurgeOrder, RunNote
-from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Part
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Refusal, StorePurge
 from nimbus.engine.news import StoredForCommand

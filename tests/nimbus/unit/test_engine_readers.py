@@ -17,10 +17,10 @@ from nimbus.domain.commands import (
     SetOwner,
     StartRun,
 )
+from nimbus.domain.datasets import ReadGrant
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Accepted, Partitioning, Read
-from nimbus.domain.readers import ReadGrant
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.rules.command_checks import check_access

@@ -9,8 +9,8 @@ import pytest
 
 from nimbus.domain.commands import SetVariable, StartRun, StopRun
 from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.outputs import committed_results
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.results import committed_results
 from nimbus.domain.run import RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End

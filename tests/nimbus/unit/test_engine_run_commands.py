@@ -20,9 +20,8 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Paused, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, Settlement, TaskState

@@ -11,14 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nimbus.domain.admission import WaitReason
-from nimbus.domain.alerts import Alert, AlertState, accepted
+from nimbus.domain.alerts import Alert, AlertEvent, AlertState, accepted
 from nimbus.domain.commands import QueuedCommand
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
-from nimbus.domain.leader_report import WantedSlots
-from nimbus.domain.notify import AlertEvent
-from nimbus.domain.pipeline import Schedule, SparkDeploy, SparkPlace
+from nimbus.domain.pipeline import Concurrency, Schedule, SparkDeploy, SparkPlace
 from nimbus.domain.run import RunState
+from nimbus.domain.schedulers import WantedSlots
 from nimbus.engine import report as reports
 from nimbus.engine.agenda import Instant, about_pipeline
 from nimbus.engine.report import standing

@@ -10,20 +10,18 @@ from typing import cast
 import pytest
 
 from nimbus.api.explain.data import DatasetView, why_it_reads
-from nimbus.definition.complete_targets import due_targets
+from nimbus.definition.targets import due_targets
 from nimbus.domain import reads
 from nimbus.domain.catalog import profile_of
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.datasets import Dataset, Taken
 from nimbus.domain.due import consumer_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Accepted, Outside, Partitioning, Publication, Read, Version
 from nimbus.domain.purge import Purged
-from nimbus.domain.purge_parts import Part
 from nimbus.domain.reads import Wanted
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Part, Run, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.writes import CreatePipeline, RemovePipelineRecord

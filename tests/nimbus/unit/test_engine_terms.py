@@ -11,9 +11,20 @@ from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, Abdication
 from nimbus.domain.ids import RunId
 from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.domain.succession import Candidate, FailoverTimes, gap, in_words
 from nimbus.domain.task_run import Outcome
-from nimbus.domain.terms import TERMS_KEPT, Adopted, EndCause, Leader, Term, begun, ended
+from nimbus.domain.terms import (
+    TERMS_KEPT,
+    Adopted,
+    Candidate,
+    EndCause,
+    FailoverTimes,
+    Leader,
+    Term,
+    begun,
+    ended,
+    gap,
+    in_words,
+)
 from nimbus.engine.decision import ArchiveTerms, ResignLeadership
 from nimbus.engine.news import TermsArchived
 from nimbus.engine.reign import SEEN_EVERY_S

@@ -13,10 +13,18 @@ from nimbus.api.explain.task import ClusterFacts, why, why_run
 from nimbus.domain import child_runs
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import DecideApproval, MarkTask, PauseRun, ResumeRun, StartRun, StopRun
-from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    CatchUp,
+    Concurrency,
+    PipelineSpec,
+    Priority,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+    WhenFull,
+)
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from nimbus.domain.admission import Need, by_rank
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.workers import Refusals
 from nimbus.engine.workers import Workers
 from tests.nimbus.engine_bench import WORKER
 

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from nimbus.api.explain.data import DatasetView, DueView, why_no_start
 from nimbus.domain.catalog import Profile
-from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due, Refused
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import DataStart, FailureStrategy, Priority, Schedule, StartWhen
+from nimbus.domain.pipeline import Concurrency, DataStart, FailureStrategy, Priority, Schedule, StartWhen
 from nimbus.domain.publications import Partitioning, Read
 from nimbus.domain.run import DataCause, Run, RunCause
 

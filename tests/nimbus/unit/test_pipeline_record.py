@@ -9,10 +9,10 @@ import pytest
 
 from nimbus import pipeline_record
 from nimbus.definition.models import MOST_TAGS
-from nimbus.domain.growth import REASON_BYTES
+from nimbus.domain.catalog import Skips
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.skipped import Skips
+from nimbus.domain.wording import REASON_BYTES
 from nimbus.records import UnreadableRecordError
 from tests.nimbus.definitions import active
 

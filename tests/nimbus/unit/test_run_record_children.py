@@ -11,7 +11,7 @@ import pytest
 
 from nimbus import records, run_record
 from nimbus.adapters.store.calls import LARGEST_REQUEST
-from nimbus.definition.child_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
+from nimbus.definition.task_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
 from nimbus.domain.children import LARGEST_LISTS, MOST_ITEMS, ItemState
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 
 from nimbus.api.routes_attempts import router
 from nimbus.api.services import BeatAnswer, ClusterAttempt, SignedUrl
+from nimbus.domain.access import SecretRules
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
-from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError

@@ -12,12 +12,11 @@ import pytest
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, SyncProgress
 from leader import Card, ElectionStatus, Participant, ParticipantView, Phase, Rank, Verdict
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.growth import REASON_BYTES
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
-from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.refusals import Refusals
-from nimbus.domain.schedulers import Role, SchedulerInfo, leader_report
+from nimbus.domain.schedulers import LeaderReport, LimitUse, Role, SchedulerInfo, leader_report
+from nimbus.domain.wording import REASON_BYTES
+from nimbus.domain.workers import Refusals
 from nimbus.engine.loop import EngineStatus
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
 from nimbus.scheduler.readiness import ReadinessGuard

@@ -37,8 +37,7 @@ from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Change, Partitioning, Publication
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.run import Part, Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks

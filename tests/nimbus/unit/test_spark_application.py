@@ -22,8 +22,7 @@ from nimbus.domain.cost import Cost
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.spark_application import LONGEST, application_id
+from nimbus.domain.slots import LONGEST, Claim, End, Slots, application_id
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RUN

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.failures import FailureClass
 from nimbus.domain.needs import TABLE
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import Outcome, TaskState
 

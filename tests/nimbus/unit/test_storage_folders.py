@@ -14,7 +14,7 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, CommandId, RunId
 from nimbus.domain.purge import PurgeOrder
-from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Part
 from nimbus.domain.terms import EndCause, Leader, begun, ended
 from nimbus.scheduler.deleting import delete_with_uploads
 from tests.nimbus.contract.test_history import NOW, RUN, TASK, a_refusal

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nimbus.attempt.model import Ordered, Story
-from nimbus.domain.failures import FailureClass
+from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.verdict import REASON_LIMIT, error_in, judge
 
