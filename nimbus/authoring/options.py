@@ -20,42 +20,42 @@ Kind = Literal[
 ]
 
 
-class Concurrency(TypedDict, total=False):
+class ConcurrencyOptions(TypedDict, total=False):
     """How many runs of the pipeline may be under way at once. Required: `limit`."""
 
     limit: int
     when_full: Literal["queue", "skip", "replace"]
 
 
-class Dataset(TypedDict, total=False):
+class DatasetOptions(TypedDict, total=False):
     """A dataset: the newest output of a task, which outlives the run, or the newest for each partition."""
 
     partition: Literal["whole", "interval", "key"]
-    keep: Duration | Keep
+    keep: Duration | KeepOptions
     fresh: Duration
     outside: bool | Sequence[str]
     readers: Sequence[str]
 
 
-class Defaults(TypedDict, total=False):
+class DefaultsOptions(TypedDict, total=False):
     """Values of tasks without their own."""
 
     timeout: Duration
-    retries: Retries
+    retries: RetriesOptions
     priority: Priority
-    spark: Spark
-    limits: Limits
+    spark: SparkOptions
+    limits: LimitsOptions
     environment: str
 
 
-class Keep(TypedDict, total=False):
+class KeepOptions(TypedDict, total=False):
     """What retention and purges keep of a dataset. What a live run has pinned stays in any case."""
 
     versions: int
     partitions: Duration
 
 
-class Limits(TypedDict, total=False):
+class LimitsOptions(TypedDict, total=False):
     """What an attempt may use."""
 
     memory: str
@@ -64,7 +64,7 @@ class Limits(TypedDict, total=False):
     log: str
 
 
-class Notify(TypedDict):
+class NotifyOptions(TypedDict):
     """Which events are sent to one target."""
 
     on: Sequence[
@@ -82,7 +82,7 @@ class Notify(TypedDict):
     to: str
 
 
-class Parameter(TypedDict, total=False):
+class ParameterOptions(TypedDict, total=False):
     """One parameter of a run. Required: `type`."""
 
     type: Literal["string", "integer", "number", "boolean", "list"]
@@ -95,14 +95,14 @@ class Parameter(TypedDict, total=False):
     description: str
 
 
-class Publication(TypedDict, total=False):
+class PublicationOptions(TypedDict, total=False):
     """What a task publishes of a dataset."""
 
     of: str
     key: str | int | float | bool
 
 
-class Read(TypedDict, total=False):
+class ReadOptions(TypedDict, total=False):
     """A dataset that the pipeline reads. A run pins its versions when all of them are there."""
 
     dataset: str
@@ -114,7 +114,7 @@ class Read(TypedDict, total=False):
     of: str
 
 
-class Retries(TypedDict, total=False):
+class RetriesOptions(TypedDict, total=False):
     """Retries of a failed task."""
 
     limit: int
@@ -127,7 +127,7 @@ class Retries(TypedDict, total=False):
     memory_factor: float
 
 
-class Schedule(TypedDict, total=False):
+class ScheduleOptions(TypedDict, total=False):
     """When the leader starts runs. Required: `cron`."""
 
     cron: str
@@ -141,7 +141,7 @@ class Schedule(TypedDict, total=False):
     working_day: int
 
 
-class Spark(TypedDict, total=False):
+class SparkOptions(TypedDict, total=False):
     """Spark settings of a task, or of all tasks."""
 
     mode: Literal["classic", "connect"]
@@ -152,14 +152,14 @@ class Spark(TypedDict, total=False):
     conf: Mapping[str, str | int | float | bool]
 
 
-class Start(TypedDict, total=False):
+class StartOptions(TypedDict, total=False):
     """How changes of the datasets that a pipeline reads start its runs."""
 
     data: Literal["any", "all"]
     settle: Duration
 
 
-class WaitFor(TypedDict, total=False):
+class WaitForOptions(TypedDict, total=False):
     """What a task of type `wait` waits for: one of `s3`, `file`, `http`, `pipeline`."""
 
     s3: str
@@ -172,7 +172,7 @@ class WaitFor(TypedDict, total=False):
     on_failed: Literal["wait", "fail"]
 
 
-class Webhook(TypedDict, total=False):
+class WebhookOptions(TypedDict, total=False):
     """A signed request that starts a run. Required: `secret`."""
 
     secret: str
@@ -185,27 +185,27 @@ class PipelineOptions(TypedDict, total=False):
     description: str
     tags: Sequence[str]
     runbook: str
-    schedule: Schedule
-    schedules: Mapping[str, Schedule]
-    start: Start | Literal["data"]
+    schedule: ScheduleOptions
+    schedules: Mapping[str, ScheduleOptions]
+    start: StartOptions | Literal["data"]
     failure_strategy: Literal["end", "continue"]
     priority: Priority
     timeout: Duration
-    concurrency: Concurrency
-    webhook: Webhook
+    concurrency: ConcurrencyOptions
+    webhook: WebhookOptions
     max_parallel_tasks: int
-    notify: Sequence[Notify]
+    notify: Sequence[NotifyOptions]
     warn_after: Duration
     expect: Duration
     deadline: str
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, ParameterOptions]
     files: Sequence[str]
     dependencies: Sequence[str]
     jars: Sequence[str]
     python_path: Sequence[str]
-    datasets: Mapping[str, Dataset]
-    reads: Mapping[str, Read]
-    defaults: Defaults
+    datasets: Mapping[str, DatasetOptions]
+    reads: Mapping[str, ReadOptions]
+    defaults: DefaultsOptions
 
 
 class TaskOptions(TypedDict, total=False):
@@ -215,14 +215,14 @@ class TaskOptions(TypedDict, total=False):
     when: str | bool
     allow_failure: bool
     keep: Literal["running"]
-    retries: Retries
+    retries: RetriesOptions
     timeout: Duration
     priority: Priority
-    spark: Spark
+    spark: SparkOptions
     dependencies: Sequence[str]
     jars: Sequence[str]
     isolation: Literal["isolated", "pooled"]
-    limits: Limits
+    limits: LimitsOptions
     start_after: Duration
     queue_timeout: Duration
     warn_after: Duration
@@ -231,7 +231,7 @@ class TaskOptions(TypedDict, total=False):
     runs_on: Sequence[str]
     environment: str
     reads: Sequence[str]
-    publishes: Sequence[str] | Mapping[str, Publication]
+    publishes: Sequence[str] | Mapping[str, PublicationOptions]
     pool: Mapping[str, int]
 
 
@@ -252,4 +252,4 @@ class ProgramOptions(TaskOptions, total=False):
     max_parallel: int
     max_items: int
     prompt: str
-    waits_for: Sequence[WaitFor]
+    waits_for: Sequence[WaitForOptions]

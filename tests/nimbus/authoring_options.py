@@ -26,7 +26,6 @@ from typing import Any, Literal, TypedDict, Union
 
 Duration = Union[str, timedelta]
 '''
-_NAMES = {"TaskModel": "TaskOptions", "DefinitionModel": "PipelineOptions"}
 _ALIASES = {
     "Requirement": [one.value for one in Requirement],
     "Priority": [one.name.lower() for one in Priority],
@@ -101,7 +100,7 @@ def _types(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named(model: str) -> str:
-    return _NAMES.get(model, model.removesuffix("Model"))
+    return "PipelineOptions" if model == "DefinitionModel" else f"{model.removesuffix('Model')}Options"
 
 
 def _formatted(text: str) -> str:

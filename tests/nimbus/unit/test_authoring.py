@@ -38,7 +38,7 @@ def count(ctx: TaskContext) -> int:
 
 
 def made(*tasks: Any, **said: Any) -> Pipeline:
-    parameters: dict[str, options.Parameter] = {"rows": {"type": "integer", "default": 2}}
+    parameters: dict[str, options.ParameterOptions] = {"rows": {"type": "integer", "default": 2}}
     return pipeline("made", file=__file__, tasks=tasks, parameters=parameters, **said)
 
 
@@ -321,7 +321,7 @@ def test_task_reads_the_versions_that_its_test_gives(tmp_path: Path) -> None:
         return {part.item: [part.key, (part.path / "x").read_text(), part.value["rows"]] for part in parts}
 
     (tmp_path / "x").write_text("7")
-    reads: dict[str, options.Read] = {"parts": {"dataset": "part"}, "codes": {"optional": True}}
+    reads: dict[str, options.ReadOptions] = {"parts": {"dataset": "part"}, "codes": {"optional": True}}
     reader = made(task(name="late", reads=["parts", "codes"])(late), reads=reads)
     parts: list[trial.GivenVersion] = [
         {"path": tmp_path, "partition": "eu", "item": "EU", "value": {"rows": 3}},
