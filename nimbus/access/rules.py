@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from nimbus.access.oidc import Grants
@@ -25,58 +24,23 @@ from nimbus.domain.access import (
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import (
-    Abdicate,
     ActOnSelection,
     Command,
     CreateBackfill,
-    CreateToken,
     DatasetCommand,
-    GrantAccess,
     LiveRunCommand,
     NoteRun,
     PipelineCommand,
     PublishRelease,
-    PurgeRuns,
-    RemoveDataset,
     RemovePipeline,
     RemoveVariable,
-    RevokeAccess,
-    RevokeToken,
-    SetCalendar,
-    SetOwner,
-    SetShare,
     SetVariable,
     StartRun,
     SteerBackfill,
     Unreadable,
-    WithdrawDataset,
 )
 from nimbus.domain.datasets import Dataset, read_grant
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId
-
-_NEEDS: Mapping[type, AccessRole] = MappingProxyType(
-    {
-        Abdicate: AccessRole.ADMIN,
-        PurgeRuns: AccessRole.ADMIN,
-        CreateToken: AccessRole.ADMIN,
-        RevokeToken: AccessRole.ADMIN,
-        SetOwner: AccessRole.ADMIN,
-        SetShare: AccessRole.ADMIN,
-        GrantAccess: AccessRole.ADMIN,
-        RevokeAccess: AccessRole.ADMIN,
-        SetCalendar: AccessRole.ADMIN,
-        PublishRelease: AccessRole.AUTHOR,
-        RemovePipeline: AccessRole.AUTHOR,
-        WithdrawDataset: AccessRole.AUTHOR,
-        RemoveDataset: AccessRole.AUTHOR,
-    }
-)
-"""Roles of commands. All others need the role operator."""
-
-
-def needed_role(command: Command | Unreadable) -> AccessRole:
-    """The lowest role that may send a command."""
-    return _NEEDS.get(type(command), AccessRole.OPERATOR)
 
 
 class OfPipeline(Protocol):
@@ -152,7 +116,7 @@ def check_command(
     Raises:
         AccessDeniedError: it may not.
     """
-    grants, needed = tuple(grants), needed_role(command)
+    grants, needed = tuple(grants), command.needs_role
     thing = of.of(command, principal)
     role = role_on(principal, thing, grants)
     if isinstance(command, ActOnSelection):  # the command for each target is checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
@@ -38,18 +38,29 @@ class CommandKey:
     """Digest of method, path, body and `If-Match`: a different request with the same key is an error."""
 
 
+class CommandKind:
+    """What a kind of command declares beside its fields, where it differs from most."""
+
+    __slots__ = ()
+    needs_role: ClassVar[AccessRole] = AccessRole.OPERATOR
+    """The lowest role that may send it."""
+    stops: ClassVar[bool] = False
+    """True: it stops something, and goes before other commands."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRelease:
+class PublishRelease(CommandKind):
     """Add a release, whose files are already in storage, to the catalog; activate it if requested."""
 
     pipeline: PipelineName
     digest: ReleaseDigest
     activate: bool = False
     type: Literal["publish_release"] = "publish_release"
+    needs_role: ClassVar[AccessRole] = AccessRole.AUTHOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivatePipeline:
+class ActivatePipeline(CommandKind):
     """Make a release the active one (None: the newest published), and let its schedule fire."""
 
     pipeline: PipelineName
@@ -61,15 +72,16 @@ class ActivatePipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PausePipeline:
+class PausePipeline(CommandKind):
     """Stop the schedule; runs that are under way go on."""
 
     pipeline: PipelineName
     type: Literal["pause_pipeline"] = "pause_pipeline"
+    stops: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewindSchedule:
+class RewindSchedule(CommandKind):
     """Let the schedule go on from now, although a clock that was ahead has moved its position further."""
 
     pipeline: PipelineName
@@ -78,15 +90,16 @@ class RewindSchedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovePipeline:
+class RemovePipeline(CommandKind):
     """Take a pipeline out of the catalog. Refused while it has live runs. Its releases stay in storage."""
 
     pipeline: PipelineName
     type: Literal["remove_pipeline"] = "remove_pipeline"
+    needs_role: ClassVar[AccessRole] = AccessRole.AUTHOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartRun:
+class StartRun(CommandKind):
     """Start a run of the active release. The caller chooses the id, so a repeated command starts one run."""
 
     pipeline: PipelineName
@@ -109,24 +122,26 @@ class StartRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopRun:
+class StopRun(CommandKind):
     """End a run: no new task starts, and running tasks are stopped."""
 
     run_id: RunId
     reason: str
     type: Literal["stop_run"] = "stop_run"
+    stops: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRun:
+class PauseRun(CommandKind):
     """Start no new tasks of a run until it is resumed. Running tasks go on, and its deadline still counts."""
 
     run_id: RunId
     type: Literal["pause_run"] = "pause_run"
+    stops: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRun:
+class ResumeRun(CommandKind):
     """Undo `PauseRun`."""
 
     run_id: RunId
@@ -134,7 +149,7 @@ class ResumeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecideApproval:
+class DecideApproval(CommandKind):
     """Approve or reject a waiting task of type `approval`. A rejected task fails."""
 
     run_id: RunId
@@ -145,7 +160,7 @@ class DecideApproval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkTask:
+class MarkTask(CommandKind):
     """Set a waiting task to succeeded or skipped without running it. Its run moves on at once."""
 
     run_id: RunId
@@ -156,7 +171,7 @@ class MarkTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateBackfill:
+class CreateBackfill(CommandKind):
     """Start runs for the dates of a range. The caller chooses the id, so a repeated command creates one."""
 
     pipeline: PipelineName
@@ -168,7 +183,7 @@ class CreateBackfill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteerBackfill:
+class SteerBackfill(CommandKind):
     """Pause, resume or cancel a backfill."""
 
     backfill: BackfillId
@@ -183,7 +198,7 @@ MOST_SELECTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActOnSelection:
+class ActOnSelection(CommandKind):
     """Do the same with several runs or pipelines.
 
     The leader queues one command for each, a few at a time, until all have one. Each is then decided and
@@ -211,7 +226,7 @@ def part_of(selection: CommandId, number: int) -> CommandId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetPool:
+class SetPool(CommandKind):
     """Create a pool, or change its size. Size 0: no new attempt gets room in it."""
 
     pool: str
@@ -220,7 +235,7 @@ class SetPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovePool:
+class RemovePool(CommandKind):
     """Remove a pool. Refused while tasks of live runs need it."""
 
     pool: str
@@ -228,27 +243,29 @@ class RemovePool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetShare:
+class SetShare(CommandKind):
     """Set the weight of a team's share. Weight 1, that of other teams, needs no record."""
 
     team: str
     weight: int
     reason: str = ""
     type: Literal["set_share"] = "set_share"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetCalendar:
+class SetCalendar(CommandKind):
     """Set a calendar of the cluster; without days, remove it. Refused while a pipeline follows it."""
 
     name: str
     days: Calendar | None
     reason: str = ""
     type: Literal["set_calendar"] = "set_calendar"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetHold:
+class SetHold(CommandKind):
     """Hold starts, or change a hold; None: end it. What runs goes on."""
 
     name: str
@@ -257,7 +274,7 @@ class SetHold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetVariable:
+class SetVariable(CommandKind):
     """Set a variable of the cluster. Existing runs keep the old value."""
 
     name: str
@@ -266,7 +283,7 @@ class SetVariable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveVariable:
+class RemoveVariable(CommandKind):
     """Remove a variable. Existing runs keep its value."""
 
     name: str
@@ -274,7 +291,7 @@ class RemoveVariable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CordonWorker:
+class CordonWorker(CommandKind):
     """Give a worker no new attempts until it is uncordoned. Its open attempts go on."""
 
     worker: WorkerId
@@ -285,7 +302,7 @@ class CordonWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UncordonWorker:
+class UncordonWorker(CommandKind):
     """Undo `CordonWorker`."""
 
     worker: WorkerId
@@ -293,7 +310,7 @@ class UncordonWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateToken:
+class CreateToken(CommandKind):
     """Create a token. The caller chooses id and secret, and sends only the secret's SHA-256."""
 
     id: str
@@ -303,18 +320,21 @@ class CreateToken:
     sha256: str
     expires_at: datetime | None = None
     type: Literal["create_token"] = "create_token"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeToken:
+class RevokeToken(CommandKind):
     """Revoke a token, for new requests and for commands that wait."""
 
     id: str
     type: Literal["revoke_token"] = "revoke_token"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
+    stops: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantAccess:
+class GrantAccess(CommandKind):
     """Give a principal or a team a role on something. Another grant of the same pair is replaced."""
 
     who: str
@@ -323,29 +343,33 @@ class GrantAccess:
     """As of `AccessGrant.on`."""
     reason: str
     type: Literal["grant_access"] = "grant_access"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeAccess:
+class RevokeAccess(CommandKind):
     """Take a grant away, for new requests and for commands that wait."""
 
     who: str
     on: str
     reason: str
     type: Literal["revoke_access"] = "revoke_access"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
+    stops: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetOwner:
+class SetOwner(CommandKind):
     """Set the owner of a pipeline: a principal or a team. None: admins alone."""
 
     pipeline: PipelineName
     owner: str | None
     type: Literal["set_owner"] = "set_owner"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeRuns:
+class PurgeRuns(CommandKind):
     """Delete parts of one ended run, or of the runs of a pipeline from before a moment."""
 
     parts: tuple[Part, ...]
@@ -356,10 +380,11 @@ class PurgeRuns:
     states: tuple[RunState, ...] = ()
     """None: any."""
     type: Literal["purge_runs"] = "purge_runs"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteRun:
+class NoteRun(CommandKind):
     """Note something about an ended run, or about a task of it. Replaces the note before."""
 
     run_id: RunId
@@ -372,7 +397,7 @@ class NoteRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishDataset:
+class PublishDataset(CommandKind):
     """Publish a version of a dataset whose data no task made."""
 
     dataset: DatasetName
@@ -385,7 +410,7 @@ class PublishDataset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawDataset:
+class WithdrawDataset(CommandKind):
     """Publish the content before the newest one of a partition again."""
 
     dataset: DatasetName
@@ -394,15 +419,17 @@ class WithdrawDataset:
     number: int | None = None
     """Of the version that is wrong: nothing is done if it is not the newest. None: whichever is."""
     type: Literal["withdraw_dataset"] = "withdraw_dataset"
+    needs_role: ClassVar[AccessRole] = AccessRole.AUTHOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveDataset:
+class RemoveDataset(CommandKind):
     """Remove a dataset with its list of versions. Their runs and outputs stay until they are purged."""
 
     dataset: DatasetName
     reason: str
     type: Literal["remove_dataset"] = "remove_dataset"
+    needs_role: ClassVar[AccessRole] = AccessRole.AUTHOR
 
 
 DatasetCommand = PublishDataset | WithdrawDataset | RemoveDataset
@@ -431,13 +458,15 @@ ConditionalCommand = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abdicate:
+class Abdicate(CommandKind):
     """Ask the leader to hand over: it closes its latch and queues again."""
 
     reason: str
     to: str = ""
     """The scheduler that leads next; empty: the next in the queue."""
     type: Literal["abdicate"] = "abdicate"
+    needs_role: ClassVar[AccessRole] = AccessRole.ADMIN
+    stops: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,7 +484,7 @@ class Abdication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class Unreadable(CommandKind):
     """A queued command that this version cannot read. It is only ever read, never submitted."""
 
     reason: str
@@ -507,9 +536,7 @@ def names_in(command: Command | Unreadable) -> dict[str, str]:
 
 def is_urgent(command: Command | Unreadable) -> bool:
     """True when the command stops something. Urgent commands go before others, in their own order."""
-    stops = isinstance(command, ActOnSelection) and command.action in ("stop", "pause")
-    urgent = StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken | RevokeAccess
-    return stops or isinstance(command, urgent)
+    return command.stops or (isinstance(command, ActOnSelection) and command.action in ("stop", "pause"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

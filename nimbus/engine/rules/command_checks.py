@@ -13,7 +13,6 @@ from nimbus.access.rules import (
     check_command,
     check_owner,
     has_grant,
-    needed_role,
 )
 from nimbus.domain import commands as c
 from nimbus.domain import revisions
@@ -93,7 +92,7 @@ def check_access(state: State, queued: c.QueuedCommand, now: datetime) -> c.Queu
     check_command(principal, command, of, state.settings.grants)
     if isinstance(command, c.DatasetCommand):
         thing = of.of_dataset(command.dataset)
-        if not has_grant(principal, needed_role(command), thing, state.settings.grants):
+        if not has_grant(principal, command.needs_role, thing, state.settings.grants):
             _check_dataset(state, principal, command)
     return replace(queued, asked_by=principal)
 

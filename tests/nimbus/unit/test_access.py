@@ -15,7 +15,14 @@ from nimbus.access.gate import FAILURES, FAILURES_AT_ONCE, MOST_NAMES, Credentia
 from nimbus.access.oidc import Grant, Grants
 from nimbus.api.access import cookie
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
-from nimbus.domain.commands import Abdicate, CreateToken, PausePipeline, PublishRelease, RemovePipeline
+from nimbus.domain.commands import (
+    Abdicate,
+    CommandKind,
+    CreateToken,
+    PausePipeline,
+    PublishRelease,
+    RemovePipeline,
+)
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -83,8 +90,8 @@ def test_each_role_includes_those_before_it() -> None:
         (CreateToken(id="0" * 12, name="x", role=AccessRole.VIEWER, sha256="0" * 64), AccessRole.ADMIN),
     ],
 )
-def test_command_needs_a_role(command: object, least: AccessRole) -> None:
-    assert rules.needed_role(command) is least  # type: ignore[arg-type]
+def test_command_needs_a_role(command: CommandKind, least: AccessRole) -> None:
+    assert command.needs_role is least
 
 
 @pytest.mark.parametrize(
