@@ -127,7 +127,7 @@ class DriverReport(BaseModel):
     refused: Annotated[str, Field(max_length=2000)] = ""
     """Why it was not started."""
     ordered: Annotated[str, Field(max_length=32)] = "not"
-    """Why the bootstrap ended it, as `nimbus.worker.verdict.Ordered` spells it."""
+    """Why the bootstrap ended it, as `nimbus.worker.attempt.verdict.Ordered` spells it."""
     came_to_its_end: bool = False
     started_at: AwareDatetime | None = None
     log_tail: str = ""

@@ -37,7 +37,7 @@ from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError, at_release
-from nimbus.worker.trial_session import own_session
+from nimbus.worker.driver.trial_session import own_session
 
 TaskFunction = Callable[..., Any]
 _RELEASE = ReleaseDigest("0" * 64)

@@ -18,7 +18,7 @@ from nimbus.scheduler.output_files import BucketFiles, FolderFiles
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import ORDERS_EVERY, OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
-from nimbus.worker.connections import open_data
+from nimbus.worker.attempt.connections import open_data
 
 
 def build_collector(

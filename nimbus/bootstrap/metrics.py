@@ -23,7 +23,7 @@ from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_
 from nimbus.bootstrap.foundation import Foundation
 from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.telemetry.daemon import SyncMetrics
-from nimbus.worker.identity import hostname
+from nimbus.worker.host.identity import hostname
 
 
 class MetricsServer:

@@ -30,7 +30,7 @@ from nimbus.telemetry.build import tell_build
 from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.telemetry.logging import configure
 from nimbus.telemetry.worker import WorkerMetrics
-from nimbus.worker.clock import boottime_s
+from nimbus.worker.host.clock import boottime_s
 
 if TYPE_CHECKING:
     from nimbus.worker.worker import Worker

@@ -89,8 +89,8 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.templates.client import Templates
 from nimbus.web.app import add_pages
-from nimbus.worker.connections import open_data
-from nimbus.worker.identity import host_id, hostname
+from nimbus.worker.attempt.connections import open_data
+from nimbus.worker.host.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from nimbus.engine.exports import RunExports
 from nimbus.ports import RunSink
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.engine import ExportMetrics
-from nimbus.worker.task_telemetry import TaskTelemetry
+from nimbus.worker.settings import TaskTelemetry
 
 
 def missing_extras(settings: Settings) -> list[Problem]:

@@ -41,16 +41,15 @@ from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.build import release
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.application.executor import ClusterTarget
-from nimbus.worker.connect_plan import ConnectProvider
-from nimbus.worker.connect_server import LocalServer, RemoteServer
-from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.connections import Connections, open_data, storage_environment
+from nimbus.worker.attempt.connections import Connections, open_data, storage_environment
+from nimbus.worker.connect.plan import ConnectProvider
+from nimbus.worker.connect.server import LocalServer, LocalServerSettings, RemoteServer
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.environments import Environments, TaskEnvironment
-from nimbus.worker.free_room import MinFree
+from nimbus.worker.host.free_room import MinFree
+from nimbus.worker.host.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.settings import WorkerSettings
 from nimbus.worker.targets import SparkTarget
-from nimbus.worker.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)

@@ -107,7 +107,7 @@ def executor(settings: Settings) -> Finding:
 
 def kept_jvms(settings: Settings) -> Finding:
     """Would a worker keep the JVM of a Spark task?"""
-    from nimbus.worker.free_room import available_memory
+    from nimbus.worker.host.free_room import available_memory
     from nimbus.worker.jvm.launcher import GIVE_BACK_BYTES
     from nimbus.worker.jvm.plan import JvmPlan
 
@@ -164,7 +164,7 @@ def s3(settings: Settings) -> Finding:
 def outputs(settings: Settings) -> Iterator[Finding]:
     """Check the bucket of outputs, if outputs are in a bucket."""
     from nimbus.bootstrap.foundation import data_connection
-    from nimbus.worker.connections import open_data
+    from nimbus.worker.attempt.connections import open_data
 
     found = data_connection(settings)
     if found is not None:

@@ -73,7 +73,7 @@ def tokens_of(settings: Settings) -> Iterator[Finding]:
 def users_of(settings: Settings) -> Iterator[Finding]:
     """Can tasks run as the users of the configuration, and can these not read its secrets?"""
     from nimbus.config.load import secret_files
-    from nimbus.worker.task_user import TaskUserError, find_users, refuse_readable_secrets
+    from nimbus.worker.host.task_user import TaskUserError, find_users, refuse_readable_secrets
 
     worker = settings.worker
     try:
@@ -104,7 +104,7 @@ def data_of(settings: Settings) -> Iterator[Finding]:
 
 def room_of(settings: Settings) -> Iterator[Finding]:
     """Is the worker's disk full, so that it gets no attempts?"""
-    from nimbus.worker.free_room import MinFree, lacking
+    from nimbus.worker.host.free_room import MinFree, lacking
 
     folder = settings.worker.work_dir
     if folder.is_dir() and (lacks := lacking(MinFree(), folder)):

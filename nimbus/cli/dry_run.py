@@ -67,7 +67,7 @@ def dry_run(spec: PipelineSpec, files: Sequence[SourceFile], note: Callable[[str
 def _why_not(task: TaskSpec) -> str | None:
     from nimbus.java import find_java
     from nimbus.templates.names import needs_rendering
-    from nimbus.worker.connect_session import check_packages
+    from nimbus.worker.connect.session import check_packages
     from nimbus.worker.environments import lacks
 
     if task.environment:
@@ -89,7 +89,7 @@ def _why_not(task: TaskSpec) -> str | None:
 
 
 def _check(spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> None:
-    from nimbus.worker.verdict import error_in
+    from nimbus.worker.attempt.verdict import error_in
 
     with tempfile.TemporaryDirectory(prefix="nimbus-dry-run-") as place:
         folder = Path(place)
@@ -129,9 +129,8 @@ def _refused(task: TaskSpec, why: str) -> CliError:
 
 def _prepare(folder: Path, spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> None:
     """Write the files that a driver reads; the release consists of links."""
-    from nimbus.worker.driver import DriverPlan
-    from nimbus.worker.libraries import find_wheels
-    from nimbus.worker.wheels import unpack_wheel
+    from nimbus.worker.driver.main import DriverPlan
+    from nimbus.worker.libraries import find_wheels, unpack_wheel
 
     release = folder / "release"
     for item in files:
@@ -184,7 +183,7 @@ def _context(folder: Path, spec: PipelineSpec, task: TaskSpec) -> Mapping[str, A
 
 def _environment(folder: Path) -> Mapping[str, str]:
     from nimbus.java import find_java
-    from nimbus.worker.environment import driver_environment
+    from nimbus.worker.driver.environment import driver_environment
 
     own = {
         "NIMBUS_CONTEXT": str(folder / "context.json"),

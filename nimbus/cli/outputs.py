@@ -87,8 +87,7 @@ def copy_output(api: Api, out: Output, run_id: str, task: str, folder: Path) -> 
     if os.path.lexists(folder) or not folder.parent.is_dir():
         what = "exists, and nothing is overwritten" if os.path.lexists(folder) else "has no parent folder"
         raise CliError(f"{folder} {what}: name a new folder.", code="bad_folder", exit_code=Exit.USAGE)
-    from nimbus.worker.files import remove_tree
-    from nimbus.worker.flushing import flush_tree
+    from nimbus.worker.host.files import flush_tree, remove_tree
 
     made = _whole(api, out, run_id, task)
     _check_names([file["path"] for file in made["files"]])

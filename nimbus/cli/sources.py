@@ -95,7 +95,7 @@ def warnings(folder: Path, spec: PipelineSpec, files: Iterable[SourceFile]) -> I
 def _check_wheels(place: Path, spec: PipelineSpec, paths: list[str]) -> None:
     """Refuse two wheels of one package in one `dependencies`. A task's own replaces that of the pipeline."""
     from blobsync import matching
-    from nimbus.worker.wheels import same_package
+    from nimbus.worker.libraries import same_package
 
     shared = frozenset(spec.dependencies)
     own = ([one for one in task.dependencies if one not in shared] for task in spec.tasks)

@@ -64,7 +64,7 @@ def _look(target: SparkTarget) -> _Found:
 
 
 def _connect(target: SparkTarget) -> _Found:
-    from nimbus.worker.connect_session import ConnectSessionError, MissingPackagesError, version_of
+    from nimbus.worker.connect.session import ConnectSessionError, MissingPackagesError, version_of
 
     try:
         version = version_of(target.plan())

@@ -40,10 +40,10 @@ from nimbus.worker.application.startup import (
     secrets_token_for,
     token_for,
 )
+from nimbus.worker.attempt.verdict import Verdict, judge
 from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.secrets import SecretDeniedError
-from nimbus.worker.verdict import Verdict, judge
 
 _RELEASE_WAIT = timedelta(seconds=10)
 """Longest wait for a release. Drivers try again, also at other schedulers."""

@@ -15,7 +15,7 @@ from nimbus.domain.purge import Purged
 from nimbus.scheduler.deleting import delete_with_uploads
 from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.mark import why_not_ours
-from nimbus.worker.files import remove_tree
+from nimbus.worker.host.files import remove_tree
 
 
 class BucketOutputs:

@@ -20,31 +20,31 @@ from pathlib import Path
 from typing import Any
 
 import nimbus.telemetry.logging  # noqa: F401 - first, because it imports structlog without rich
-from nimbus.worker import connect_client, connections, forked
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.identity import host_id
+from nimbus.worker.attempt import connections
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.connect import client
+from nimbus.worker.driver.child import imported_names
+from nimbus.worker.host import forked
+from nimbus.worker.host.forked import ROOM, make_room, show_as
+from nimbus.worker.host.identity import host_id
+from nimbus.worker.host.procfs import ProcessId, start_ticks
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE, RUNNER_VARIABLE
 from nimbus.worker.jvm import keeper
 from nimbus.worker.jvm.loan import Loan
-from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.pool import executor
 from nimbus.worker.pool.folder import ExecutorFolder
-from nimbus.worker.proc_area import ROOM, make_room, show_as
-from nimbus.worker.procfs import ProcessId, start_ticks
 from nimbus.worker.runner import run_and_exit
 from nimbus.worker.settings import CONNECT_OPTION
-from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
 
 _LONGEST_REQUEST = 64 << 10
 """Largest request in bytes: a path and a tag."""
-RUNNER, EXECUTOR, KEEPER = "runner", "executor", "keeper"
-"""Kinds of requests."""
 
 
 def import_for_connect() -> None:
     """Import the modules of a driver in `mode: connect`."""
-    import nimbus.worker.sql_task  # noqa: F401 - imported for its time
+    import nimbus.worker.driver.sql_task  # noqa: F401 - imported for its time
 
-    connect_client.import_client()
+    client.import_client()
 
 
 def main() -> int:

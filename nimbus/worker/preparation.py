@@ -20,21 +20,20 @@ from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.task import ACCESS_VARIABLE
-from nimbus.worker.connect_plan import ConnectPlan
-from nimbus.worker.connect_session import check_packages
+from nimbus.worker.connect.plan import ConnectPlan
+from nimbus.worker.connect.session import check_packages
 from nimbus.worker.data.mark import MARK, is_marked
 from nimbus.worker.data.outside import OutsideRefusedError, to_verify, verify
 from nimbus.worker.data.places import folder_place
 from nimbus.worker.data.ports import DataPlace
-from nimbus.worker.environment import driver_environment
+from nimbus.worker.driver.environment import driver_environment
 from nimbus.worker.environments import FoundEnvironment, lacks, spark_at
-from nimbus.worker.free_room import MIN_FREE_BYTES
-from nimbus.worker.libraries import find_jars, find_wheels
+from nimbus.worker.host.free_room import MIN_FREE_BYTES
+from nimbus.worker.host.task_user import TaskUser
+from nimbus.worker.libraries import BadWheelError, find_jars, find_wheels, unpack_wheel
 from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.task_user import TaskUser
-from nimbus.worker.wheels import BadWheelError, unpack_wheel
 
 _OF_PYSPARK = (TaskKind.PYSPARK, TaskKind.SQL, TaskKind.SPARK_PIPELINE)
 
@@ -301,7 +300,7 @@ def _connect_plan(order: Assignment, settings: WorkerSettings, target: SparkTarg
 def _unseen_output(
     order: Assignment, settings: WorkerSettings, target: SparkTarget | None, connect: ConnectPlan | None
 ) -> str:
-    """See `RunnerPlan.unseen_output`. Drivers of other kinds of tasks ask: `nimbus.worker.shared_output`."""
+    """See `RunnerPlan.unseen_output`. Drivers of other kinds of tasks ask: `nimbus.worker.driver.spark`."""
     if connect is None and order.task.kind is not TaskKind.SPARK_SUBMIT:
         return ""
     has_own_server = connect is None or connect.server is not None

@@ -1,27 +1,34 @@
-"""Runs each attempt in its own processes: a runner with its driver. Worker thread."""
+"""Runs each attempt in its own processes, a runner with its driver. Worker thread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 import structlog
 
-from nimbus.domain.ids import AttemptId
+from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
+from nimbus.ports import AttemptBoard
 from nimbus.records import UnreadableRecordError
-from nimbus.worker import dead_runner, procfs, settlement
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.context import Phase, WorkerContext
-from nimbus.worker.executor import Sight
-from nimbus.worker.identity import host_id
+from nimbus.worker import settlement
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.log import LeftoverLogs
+from nimbus.worker.connect.attempt_session import release_left
+from nimbus.worker.connect.plan import ConnectReach
+from nimbus.worker.executor import Phase, Sight, WorkerContext
+from nimbus.worker.host import procfs, remains
+from nimbus.worker.host.files import drop_dangling_short_paths, read_if_there
+from nimbus.worker.host.identity import host_id
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.launcher import Launcher, LaunchFailedError
-from nimbus.worker.log_upload import LeftoverLogs
-from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan, RunnerStartup
-from nimbus.worker.short_path import drop_dangling
-from nimbus.worker.tags import attempt_tag
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +52,7 @@ class ProcessExecutor:
 
     def sweep(self) -> None:
         """See `Executor.sweep`."""
-        drop_dangling()
+        drop_dangling_short_paths()
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
             try:
                 left = not folder.is_delivered and (
@@ -114,7 +121,7 @@ class ProcessExecutor:
         if folder.is_locked():
             self._watch(folder, folder.last_runner())
             return
-        record = folder.exit_record() or dead_runner.ending_of_the_dead(
+        record = folder.exit_record() or ending_of_the_dead(
             folder, context.board, context.settings.id, context.clock.now(), context.settings
         )
         if record is None:
@@ -136,15 +143,125 @@ class ProcessExecutor:
         """See `Executor.probe`."""
         if claim is not None and claim.host != host_id():
             return Sight.ELSEWHERE
-        return Sight.ALIVE if dead_runner.is_supervised(self._tag(attempt), claim) else Sight.GONE
+        return Sight.ALIVE if is_supervised(self._tag(attempt), claim) else Sight.GONE
 
     def reap(self, attempt: str, claim: Claim | None) -> End:
         """See `Executor.reap`."""
-        dead_runner.kill_rest(self._tag(attempt), claim, self._context.settings)
+        kill_rest(self._tag(attempt), claim, self._context.settings)
         # Read only now: a living runner may still write its record.
-        record = dead_runner.record_of(claim)
+        record = record_of(claim)
         now = self._context.clock.now()
         return record or settlement.lost(attempt, claim, "its runner is gone from its host", now)
 
     def _tag(self, attempt: str) -> str:
         return attempt_tag(self._context.board.cluster(), attempt)
+
+
+_log = structlog.get_logger(__name__)
+
+
+def ending_of_the_dead(
+    folder: AttemptFolder,
+    board: AttemptBoard,
+    worker: WorkerId,
+    now: datetime,
+    connect: ConnectReach | None = None,
+) -> End | None:
+    """Determine and record how an attempt ended whose runner died without an exit record.
+
+    Args:
+        folder: The attempt's folder at this worker; its lock is free.
+        board: The board with its CLAIM.
+        worker: This worker's id.
+        now: The time for the record.
+        connect: The worker's provider for tasks in `mode: connect`.
+
+    Returns:
+        The exit record now; None if this worker must not end the attempt.
+
+    Raises:
+        StoreUnavailableError: try again; nothing was recorded.
+    """
+    attempt = str(folder.attempt)
+    runner = folder.last_runner()
+    if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
+        remains.kill_session(runner)
+    if (keeper := folder.keeper()) is not None:
+        remains.kill_keeper(keeper)
+    remains.kill_tagged(attempt_tag(board.cluster(), attempt))
+    release_left(folder.session(), folder.path, connect)
+    why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
+    refused = settlement.ended(attempt, Outcome.REFUSED, why, now)
+    won = settlement.fence(board, refused, worker, now)
+    if won is None:
+        return None
+    if not won.is_fenced and won.worker != worker:
+        return None
+    if won.is_fenced:
+        return folder.record_exit(replace(refused, nonce=won.nonce))
+    lost = settlement.lost(attempt, won, "its runner died without a word", now)
+    return folder.record_exit(replace(lost, application=folder.application()))
+
+
+def is_supervised(tag: str, claim: Claim | None) -> bool:
+    """True if a runner of the attempt is alive on this host, of any worker of its cluster.
+
+    Before its claim the tag identifies it; after that the record in the claim's folder does. A driver that
+    another user runs counts as supervised, because this cannot be checked.
+    """
+    if remains.runners(tag):
+        return True
+    runner = _runner_of(claim)
+    if runner is not None and procfs.is_alive(runner.pid, runner.start_ticks):
+        return True
+    if claim is None or claim.pid is None or claim.start_ticks is None:
+        return False
+    return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
+
+
+def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
+    """Kill the remaining processes of an attempt, of any worker, and release its Spark Connect session."""
+    runner, folder = _runner_of(claim), AttemptFolder.of_claim(claim)
+    if runner is not None:
+        remains.kill_session(runner)
+    if runner is not None and folder is not None and (keeper := folder.keeper()) is not None:
+        remains.kill_keeper(keeper)
+    remains.kill_tagged(tag)
+    if claim is not None and runner is not None:
+        release_left(claim.session, Path(claim.folder or ""), connect)
+
+
+def record_of(claim: Claim | None) -> End | None:
+    """Read the dead runner's exit record in the claim's folder. It must have the claim's own nonce.
+
+    The folder is not changed: its worker stores the log when it starts.
+    """
+    folder = AttemptFolder.of_claim(claim)
+    if claim is None or folder is None:
+        return None
+    try:
+        record = folder.exit_record()
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("exit_record_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+    if record is None or (record.attempt, record.nonce) != (claim.attempt, claim.nonce):
+        return None
+    return record
+
+
+def _runner_of(claim: Claim | None) -> ProcessId | None:
+    """The runner that won a claim, dead or alive, from a folder with the claim's own nonce."""
+    folder = AttemptFolder.of_claim(claim)
+    if claim is None or folder is None:
+        return None
+    try:
+        noted = folder.claim()
+        return folder.last_runner() if noted is not None and noted.nonce == claim.nonce else None
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("claim_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+
+
+def _last_words(folder: AttemptFolder) -> str:
+    lines = (read_if_there(folder.runner_log) or b"").decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"

@@ -14,8 +14,8 @@ from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
 from nimbus.worker.data.mark import why_not_ours
-from nimbus.worker.free_room import lacking
-from nimbus.worker.identity import host_id, hostname
+from nimbus.worker.host.free_room import lacking
+from nimbus.worker.host.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings
 
 

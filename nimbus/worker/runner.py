@@ -47,26 +47,26 @@ from nimbus.attempt.life import Life, Pace
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment
 from nimbus.templates.names import at_release
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.attempt_session import AttemptSession
-from nimbus.worker.board_link import BoardLink
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.connect_session import ConnectSessionError, PropertyRefusedError
-from nimbus.worker.connections import Connections, enter_environment, open_board, open_data, open_logs
+from nimbus.worker.attempt.board_link import BoardLink
+from nimbus.worker.attempt.connections import Connections, enter_environment, open_board, open_data, open_logs
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.held_attempt import HeldAttempt, LimitCheck
+from nimbus.worker.attempt.log import LogUploader
+from nimbus.worker.connect.attempt_session import AttemptSession
+from nimbus.worker.connect.session import ConnectSessionError, PropertyRefusedError
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import OutputRefusedError
 from nimbus.worker.data.spark_writes import FolderState, spark_write_in, state_of
-from nimbus.worker.driver import EXIT_NOT_STARTED
-from nimbus.worker.driver_plan import make_output
-from nimbus.worker.driver_process import DriverProcess
-from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
-from nimbus.worker.held_attempt import HeldAttempt, LimitCheck
-from nimbus.worker.identity import own_process
+from nimbus.worker.driver.files import make_output
+from nimbus.worker.driver.main import EXIT_NOT_STARTED
+from nimbus.worker.driver.process import DriverProcess
+from nimbus.worker.host import procfs
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.forked import adopt_orphans, run_program, take_standard_input
+from nimbus.worker.host.identity import own_process
+from nimbus.worker.host.loop import Loop
+from nimbus.worker.host.process_log import configure_log, end_with_any_thread, leave
 from nimbus.worker.jvm.loan import Loan
-from nimbus.worker.log_upload import LogUploader
-from nimbus.worker.loop import Loop
-from nimbus.worker.process_log import configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
 
 _LOCK_PATIENCE_S = 1.0

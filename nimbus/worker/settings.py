@@ -15,18 +15,23 @@ from nimbus.domain.access import SecretRules
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, WorkerId
 from nimbus.domain.slots import ConnectSession
-from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
-from nimbus.worker.connections import Connections
+from nimbus.worker.attempt.connections import Connections
+from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.environments import Environments
-from nimbus.worker.free_room import MinFree
+from nimbus.worker.host.free_room import MinFree
+from nimbus.worker.host.task_user import TaskUser, TaskUsers
 from nimbus.worker.secrets import Provider
-from nimbus.worker.task_telemetry import TaskTelemetry
-from nimbus.worker.task_user import TaskUser, TaskUsers
 
 if TYPE_CHECKING:
     from nimbus.worker.data.bucket import BucketPlace
     from nimbus.worker.data.ports import DataStore
     from nimbus.worker.targets import SparkTarget
+
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.pipeline import SparkMode
+from nimbus.domain.traces import attempt_uuid, run_uuid, traceparent
+from nimbus.domain.workers import Assignment
 
 CONNECT_OPTION = "--connect"
 """Option of a fork server: import the Spark Connect client, for drivers of tasks in `mode: connect`."""
@@ -37,6 +42,38 @@ class WorkerSettingsError(NimbusError):
 
     code = "worker_settings"
     exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTelemetry:
+    """A worker's settings. Contains no secrets."""
+
+    traces: bool = False
+    """Whether spans of attempts are sent."""
+    namespace: str = ""
+    """Namespace of all jobs in lineage."""
+    transport: Mapping[str, str] = field(default_factory=dict)
+    """Properties that tell OpenLineage's listener in Spark where to send; empty: none are set."""
+
+    def variables(self, cluster: ClusterId, attempt: AttemptId) -> dict[str, str]:
+        """Variables for the environment of an attempt's driver."""
+        return {"TRACEPARENT": traceparent(cluster, attempt)} if self.traces else {}
+
+    def spark_properties(self, cluster: ClusterId, order: Assignment) -> dict[str, str]:
+        """Properties for the Spark of an attempt; none on a shared Spark Connect server."""
+        task = order.task
+        if not (self.transport and task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC):
+            return {}
+        attempt = AttemptId.parse(order.attempt)
+        told = {
+            "parentJobNamespace": self.namespace,
+            "parentJobName": f"{order.pipeline}.{task.name}",
+            "parentRunId": attempt_uuid(cluster, attempt),
+            "rootParentJobNamespace": self.namespace,
+            "rootParentJobName": order.pipeline,
+            "rootParentRunId": run_uuid(cluster, order.run),
+        }
+        return {f"spark.openlineage.{name}": value for name, value in {**self.transport, **told}.items()}
 
 
 def _no_bucket(bucket: str) -> DataStore:

@@ -7,18 +7,16 @@ only then END says "lost". If the attempt has no CLAIM, we fill it, so that no d
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End, Holder
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.executor import Executor, Sight
-from nimbus.worker.identity import host_id
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host.identity import host_id
 
 
 def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Claim | None:
@@ -56,34 +54,6 @@ def refuse(
     """Refuse an attempt that cannot be started here: fence it, and end it as refused. Safe to repeat."""
     end = ended(order.attempt, Outcome.REFUSED, reason, now)
     fence(board, replace(end, pipeline_at_fault=pipeline_at_fault), worker, now)
-
-
-def reap(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Executor]) -> bool:
-    """Execute a REAP order for an attempt that no executor of this worker has launched.
-
-    Returns:
-        False while its holder lives, which will end the attempt when it reaches ZooKeeper. Call it again
-        later.
-    """
-    claim = _as_it_stands(order.claim, board)
-    executor = executors[_holder_of(order) if claim is None else claim.holder]
-    sight = executor.probe(order.attempt, claim)
-    if sight is Sight.GONE:
-        put_end(board, executor.reap(order.attempt, claim))
-    return sight is not Sight.ALIVE  # elsewhere: the leader decides when that host is lost
-
-
-def _holder_of(order: Assignment) -> Holder:
-    """The kind of holder that an unclaimed attempt may have."""
-    return Holder.APPLICATION if order.task.runs_in_cluster else Holder.PROCESS
-
-
-def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:
-    """The complete claim of an order: a leader of an older release copies only the fields that it knows."""
-    standing = None if claim is None else board.read(AttemptId.parse(claim.attempt)).claim
-    if standing is None or claim is None:
-        return claim
-    return standing if claim.nonce == standing.nonce else claim
 
 
 def put_end(board: AttemptBoard, end: End) -> str:

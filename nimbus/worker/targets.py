@@ -11,8 +11,8 @@ import structlog
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.slots import ConnectSession
-from nimbus.worker.connect_plan import ConnectPlan
-from nimbus.worker.connect_server import RemoteServer
+from nimbus.worker.connect.plan import ConnectPlan
+from nimbus.worker.connect.server import RemoteServer
 
 _log = structlog.get_logger(__name__)
 

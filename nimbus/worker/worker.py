@@ -43,16 +43,16 @@ from nimbus.ports import (
     WorkerIdInUseError,
 )
 from nimbus.telemetry.worker import WorkerMetrics, WorkerStanding
-from nimbus.worker import settlement
 from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarget
-from nimbus.worker.clock import pauses
-from nimbus.worker.connections import Connections
-from nimbus.worker.context import Phase, WorkerContext
+from nimbus.worker.attempt.connections import Connections
+from nimbus.worker.attempt.log import LeftoverLogs
 from nimbus.worker.data.ports import InputRefusedError
-from nimbus.worker.executor import Executor
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.executor import Executor, Phase, WorkerContext, collect
+from nimbus.worker.host.clock import pauses
+from nimbus.worker.host.identity import take_work_dir
+from nimbus.worker.host.task_user import open_to_users
 from nimbus.worker.jvm.launcher import JvmLauncher
-from nimbus.worker.log_upload import LeftoverLogs
+from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.pool.pooled_executor import PooledExecutor
 from nimbus.worker.preparation import (
     CannotRunHereError,
@@ -65,10 +65,8 @@ from nimbus.worker.preparation import (
     prepare_if_here,
 )
 from nimbus.worker.process_executor import ProcessExecutor
-from nimbus.worker.process_lock import take_work_dir
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, WorkerSettings
-from nimbus.worker.task_user import open_to_users
 
 _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
@@ -414,7 +412,7 @@ class Worker:
         if folder.exists and not folder.is_delivered:
             if self._phases.get(attempt) in (None, Phase.DONE):
                 self._processes.settle(folder)
-        elif settlement.reap(self._board, order, self.executors):
+        elif collect(self._board, order, self.executors):
             return
         again_s = _LOOK_AT_FOLLOWED_AGAIN_S if order.task.runs_in_cluster else _LOOK_AGAIN_S
         self._loop.after(again_s, partial(self._context.do, partial(self._reap, order)))

@@ -35,8 +35,8 @@ from nimbus.worker.application.manager import (
     Submission,
     SubmissionUnknownError,
 )
-from nimbus.worker.connections import open_data
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.connections import open_data
+from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually

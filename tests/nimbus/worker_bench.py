@@ -30,15 +30,16 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import LogArchive
-from nimbus.worker import procfs, settlement
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.connections import Connections, open_data, open_logs
+from nimbus.worker.attempt.connections import Connections, open_data, open_logs
+from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.mark import MARK
-from nimbus.worker.environment import driver_environment
+from nimbus.worker.driver.environment import driver_environment
+from nimbus.worker.executor import collect
+from nimbus.worker.host import procfs
+from nimbus.worker.host.remains import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.launcher import Launcher, launch
 from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
-from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.worker import Worker
 from tests.nimbus.bench_board import ROOT, BenchBoard
 
@@ -270,7 +271,7 @@ class Bench:
 
     def reap(self, order: Assignment) -> bool:
         """Execute a REAP order like a worker that has launched nothing."""
-        return settlement.reap(self.board, order, self.worker().executors)
+        return collect(self.board, order, self.worker().executors)
 
     def slots(self, attempt: str = "run1.task.1") -> Slots:
         """An attempt's slots on the board."""

@@ -13,7 +13,7 @@ from nimbus.api.services import Releases
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.wording import harmless
-from nimbus.worker.failure import last_error
+from nimbus.worker.attempt.verdict import last_error
 
 _FRAME = re.compile(r'^[ |+]*File "([^"\n]{1,4096})", line (\d{1,7})(?:, in ([^\n]{1,200}))?$', re.M)
 """A frame of a traceback, of an exception group too; a syntax error has no function."""

@@ -39,7 +39,7 @@ from nimbus.web.pipeline.strip import strip
 from nimbus.web.task.code import failed_code
 from nimbus.web.task.log import WINDOW_BYTES, LineNumbers, last_lines, line_start, pieces, search
 from nimbus.web.task.output import listed
-from nimbus.worker.failure import TAIL_BYTES
+from nimbus.worker.attempt.verdict import TAIL_BYTES
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""

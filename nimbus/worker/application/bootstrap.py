@@ -48,7 +48,6 @@ from typing import Any, NoReturn
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.checkpoint import FILE as CHECKPOINT
-from nimbus.worker import procfs, usage
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError
 from nimbus.worker.application.reports import (
     END_PATIENCE_S,
@@ -62,11 +61,11 @@ from nimbus.worker.application.reports import (
     text_in,
 )
 from nimbus.worker.application.unpacking import ARCHIVE, BUNDLE, FOLDERS_ABOVE, make_folder
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.flushing import flush_above, flush_tree
-from nimbus.worker.forked import adopt_orphans, die_with
-from nimbus.worker.secret_mask import MaskedLog
-from nimbus.worker.short_path import drop, name_of
+from nimbus.worker.attempt.secret_mask import MaskedLog
+from nimbus.worker.host import procfs, usage
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.files import drop_short_path, flush_above, flush_tree, short_path_of
+from nimbus.worker.host.forked import adopt_orphans, die_with
 
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
@@ -102,7 +101,7 @@ if archives and "PYSPARK_GATEWAY_PORT" in os.environ:
     from nimbus.worker.application.late_conf import set_late
     from pathlib import Path
     set_late(Path(folder), archives)
-from nimbus.worker.driver import main
+from nimbus.worker.driver.main import main
 main([folder])
 """
 """The task's process. When the task creates a Spark context, that sends the archives to executors.
@@ -161,7 +160,7 @@ class Task:
         """Remove its short path, and complete its log, after its end and that of its descendants."""
         if self._masked is not None:
             self._masked.finish(_KILL_PATIENCE_S)
-        drop(self._work)
+        drop_short_path(self._work)
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its process group, before `poll` has returned its status."""
@@ -170,7 +169,7 @@ class Task:
 
 def _short_path(folder: Path) -> Path:
     """A short path of a folder; or the folder itself."""
-    link = name_of(folder)
+    link = short_path_of(folder)
     try:
         link.symlink_to(folder)
     except OSError:

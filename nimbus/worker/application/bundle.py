@@ -37,14 +37,14 @@ _MODULES = (
     ),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",
+    *(f"nimbus/worker/attempt/{name}.py" for name in ("__init__", "secret_mask")),
     *(
-        f"nimbus/worker/{name}.py"
+        f"nimbus/worker/driver/{name}.py"
         for name in (
-            "clock", "driver", "driver_progress", "environment", "files", "flushing",
-            "forked", "procfs", "program", "program_end", "secret_mask", "shared_output", "short_path",
-            "spark_cost", "spark_pipeline", "sql_task", "usage",
+            "__init__", "environment", "main", "program_end", "programs", "spark", "spark_figures", "sql_task",
         )
     ),
+    *(f"nimbus/worker/host/{name}.py" for name in ("__init__", "clock", "files", "forked", "procfs", "usage")),
     *(
         f"nimbus/worker/data/{name}.py"
         for name in (

@@ -40,12 +40,10 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
-from nimbus.worker.clock import pauses
-from nimbus.worker.context import Phase, WorkerContext
-from nimbus.worker.driver_plan import task_conf, worker_conf
-from nimbus.worker.environment import event_log_settings
-from nimbus.worker.executor import Sight
-from nimbus.worker.executor_files import import_path
+from nimbus.worker.driver.environment import event_log_settings
+from nimbus.worker.driver.files import import_path, task_conf, worker_conf
+from nimbus.worker.executor import Phase, Sight, WorkerContext
+from nimbus.worker.host.clock import pauses
 from nimbus.worker.libraries import find_wheels
 from nimbus.worker.settings import RunnerPlan
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nimbus.domain.slots import Slots
 from nimbus.worker.application.follow import GONE_S, Seen
 from nimbus.worker.application.manager import DriverReport, DriverState
-from nimbus.worker.clock import pauses
+from nimbus.worker.host.clock import pauses
 
 SILENT_S = 60.0
 """After this time without a beat, the progress shows that the driver is not heard."""

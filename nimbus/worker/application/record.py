@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from nimbus.worker.files import read_if_there, sync_folder, write_atomic
+from nimbus.worker.host.files import read_if_there, sync_folder, write_atomic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from nimbus.attempt import model as m
 from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.checkpoint import LARGEST_BYTES
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError, as_object
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.files import open_untrusted, read_untrusted
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.files import open_untrusted, read_untrusted
 
 END_PATIENCE_S = 6 * 3600.0
 """How long the upload of an output, and END, are retried."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from nimbus import tether
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import Submission
-from nimbus.worker.environment import driver_environment
-from nimbus.worker.files import write_new
-from nimbus.worker.program import installed_spark
+from nimbus.worker.driver.environment import driver_environment
+from nimbus.worker.driver.programs import installed_spark
+from nimbus.worker.host.files import write_new
 
 _SAID_BYTES = 64 << 10
 _SPECIAL = "=:#! \\"

@@ -18,8 +18,8 @@ from typing import Any
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment
 from nimbus.worker.application.bootstrap import PACKED
-from nimbus.worker.driver_plan import context_document, driver_plan
-from nimbus.worker.identity import host_id
+from nimbus.worker.driver.files import context_document, driver_plan
+from nimbus.worker.host.identity import host_id
 from nimbus.worker.libraries import find_wheels
 from nimbus.worker.settings import RunnerPlan
 

@@ -27,8 +27,7 @@ from nimbus.worker.data.manifest import OutputFile, OutputManifest, is_manifest,
 from nimbus.worker.data.notes import read_notes
 from nimbus.worker.data.ports import DataStore, InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder, folders_of
-from nimbus.worker.files import make_passage, remove_tree
-from nimbus.worker.flushing import flush_tree
+from nimbus.worker.host.files import flush_tree, make_passage, remove_tree
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")

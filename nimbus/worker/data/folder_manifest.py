@@ -21,7 +21,7 @@ from nimbus.worker.data.manifest import (
 )
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder, folders_of
-from nimbus.worker.files import read_untrusted, write_once
+from nimbus.worker.host.files import read_untrusted, write_once
 
 MAX_FILES = 100_000
 """Limit of the files and empty folders of a published output in a folder."""

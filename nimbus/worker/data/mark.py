@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from nimbus.worker.files import read_untrusted, write_once
+from nimbus.worker.host.files import read_untrusted, write_once
 
 MARK = ".nimbus-data"
 """Name of the file with the mark. Whoever moves the outputs copies it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nimbus.worker.data.manifest import OutputFile, checked_file
 from nimbus.worker.data.ports import OutputRefusedError
-from nimbus.worker.files import read_untrusted, write_atomic
+from nimbus.worker.host.files import read_untrusted, write_atomic
 
 _LARGEST_BYTES = 16 << 20
 _MOST = 10_000

@@ -13,7 +13,7 @@ from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.folder_manifest import verify, write_manifest
 from nimbus.worker.data.manifest import digest_beside, is_manifest, prefix_of
 from nimbus.worker.data.ports import DataPlace, InputRefusedError
-from nimbus.worker.flushing import Fsync, flush_above, flush_tree
+from nimbus.worker.host.files import Fsync, flush_above, flush_tree
 from nimbus.worker.settings import RunnerPlan
 
 Kept = TypeVar("Kept")
@@ -29,7 +29,7 @@ def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store
 
     Args:
         plan: The attempt's plan.
-        open_store: See `nimbus.worker.connections.open_data`. Without it the place can only compute paths.
+        open_store: See `connections.open_data`. Without it the place can only compute paths.
     """
     if plan.data_uri is None:
         return folder_place(plan.data_dir)

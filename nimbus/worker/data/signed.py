@@ -32,7 +32,7 @@ from blobsync.bucket.ports import checked_key
 from blobsync.log import log_errors_alone
 from nimbus.worker.application.door import Door, RefusedError, UnreachableError
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
-from nimbus.worker.files import digested
+from nimbus.worker.host.files import digested
 
 LARGEST_BYTES = 5 << 30
 """Largest object: the limit of S3 for one request."""

@@ -32,7 +32,7 @@ from nimbus.worker.data import partitions
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
 from nimbus.worker.data.notes import read_notes, write_note
 from nimbus.worker.data.ports import DataStore, InputRefusedError
-from nimbus.worker.files import digested
+from nimbus.worker.host.files import digested
 
 if TYPE_CHECKING:
     import pyarrow as pa

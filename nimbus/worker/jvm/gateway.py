@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nimbus.worker.files import write_new
+from nimbus.worker.host.files import write_new
 from nimbus.worker.jvm.plan import OWN, may_change
 
 _of_pyspark: Any = sys.modules["pyspark.core.context"]

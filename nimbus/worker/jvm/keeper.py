@@ -21,15 +21,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from nimbus.worker import forked, procfs
-from nimbus.worker.driver import set_submit_arguments, settings_of
-from nimbus.worker.identity import own_process
+from nimbus.worker.driver.environment import set_submit_arguments, settings_of
+from nimbus.worker.host import forked, procfs
+from nimbus.worker.host.forked import show_as
+from nimbus.worker.host.identity import ProcessLock, own_process
+from nimbus.worker.host.process_log import leave
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.remains import KEEPER_VARIABLE, keeper_tag
 from nimbus.worker.jvm.plan import JvmPlan
-from nimbus.worker.proc_area import show_as
-from nimbus.worker.process_lock import ProcessLock
-from nimbus.worker.process_log import leave
-from nimbus.worker.procfs import ProcessId
-from nimbus.worker.tags import KEEPER_VARIABLE, keeper_tag
 
 LOCK = "lock"
 """In its folder: held while it lives."""

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.free_room import available_memory
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host.free_room import available_memory
+from nimbus.worker.host.identity import ProcessLock
+from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.jvm.keeper import IDLE, LOCK, SERVE
 from nimbus.worker.jvm.plan import JvmPlan, jvm_plan, why_not
-from nimbus.worker.launcher import memory_file
-from nimbus.worker.process_lock import ProcessLock
-from nimbus.worker.procfs import ProcessId
+from nimbus.worker.launcher import ForkLauncher, memory_file
 from nimbus.worker.settings import RunnerStartup
 
 FOLDER = "jvms"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.worker import procfs, remains, usage
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import remove_tree
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import procfs, remains, usage
+from nimbus.worker.host.files import remove_tree
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.usage import Usage
 from nimbus.worker.jvm.keeper import CLEAN, CLOSE, LONGEST, OPEN, OPENED, OVER
 from nimbus.worker.launcher import memory_file
-from nimbus.worker.procfs import ProcessId
-from nimbus.worker.usage import Usage
 
 _CLOSE_S = 5.0
 """It takes less than 0.1 s, unless the JVM collects garbage or the host is overloaded."""

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, SparkReuse
 from nimbus.domain.workers import Assignment, jvm_release
 from nimbus.templates.names import at_release
-from nimbus.worker.driver_plan import task_conf
+from nimbus.worker.driver.files import task_conf
 from nimbus.worker.settings import RunnerPlan
 
 OWN = "its own: "

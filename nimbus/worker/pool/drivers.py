@@ -14,19 +14,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan
-from nimbus.worker.environment import passed_on
-from nimbus.worker.loop import Loop
-from nimbus.worker.own_interpreter import why_own_interpreter
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.driver.child import why_own_interpreter
+from nimbus.worker.driver.environment import passed_on
+from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
+from nimbus.worker.host import procfs
+from nimbus.worker.host.forked import ARGUMENT_ROOM, ROOM
+from nimbus.worker.host.loop import Loop
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.remains import ATTEMPT_VARIABLE
+from nimbus.worker.host.task_user import TaskUser
+from nimbus.worker.host.usage import Usage
 from nimbus.worker.pool.messages import Outbox
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE, LARGEST_ORDER
-from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
-from nimbus.worker.procfs import ProcessId
-from nimbus.worker.tags import ATTEMPT_VARIABLE
-from nimbus.worker.task_user import TaskUser
-from nimbus.worker.usage import Usage
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 _KILL_DEADLINE_S = 10.0

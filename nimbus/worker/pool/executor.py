@@ -31,25 +31,25 @@ from nimbus.attempt.life import Life, Pace
 from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
-from nimbus.worker import procfs, remains
-from nimbus.worker.board_link import BoardLink
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import enter_environment, open_board, open_data, open_logs
+from nimbus.worker.attempt.board_link import BoardLink
+from nimbus.worker.attempt.connections import enter_environment, open_board, open_data, open_logs
+from nimbus.worker.attempt.held_attempt import HeldAttempt, LimitCheck
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
-from nimbus.worker.driver import DriverPlan
-from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
-from nimbus.worker.held_attempt import HeldAttempt, LimitCheck
-from nimbus.worker.identity import own_process
-from nimbus.worker.loop import Loop
+from nimbus.worker.driver.files import attempt_environment, make_output, write_plan
+from nimbus.worker.driver.main import DriverPlan
+from nimbus.worker.host import procfs, remains
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.identity import own_process
+from nimbus.worker.host.loop import Loop
+from nimbus.worker.host.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
+from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, NotPreloaded, Outbox, Unstored, receive_order
-from nimbus.worker.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
 from nimbus.worker.settings import ExecutorStartup, RunnerPlan, read_executor_startup
-from nimbus.worker.tags import attempt_tag
 
 _TICK_S = 0.5
 """How often all attempts are looked at, and how long a log may grow beyond its limit."""

@@ -10,7 +10,7 @@ import structlog
 
 from nimbus.domain.slots import Claim, End
 from nimbus.records import END, UnreadableRecordError
-from nimbus.worker.files import read_if_there
+from nimbus.worker.host.files import read_if_there
 
 _log = structlog.get_logger(__name__)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.slots import Claim
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import make_passage, remove_tree
-from nimbus.worker.process_lock import ProcessLock
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host.files import make_passage, remove_tree
+from nimbus.worker.host.identity import ProcessLock
 
 NONE_RUNS = "none: the next pooled task starts one"
 """The state that worker and doctor show if no executor runs."""

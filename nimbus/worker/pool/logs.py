@@ -15,10 +15,9 @@ import structlog
 
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.clock import pauses
-from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.log_upload import CHUNK_BYTES, ENOUGH_BYTES, store_rest, store_some
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.log import CHUNK_BYTES, ENOUGH_BYTES, LimitedLog, store_rest, store_some
+from nimbus.worker.host.clock import pauses
 from nimbus.worker.pool.messages import Unstored
 
 SMALL_BYTES = 64 << 10

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
+from nimbus.worker.host.loop import Loop
 from nimbus.worker.launcher import memory_file
-from nimbus.worker.loop import Loop
 from nimbus.worker.settings import RunnerPlan, encode_plan, read_plan
 
 _LONGEST_WHY = 1000

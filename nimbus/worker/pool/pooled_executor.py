@@ -11,14 +11,16 @@ import structlog
 
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
-from nimbus.worker import procfs, remains, settlement
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.context import Phase, WorkerContext
-from nimbus.worker.executor import Sight
-from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.identity import host_id, own_process
-from nimbus.worker.log_upload import LeftoverLogs
-from nimbus.worker.loop import Action
+from nimbus.worker import settlement
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.log import LeftoverLogs
+from nimbus.worker.executor import Phase, Sight, WorkerContext
+from nimbus.worker.host import procfs, remains
+from nimbus.worker.host.identity import host_id, own_process
+from nimbus.worker.host.loop import Action
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.remains import attempt_tag
+from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.pool.exits import exit_of, read_exits
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
 from nimbus.worker.pool.messages import (
@@ -29,9 +31,7 @@ from nimbus.worker.pool.messages import (
     receive_answer,
     send_order,
 )
-from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import ExecutorStartup, RunnerPlan
-from nimbus.worker.tags import attempt_tag
 
 _FULL_PAUSE_S = 0.05
 _MOST_FAILURES = 3

@@ -36,14 +36,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nimbus.worker import driver_start, forked, procfs
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan
-from nimbus.worker.own_interpreter import imported_names
-from nimbus.worker.proc_area import make_room
-from nimbus.worker.procfs import ProcessId, ProcessStat
-from nimbus.worker.tags import ATTEMPT_VARIABLE
-from nimbus.worker.usage import Usage, of_ended
+from nimbus.worker.driver.child import imported_names, prepare_driver, run_driver
+from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
+from nimbus.worker.host import forked, procfs
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.forked import make_room
+from nimbus.worker.host.procfs import ProcessId, ProcessStat
+from nimbus.worker.host.remains import ATTEMPT_VARIABLE
+from nimbus.worker.host.usage import Usage, of_ended
 
 LARGEST_ORDER = 192 << 10
 """Most bytes of what a driver is given: its plan and its environment."""
@@ -258,10 +258,10 @@ def _be_driver(
     """Run a driver in the forked child. `fields`: those of its plan."""
     folder, plan = Path(path), DriverPlan(**fields)
     try:
-        driver_start.prepare(folder, plan, environment, zygote, execute=execute)
+        prepare_driver(folder, plan, environment, zygote, execute=execute)
         if not execute:
             os.close(fault)  # with its own interpreter it is closed at exec
-        driver_start.run(folder, plan, environment, execute=execute)
+        run_driver(folder, plan, environment, execute=execute)
     except OSError as exc:
         os.write(fault, str(exc).encode(errors="replace")[: select.PIPE_BUF])
         os._exit(EXIT_NOT_STARTED)

@@ -25,7 +25,7 @@ from nimbus.worker.launcher import launch
 from tests.nimbus.worker_bench import Bench, eventually
 
 try:
-    from nimbus.worker.fork_launcher import ForkLauncher
+    from nimbus.worker.launcher import ForkLauncher
 except ImportError:  # before runners were forked
     ForkLauncher = None  # type: ignore[assignment,misc]
 
@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
 
 
 def _connections(hosts: str, names: list[str]) -> Any:
-    from nimbus.worker.connections import Connections
+    from nimbus.worker.attempt.connections import Connections
 
     session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
     session.start(timedelta(seconds=30))

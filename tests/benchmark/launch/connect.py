@@ -19,8 +19,7 @@ from pathlib import Path
 from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
-from nimbus.worker.connect_server import LocalServer
-from nimbus.worker.connect_start import LocalServerSettings
+from nimbus.worker.connect.server import LocalServer, LocalServerSettings
 from tests.nimbus.worker_bench import Bench
 
 _CONNECT_A_ROUND = 6

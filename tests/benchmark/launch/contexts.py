@@ -16,8 +16,8 @@ from pathlib import Path
 
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.jvm.launcher import JvmLauncher
+from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.worker_bench import Bench, eventually
 
 TASK = """

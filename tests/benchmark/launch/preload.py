@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 
 from nimbus.domain.pipeline import Limits
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.driver import DriverPlan
-from nimbus.worker.environment import passed_on
-from nimbus.worker.loop import Loop
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.driver.environment import passed_on
+from nimbus.worker.driver.main import DriverPlan
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.loop import Loop
+from nimbus.worker.host.remains import ATTEMPT_VARIABLE
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
-from nimbus.worker.tags import ATTEMPT_VARIABLE
 from tests.benchmark.leader.figures import summary
 
 _WITHIN_S = 60.0

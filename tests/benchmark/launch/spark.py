@@ -17,9 +17,9 @@ from pathlib import Path
 
 from nimbus.domain.pipeline import SparkReuse, TaskKind
 from nimbus.java import find_java
-from nimbus.worker import procfs
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.host import procfs
 from nimbus.worker.jvm.launcher import JvmLauncher
+from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.worker_bench import Bench, eventually
 
 TASK = """

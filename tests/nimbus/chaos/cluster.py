@@ -20,7 +20,7 @@ from nimbus.cli.storage import object_store
 from nimbus.config import load_settings
 from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
-from nimbus.worker import procfs
+from nimbus.worker.host import procfs
 from tests.nimbus.chaos.journal import Execution, read_journal
 from tests.nimbus.chaos.laws import Ledger, audit, ends
 from tests.nimbus.chaos.txnlog import Transaction, read_log

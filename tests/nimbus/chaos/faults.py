@@ -17,7 +17,7 @@ import psutil
 from kazoo.client import KazooClient
 
 from nimbus.localstack.daemons import ROOT
-from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from tests.nimbus.chaos.cluster import FINAL, NAME, SESSION, Cluster, moment, number_of, seconds_after, until
 
 LONGEST_DELAY_S = 5.0

@@ -11,12 +11,12 @@ from typing import Any
 
 import psutil
 
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.connect_folder import servers_below
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.connect.server_folder import servers_below
+from nimbus.worker.host import procfs
+from nimbus.worker.host.identity import ProcessLock
+from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.jvm.keeper import LOCK
-from nimbus.worker.process_lock import ProcessLock
-from nimbus.worker.procfs import ProcessId
 from tests.nimbus.chaos.cluster import SESSION, SPARK_NAME, Cluster, moment, until
 from tests.nimbus.chaos.faults import (
     DRIVER_DIES_S,

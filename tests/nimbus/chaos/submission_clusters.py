@@ -13,8 +13,7 @@ import pyspark
 
 from nimbus.java import find_java
 from nimbus.localstack.stack import LocalStack
-from nimbus.worker.connect_server import LocalServer
-from nimbus.worker.connect_start import LocalServerSettings
+from nimbus.worker.connect.server import LocalServer, LocalServerSettings
 from tests.nimbus.chaos.standalone_gateway import StandaloneGateway
 from tests.nimbus.chaos.submission_holds import HoldingGrpc, HoldingZooKeeper
 from tests.nimbus.chaos.submission_points import GATEWAY, STORE, HoldingProxy, Point, Stops, points_of

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from nimbus.localstack.process import ManagedProcess
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.pool.folder import ExecutorFolder
 from tests.nimbus.chaos.checker import check_run, check_undisturbed
 from tests.nimbus.chaos.cluster import Cluster, cluster, moment, seconds_after, until

@@ -31,7 +31,7 @@ from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.result import LARGEST_BYTES
-from nimbus.worker.board_link import MOST_TOGETHER
+from nimbus.worker.attempt.board_link import MOST_TOGETHER
 from tests.nimbus.bench_board import BenchBoard
 from tests.nimbus.leader_writes import commit
 from tests.nimbus.loading import loaded

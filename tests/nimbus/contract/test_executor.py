@@ -15,9 +15,9 @@ from nimbus.domain.pipeline import Isolation, SparkDeploy, SparkPlace
 from nimbus.domain.slots import Claim, Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import procfs
 from nimbus.worker.executor import Executor, Sight
-from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.host import procfs
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from nimbus.worker.worker import Worker
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
 from tests.nimbus.worker_bench import eventually

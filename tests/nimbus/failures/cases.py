@@ -1,7 +1,7 @@
 """Tasks that fail, each with the class that a person has chosen after reading its log.
 
 `record.py` runs them and stores the ends of their logs in `recorded/`. A case with `held_out` was written
-after the rules of `nimbus.worker.failure`, which were not changed for it.
+after the rules of `nimbus.worker.attempt.verdict`, which were not changed for it.
 """
 
 from __future__ import annotations

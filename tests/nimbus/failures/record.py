@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from nimbus.domain.pipeline import TaskKind
-from nimbus.worker.environment import driver_environment
-from nimbus.worker.failure import TAIL_BYTES
+from nimbus.worker.attempt.verdict import TAIL_BYTES
+from nimbus.worker.driver.environment import driver_environment
 from tests.nimbus.failures.cases import CASES, Case
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -53,7 +53,7 @@ from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.engine.rules.selections import next_parts
 from nimbus.ports import AlertNotSentError, CommandQueue
 from nimbus.worker import worker
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.definitions import OnDisk, active
 from tests.nimbus.dict_cluster import ROOT, DictCluster
 from tests.nimbus.integration.web_pages import audited, published, sample, web  # noqa: F401 - fixtures

@@ -17,7 +17,7 @@ from nimbus.cli import dry_run
 from nimbus.cli.exits import CliError
 from nimbus.cli.main import cli
 from nimbus.java import JavaMissingError
-from nimbus.worker import procfs
+from nimbus.worker.host import procfs
 from tests.nimbus.worker_bench import SPARK
 
 DEFINITION = """\

@@ -24,7 +24,7 @@ from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
-from nimbus.worker.connections import Connections, open_board
+from nimbus.worker.attempt.connections import Connections, open_board
 from tests.fault_proxy.proxy import FaultProxy
 from tests.leader.integration.test_tls import PASSWORD, Stage
 

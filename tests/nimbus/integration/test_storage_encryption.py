@@ -27,7 +27,7 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application.door import Door
-from nimbus.worker.connections import open_data, open_logs
+from nimbus.worker.attempt.connections import open_data, open_logs
 from nimbus.worker.data.signed import SignedStore
 from nimbus.worker.data.source import SourcePlace
 from tests.nimbus.unit.test_worker_data_signed import ACCESS

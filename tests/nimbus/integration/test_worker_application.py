@@ -20,12 +20,12 @@ from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
 from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import procfs, settlement
+from nimbus.worker import settlement
 from nimbus.worker.application import bootstrap, follow
 from nimbus.worker.application.door import Door
 from nimbus.worker.application.manager import DriverReport, DriverState, Submission
-from nimbus.worker.context import Phase
-from nimbus.worker.executor import Sight
+from nimbus.worker.executor import Phase, Sight
+from nimbus.worker.host import procfs
 from nimbus.worker.targets import TargetError
 from tests.nimbus.cluster_bench import SECRETS, TARGET, ClusterBench, cluster_bench
 from tests.nimbus.worker_bench import eventually

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.worker.application.late_conf import without_late
-from nimbus.worker.program import installed_spark
+from nimbus.worker.driver.programs import installed_spark
 from tests.nimbus import spark_start
 from tests.nimbus.java_source import needs_javac, numbers_jar
 from tests.thorough import thorough

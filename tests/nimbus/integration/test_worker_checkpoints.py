@@ -14,8 +14,8 @@ import pytest
 from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import procfs
-from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.host import procfs
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually
 

@@ -13,8 +13,8 @@ import pytest
 
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
+from nimbus.worker.host.procfs import ProcessId, is_alive
 from nimbus.worker.launcher import launch
-from nimbus.worker.procfs import ProcessId, is_alive
 from tests.nimbus.worker_bench import Bench, eventually
 
 SLIPS_AWAY = """

@@ -23,11 +23,11 @@ from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
-from nimbus.worker import connect_folder, procfs
-from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider
-from nimbus.worker.connect_server import ConnectServerError, LocalServer, RemoteServer
-from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.procfs import ProcessId
+from nimbus.worker.connect import server_folder
+from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider
+from nimbus.worker.connect.server import ConnectServerError, LocalServer, LocalServerSettings, RemoteServer
+from nimbus.worker.host import procfs
+from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.worker import Worker
 from tests.nimbus.java_source import needs_javac, numbers_jar
@@ -179,7 +179,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     yield made
     made.end_workers()
     for server in made.servers():
-        connect_folder.end_server(server)
+        server_folder.end_server(server)
     for pid in made.seen:
         with suppress(ChildProcessError):  # a child of a closed worker is a child of this process
             os.waitpid(pid, 0)
@@ -220,8 +220,8 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     assert end.reason.startswith("the Spark Connect server says INTERNAL: [CANNOT_MODIFY_")
     assert end.pipeline_at_fault
     # A worker that ends leaves a server that a runner still uses to the next worker.
-    (server,) = connect_folder.servers_below(bench.root / "w1" / "connect")
-    eventually(lambda: connect_folder.is_unused(server[0], 0.0), "the release of the last session")
+    (server,) = server_folder.servers_below(bench.root / "w1" / "connect")
+    eventually(lambda: server_folder.is_unused(server[0], 0.0), "the release of the last session")
 
     stage.end_workers()
 
@@ -237,7 +237,7 @@ def test_server_is_exercised_beside_its_first_task_until_its_worker_ends(stage: 
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
     succeeded(bench, "run1.sum.1")
 
-    (folder, _), *_ = connect_folder.servers_below(bench.root / "w1" / "connect")
+    (folder, _), *_ = server_folder.servers_below(bench.root / "w1" / "connect")
     written = folder / "tmp" / "exercise"
     eventually(written.exists, "a file of the exercise", 60)
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
-from nimbus.worker.connect_server import RemoteServer
-from nimbus.worker.connect_session import answers
+from nimbus.worker.connect.server import RemoteServer
+from nimbus.worker.connect.session import answers
 
 ROOTS = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 

@@ -21,7 +21,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError
-from nimbus.worker.connections import Connections, open_logs
+from nimbus.worker.attempt.connections import Connections, open_logs
 from nimbus.worker.launcher import launch
 from tests.nimbus.worker_bench import Bench, eventually
 

@@ -24,7 +24,7 @@ from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.lost_outputs import LostOutputs
-from nimbus.worker.connections import open_logs, storage_environment
+from nimbus.worker.attempt.connections import open_logs, storage_environment
 from nimbus.worker.data.manifest import digest_beside
 from tests.nimbus.worker_bench import RELEASE, Bench, eventually
 from tests.thorough import sampled

@@ -12,8 +12,7 @@ import pytest
 from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
-from nimbus.worker.connect_server import LocalServer
-from nimbus.worker.connect_start import LocalServerSettings
+from nimbus.worker.connect.server import LocalServer, LocalServerSettings
 from tests.nimbus.worker_bench import Bench, eventually
 from tests.thorough import thorough
 

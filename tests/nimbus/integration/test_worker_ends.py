@@ -15,9 +15,9 @@ import pytest
 from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import short_path
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import files
+from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually
 
@@ -247,19 +247,19 @@ def test_folder_for_temporary_files_is_short_private_and_gone_at_the_end(bench: 
 def test_links_of_attempts_whose_folders_are_gone_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(short_path, "PLACE", tmp_path)
+    monkeypatch.setattr(files, "_SHORT_PATHS", tmp_path)
     (tmp_path / "work").mkdir()
     kept = [
-        short_path.name_of(tmp_path / "work"),
+        files.name_of(tmp_path / "work"),
         tmp_path / "nimbus-of-a-user",
         tmp_path / "nimbus-0123abcd",
     ]
     kept[0].symlink_to(tmp_path / "work")
     kept[1].symlink_to(tmp_path / "gone" / "work")
     kept[2].symlink_to(tmp_path / "gone")
-    short_path.name_of(tmp_path / "gone" / "work").symlink_to(tmp_path / "gone" / "work")
+    files.name_of(tmp_path / "gone" / "work").symlink_to(tmp_path / "gone" / "work")
 
-    short_path.drop_dangling()
+    files.drop_dangling()
 
     assert {link for link in tmp_path.iterdir() if link.is_symlink()} == set(kept)
 
@@ -269,8 +269,8 @@ def test_short_path_that_somebody_else_has_made_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str
 ) -> None:
     folder = AttemptFolder(tmp_path / "run1.task.1")
-    monkeypatch.setattr(short_path, "PLACE", tmp_path)
-    link = short_path.name_of(folder.work)
+    monkeypatch.setattr(files, "_SHORT_PATHS", tmp_path)
+    link = files.name_of(folder.work)
     if found == "file":
         link.touch()
     else:

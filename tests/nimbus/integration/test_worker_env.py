@@ -11,8 +11,8 @@ import pytest
 
 from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import procfs
-from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.host import procfs
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from tests.nimbus.cluster_bench import cluster_bench
 from tests.nimbus.integration.test_worker_application import order as order_in_cluster
 from tests.nimbus.worker_bench import Bench

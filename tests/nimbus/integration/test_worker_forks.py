@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import procfs
+from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.worker_bench import Bench, eventually
 
 WAITS = """
@@ -155,7 +155,7 @@ def test_runner_outlives_its_fork_server_and_the_next_launch_starts_another(
 
 def test_fork_server_ends_when_its_worker_is_killed() -> None:
     text = (
-        "import time\nfrom nimbus.worker.fork_launcher import ForkLauncher\n"
+        "import time\nfrom nimbus.worker.launcher import ForkLauncher\n"
         "launcher = ForkLauncher()\nlauncher.start()\nprint(launcher.pid, flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as worker:

@@ -11,8 +11,8 @@ import pytest
 from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.late_conf import JARS
-from nimbus.worker.connect_plan import ConnectPlan
-from nimbus.worker.driver_plan import driver_plan
+from nimbus.worker.connect.plan import ConnectPlan
+from nimbus.worker.driver.files import driver_plan
 from nimbus.worker.jvm.plan import jvm_plan
 from nimbus.worker.launcher import launch
 from nimbus.worker.libraries import find_jars

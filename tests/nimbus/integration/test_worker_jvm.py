@@ -16,13 +16,13 @@ from nimbus.domain.pipeline import Limits, SparkReuse, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import jvm_release
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import procfs
+from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.jvm.java import MOST_ATTEMPTS
 from nimbus.worker.jvm.launcher import JvmLauncher
-from nimbus.worker.procfs import ProcessId
-from nimbus.worker.task_telemetry import TaskTelemetry
+from nimbus.worker.launcher import ForkLauncher
+from nimbus.worker.settings import TaskTelemetry
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 from tests.thorough import thorough
 

@@ -10,8 +10,8 @@ import pytest
 from nimbus.domain.pipeline import Limits
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.worker_bench import Bench, eventually
 
 MIB = 1 << 20

@@ -20,13 +20,13 @@ from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
 from nimbus.telemetry.worker import WorkerMetrics
-from nimbus.worker import procfs
-from nimbus.worker.files import remove_tree
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.host import procfs
+from nimbus.worker.host.files import remove_tree
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE
+from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.pooled_executor import PooledExecutor
-from nimbus.worker.procfs import ProcessId
-from nimbus.worker.tags import EXECUTOR_VARIABLE
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 

@@ -20,10 +20,11 @@ from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
-from nimbus.worker import dead_runner, procfs
-from nimbus.worker.procfs import ProcessId
-from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE, attempt_tag
-from nimbus.worker.task_user import TaskUser, TaskUsers, find_users
+from nimbus.worker import process_executor
+from nimbus.worker.host import procfs
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE, RUNNER_VARIABLE, attempt_tag
+from nimbus.worker.host.task_user import TaskUser, TaskUsers, find_users
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually
 
@@ -471,7 +472,7 @@ def test_task_of_another_user_cannot_pass_for_a_runner(
     _order(bench, f"import os; os.execve('/bin/sleep', ['sleep', '600'], {{'{RUNNER_VARIABLE}': {tag!r}}})")
     eventually(lambda: procfs.with_variable(RUNNER_VARIABLE, tag), "the task claims to be a runner")
 
-    assert not dead_runner.is_supervised(tag, None)
+    assert not process_executor.is_supervised(tag, None)
 
     for found in _of_user(mallory):
         procfs.kill(found)

@@ -21,11 +21,10 @@ from nimbus.domain.ids import HostId
 from nimbus.domain.pipeline import FailureClass, Limits, TaskKind
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import read_if_there, write_once
-from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.launcher import launch
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import procfs
+from nimbus.worker.host.files import read_if_there, write_once
+from nimbus.worker.launcher import ForkLauncher, launch
 from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = "run1.task.1"
@@ -58,8 +57,8 @@ time.sleep(600)
 LAUNCHES = """
 import sys, time
 from pathlib import Path
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.launcher import launch
 from nimbus.worker.settings import RunnerStartup, read_connections, read_plan
 if sys.argv[3] == "forked":
@@ -77,7 +76,8 @@ subprocess.run([sys.executable, '-c', 'import shared, packed'], check=True)
 """
 HANGS_AND_FAILS = """
 import functools, sys, time
-from nimbus.worker import forked, runner
+from nimbus.worker.host import forked
+from nimbus.worker import runner
 
 def fail(_):
     raise RuntimeError("a defect")

@@ -13,7 +13,7 @@ import pytest
 from nimbus.domain.access import SecretRules
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import procfs
+from nimbus.worker.host import procfs
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually
 

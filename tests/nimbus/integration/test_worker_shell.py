@@ -13,9 +13,9 @@ from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
 from nimbus.java import JavaMissingError
-from nimbus.worker import procfs
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import procfs
+from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.worker_bench import Bench, eventually
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt.folder import AttemptFolder
 from tests.nimbus.worker_bench import Bench, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough, pytest.mark.usefixtures("java_home")]

@@ -13,12 +13,12 @@ from nimbus.domain.ids import AttemptId, RunId
 from nimbus.domain.pipeline import Isolation, SparkMode, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.traces import attempt_uuid, run_uuid, traceparent
-from nimbus.worker import procfs
 from nimbus.worker.application.startup import startup_document
-from nimbus.worker.driver_plan import driver_plan
+from nimbus.worker.driver.files import driver_plan
+from nimbus.worker.host import procfs
+from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from nimbus.worker.launcher import launch
-from nimbus.worker.tags import EXECUTOR_VARIABLE
-from nimbus.worker.task_telemetry import TaskTelemetry
+from nimbus.worker.settings import TaskTelemetry
 from tests.nimbus.worker_bench import Bench
 
 TOLD = TaskTelemetry(

@@ -22,9 +22,9 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.worker import WorkerMetrics
-from nimbus.worker import procfs
+from nimbus.worker.host import procfs
+from nimbus.worker.host.identity import WorkDirInUseError
 from nimbus.worker.launcher import launch
-from nimbus.worker.process_lock import WorkDirInUseError
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 

@@ -13,7 +13,7 @@ from nimbus.attempt.life import Life, Pace
 from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
-from nimbus.worker.verdict import judge
+from nimbus.worker.attempt.verdict import judge
 from tests.nimbus.attempts.driver import Driver, hold
 from tests.nimbus.simulation.catalog import FAILING_CHILD
 from tests.nimbus.simulation.zookeeper import SESSION_S

@@ -14,7 +14,7 @@ from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.worker import settlement
-from nimbus.worker.executor import Sight
+from nimbus.worker.executor import Sight, collect
 from tests.nimbus.simulation.applications import Applications
 from tests.nimbus.simulation.catalog import NEWEST_SCHEMA, TARGET, TARGET_SLOTS
 from tests.nimbus.simulation.clocks import START
@@ -248,7 +248,7 @@ class Worker:
         return settlement.lost(claim.attempt, claim, "its executor died", self.world.worker_now())
 
     def _ending_of_the_dead(self, folder: Folder) -> End | None:
-        """See `dead_runner.ending_of_the_dead`."""
+        """See `process_executor.ending_of_the_dead`."""
         attempt, now = str(folder.attempt), self.world.worker_now()
         refused = settlement.ended(attempt, Outcome.REFUSED, "its runner ended before its claim", now)
         won = settlement.fence(self.world.zookeeper.settling, refused, self.id, now)
@@ -267,7 +267,7 @@ class Worker:
         if folder is not None and not folder.delivered:
             self._phases.setdefault(attempt, False)
         elif order.claim is not None or order.task.runs_in_cluster:
-            settlement.reap(self.world.zookeeper.settling, order, self._executors)
+            collect(self.world.zookeeper.settling, order, self._executors)
 
 
 class _OfHost:

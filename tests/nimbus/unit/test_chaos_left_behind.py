@@ -12,7 +12,7 @@ import pytest
 
 from nimbus.localstack.folder import tag_of
 from nimbus.localstack.stack import LocalStack
-from nimbus.worker.tags import ATTEMPT_VARIABLE
+from nimbus.worker.host.remains import ATTEMPT_VARIABLE
 from tests.nimbus.chaos.cluster import Cluster
 
 

@@ -20,7 +20,7 @@ from nimbus.cli import checks
 from nimbus.cli.findings import Verdict
 from nimbus.cli.store_checks import zookeeper
 from nimbus.config.sections import Storage, Worker
-from nimbus.worker.identity import own_process
+from nimbus.worker.host.identity import own_process
 from nimbus.worker.pool.folder import ExecutorFolder
 from tests.leader.integration.test_tls import Authority
 
@@ -59,7 +59,7 @@ def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.M
 def test_kept_jvms(
     worker: dict[str, object], free_gib: int, told: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nimbus.worker.free_room.available_memory", lambda: free_gib << 30)
+    monkeypatch.setattr("nimbus.worker.host.free_room.available_memory", lambda: free_gib << 30)
     section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
 
     found = checks.kept_jvms(SimpleNamespace(worker=section))  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def test_disk_that_is_too_full_for_an_attempt_fails(
     settings.worker.work_dir.mkdir(parents=True, exist_ok=True)
     assert list(daemon_checks.room_of(settings)) == []
 
-    monkeypatch.setattr("nimbus.worker.free_room.MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr("nimbus.worker.host.free_room.MIN_FREE_BYTES", 1 << 62)
     (found,) = daemon_checks.room_of(settings)
 
     assert found.verdict is Verdict.FAIL

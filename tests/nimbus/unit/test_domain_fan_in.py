@@ -22,7 +22,7 @@ from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.workers import AssignmentKind
 from nimbus.records import ASSIGNMENT
-from nimbus.worker.driver_plan import reads_document
+from nimbus.worker.driver.files import reads_document
 from tests.nimbus.children_stage import CHILD, LOAD, PARENT, Stage, parent, starting
 
 FAN, AFTER, PART = TaskName("fan"), TaskName("after"), DatasetName("part")

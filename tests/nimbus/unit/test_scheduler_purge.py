@@ -47,7 +47,7 @@ from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.mark import MARK
-from nimbus.worker.files import remove_tree
+from nimbus.worker.host.files import remove_tree
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 P, LOAD = PipelineName("sums"), TaskName("load")

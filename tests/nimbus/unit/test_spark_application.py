@@ -27,9 +27,10 @@ from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RUN
 from nimbus.scheduler.door import ClusterDoor
-from nimbus.worker import dead_runner, driver_progress
+from nimbus.worker import process_executor
 from nimbus.worker.application import reports
-from nimbus.worker.identity import host_id
+from nimbus.worker.driver import spark_figures
+from nimbus.worker.host.identity import host_id
 from tests.nimbus.worker_bench import Bench, eventually
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -126,7 +127,7 @@ def test_dead_runner_is_reported_lost_with_its_application(bench: Bench) -> None
     bench.board.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, host=host_id(), claimed_at=NOW, nonce="a"))
     folder.progress_file.write_text(json.dumps({"application": APPLICATION}))
 
-    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = process_executor.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     assert record is not None
     assert (record.outcome, record.application) == (Outcome.LOST, APPLICATION)
@@ -214,12 +215,12 @@ class _Context:
 
 
 def test_application_is_told_as_soon_as_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_progress, "_EVERY_S", 3600.0)
+    monkeypatch.setattr(spark_figures, "_EVERY_S", 3600.0)
     place = tmp_path / "progress.json"
-    thread = driver_progress.ProgressThread(place)
+    thread = spark_figures.ProgressThread(place)
     thread.start()
 
-    monkeypatch.setattr(driver_progress.SparkContext, "_active_spark_context", _Context())
+    monkeypatch.setattr(spark_figures.SparkContext, "_active_spark_context", _Context())
 
     eventually(place.exists, "what the short application is")
     thread.close()

@@ -18,7 +18,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.records import END
 from nimbus.worker import settlement
 from nimbus.worker.application import reports
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt.folder import AttemptFolder
 
 ATTEMPT = "r1.load.2"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.records import END
 from nimbus.result import DEEPEST, LARGEST_BYTES, ResultError, decode, encode
 from nimbus.worker.application import reports
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt.folder import AttemptFolder
 
 ATTEMPT = "r1.plan.1"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

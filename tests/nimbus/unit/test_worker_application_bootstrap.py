@@ -22,13 +22,13 @@ import pytest
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.checkpoint import FILE as CHECKPOINT
-from nimbus.worker import procfs
 from nimbus.worker.application import bootstrap, reports, unpacking
 from nimbus.worker.application.door import RefusedError
 from nimbus.worker.application.startup import release_archive
 from nimbus.worker.application.unpacking import make_folder
-from nimbus.worker.clock import boottime_s
 from nimbus.worker.data.mark import MARK
+from nimbus.worker.host import procfs
+from nimbus.worker.host.clock import boottime_s
 
 pytestmark = pytest.mark.timeout(20)  # opening a pipe for reading may wait without end
 

@@ -18,7 +18,7 @@ import nimbus.authoring
 import nimbus.worker.application.committing
 import nimbus.worker.data.signed
 import nimbus.worker.driver
-import nimbus.worker.sql_task
+import nimbus.worker.driver.sql_task
 from blobsync import RetryPolicy, S3ObjectStore
 from nimbus.worker.data.signed import SignedStore
 names = ("attempt", "pipeline", "release", "token", "nonce", "uri", "output")

@@ -18,11 +18,11 @@ from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, StoreUnavailableError
-from nimbus.worker import board_link
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.board_link import MOST_TOGETHER, BoardInstruction, BoardLink
-from nimbus.worker.connections import OpenBoard
-from nimbus.worker.held_attempt import HeldAttempt
+from nimbus.worker.attempt import board_link
+from nimbus.worker.attempt.board_link import MOST_TOGETHER, BoardInstruction, BoardLink
+from nimbus.worker.attempt.connections import OpenBoard
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.held_attempt import HeldAttempt
 from nimbus.worker.pool import exits
 from nimbus.worker.pool.exits import Exits, exit_of, read_exits
 from tests.nimbus.worker_bench import eventually

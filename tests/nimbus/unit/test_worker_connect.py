@@ -20,19 +20,19 @@ from typing import Any
 import pytest
 
 from nimbus.domain.slots import ConnectSession
-from nimbus.worker import attempt_session, connect_client, connect_folder, procfs
-from nimbus.worker.connect_folder import ServerRecord
-from nimbus.worker.connect_plan import ConnectPlan
-from nimbus.worker.connect_server import LocalServer, RemoteServer
-from nimbus.worker.connect_session import (
+from nimbus.worker.connect import attempt_session, client, server_folder
+from nimbus.worker.connect.plan import ConnectPlan
+from nimbus.worker.connect.server import LocalServer, LocalServerSettings, RemoteServer
+from nimbus.worker.connect.server_folder import ServerRecord
+from nimbus.worker.connect.session import (
     MissingPackagesError,
     SessionLine,
     check_packages,
     driver_variables,
     session_url,
 )
-from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.identity import host_id
+from nimbus.worker.host import procfs
+from nimbus.worker.host.identity import host_id
 
 PORT = 40404
 SESSION_ID = "6f1c1d1e-0000-4000-8000-000000000001"
@@ -57,7 +57,7 @@ def server_of(process: subprocess.Popen[bytes], place: Path, made_of: str = "x")
     )
     folder = place / str(PORT)
     folder.mkdir(parents=True)
-    connect_folder.note_server(folder, record)
+    server_folder.note_server(folder, record)
     (folder / "in-use").touch()
     return record
 
@@ -122,7 +122,7 @@ def test_server_runs_here_unless_its_master_is_elsewhere(
 
 def test_fork_server_imports_what_a_sql_task_needs() -> None:
     program = "from nimbus.worker.fork_server import import_for_connect; import_for_connect(); import sys; "
-    program += "sys.exit('nimbus.worker.sql_task' not in sys.modules)"
+    program += "sys.exit('nimbus.worker.driver.sql_task' not in sys.modules)"
 
     subprocess.run([sys.executable, "-I", "-c", program], check=True, timeout=60)
 
@@ -164,7 +164,7 @@ def test_session_is_reached_as_the_folder_of_its_server_says(
 ) -> None:
     record = server_of(process, tmp_path / "connect")
 
-    plan = connect_folder.plan_of(tmp_path, "s1", PLAN.url)
+    plan = server_folder.plan_of(tmp_path, "s1", PLAN.url)
 
     assert plan is not None
     assert (plan.token, plan.session_id, plan.server) == ("t0ken", "s1", record.id)
@@ -174,15 +174,15 @@ def test_session_on_a_server_of_another_host_is_not_reached(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     record = server_of(process, tmp_path / "connect")
-    connect_folder.note_server(tmp_path / "connect" / str(PORT), replace(record, host="elsewhere"))
+    server_folder.note_server(tmp_path / "connect" / str(PORT), replace(record, host="elsewhere"))
 
-    assert connect_folder.plan_of(tmp_path, "s1", PLAN.url) is None
+    assert server_folder.plan_of(tmp_path, "s1", PLAN.url) is None
 
 
 def test_server_ends_with_all_of_its_session(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     record = server_of(process, tmp_path)
 
-    assert connect_folder.end_server(record.id)
+    assert server_folder.end_server(record.id)
 
     assert [found for found in procfs.living() if found.session == process.pid] == []
 
@@ -192,7 +192,7 @@ def test_server_in_use_is_not_ended_however_old_it_is(
 ) -> None:
     record = server_of(process, tmp_path)
     servers = local_server(tmp_path)
-    used = connect_folder.use(tmp_path / str(PORT))
+    used = server_folder.use(tmp_path / str(PORT))
     try:
         os.utime(tmp_path / str(PORT) / "in-use", (0, 0))
         servers.look_after()
@@ -234,7 +234,7 @@ def test_programs_that_a_dead_server_left_end_before_it_is_forgotten(
 
 def test_use_of_a_server_that_was_ended_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        connect_folder.use(tmp_path / "gone")
+        server_folder.use(tmp_path / "gone")
 
 
 @pytest.fixture
@@ -242,13 +242,13 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The session of a driver, before its first request."""
     for name, value in driver_variables(replace(PLAN, session_id=SESSION_ID)).items():
         monkeypatch.setenv(name, value)
-    made = connect_client.make_session(tmp_path)
+    made = client.make_session(tmp_path)
     yield made
     made.stop()
 
 
 def test_driver_sends_the_servers_id_of_the_session_with_each_request(session: Any) -> None:
-    connect_client.bind_session(session, "server's")
+    client.bind_session(session, "server's")
 
     for request in (
         session.client._execute_plan_request_with_metadata(),
@@ -273,7 +273,7 @@ def test_progress_is_written_as_that_of_a_spark_of_its_own(tmp_path: Path) -> No
         num_completed_tasks: int
         done: bool
 
-    progress = connect_client.Progress(tmp_path / "progress.json")
+    progress = client.Progress(tmp_path / "progress.json")
 
     progress([Stage(0, 8, 8, True), Stage(1, 4, 1, False)], 2, "operation", False)
 
@@ -305,8 +305,8 @@ def test_fork_server_has_all_that_a_channel_needs() -> None:
     """At its end, a driver unloads modules imported after its fork, while gRPC's thread still uses them."""
     program = (
         "import sys\n"
-        "from nimbus.worker import connect_client\n"
-        "connect_client.import_client()\n"
+        "from nimbus.worker.connect import client\n"
+        "client.import_client()\n"
         "before = set(sys.modules)\n"
         "import grpc\n"
         "grpc.insecure_channel('localhost:1').close()\n"

@@ -14,12 +14,12 @@ import pytest
 from blobsync import RetryPolicy, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.held_attempt import committed
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of
 from nimbus.worker.data.notes import write_note
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
-from nimbus.worker.held_attempt import committed
 
 OUTPUT = "sums/run1/load/1"
 IMPATIENT = RetryPolicy(first_wait=timedelta(milliseconds=1), deadline=timedelta(milliseconds=50))

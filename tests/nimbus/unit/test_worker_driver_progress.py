@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.worker import driver_progress
+from nimbus.worker.driver import spark_figures
 
 
 class Tracker:
@@ -26,7 +26,7 @@ class Tracker:
 
 
 def test_stages_of_a_long_stream_are_summed_up_without_being_kept() -> None:
-    book, tracker = driver_progress.StageBook(), Tracker()
+    book, tracker = spark_figures.StageBook(), Tracker()
     for tracker.stage in range(3000):
         told = book.update(tracker)
 
@@ -49,9 +49,9 @@ def test_streaming_queries_are_reported_with_their_last_batch(monkeypatch: pytes
         SimpleNamespace(name="new", id="3", lastProgress=None),
     ]
     session = SimpleNamespace(streams=SimpleNamespace(active=queries))
-    monkeypatch.setattr(driver_progress.SparkSession, "_instantiatedSession", session)
+    monkeypatch.setattr(spark_figures.SparkSession, "_instantiatedSession", session)
 
-    assert driver_progress.streams() == {
+    assert spark_figures.streams() == {
         "streams": {
             "orders": "batch 14 at 2026-03-01T12:00:00Z, 120.5 rows/s",
             "0a1b": "batch 14 at 2026-03-01T12:00:00Z, 0.0 rows/s",
@@ -61,6 +61,6 @@ def test_streaming_queries_are_reported_with_their_last_batch(monkeypatch: pytes
 
 
 def test_task_without_streaming_queries_reports_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_progress.SparkSession, "_instantiatedSession", None)
+    monkeypatch.setattr(spark_figures.SparkSession, "_instantiatedSession", None)
 
-    assert driver_progress.streams() == {}
+    assert spark_figures.streams() == {}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.connections import Connections, UnknownConnectionError, open_board, open_logs
-from nimbus.worker.environment import (
+from nimbus.worker.attempt.connections import Connections, UnknownConnectionError, open_board, open_logs
+from nimbus.worker.driver.environment import (
     driver_environment,
     passed_on,
     scaled_conf,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nimbus.ports import Kept
-from nimbus.worker import log_upload
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.environment import event_log_settings
-from nimbus.worker.log_upload import store_event_log
+from nimbus.worker.attempt import log
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.log import store_event_log
+from nimbus.worker.driver.environment import event_log_settings
 from tests.nimbus.worker_bench import Bench
 
 ON = {"spark.eventLog.enabled": "true"}
@@ -53,7 +53,7 @@ def test_event_log_is_one_compressed_file_in_the_folder_unless_a_place_is_named(
 def test_event_log_is_stored_in_pieces_and_safe_to_repeat(
     bench: Bench, folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_upload, "CHUNK_BYTES", 3)
+    monkeypatch.setattr(log, "CHUNK_BYTES", 3)
     (folder.work / "local-17.zstd").write_bytes(b"eventful")
 
     assert _stored(bench, folder) == b"eventful"
@@ -69,7 +69,7 @@ def test_event_log_of_a_killed_application_is_stored_too(bench: Bench, folder: A
 def test_no_event_log_is_stored_that_is_a_link_or_too_large(
     bench: Bench, folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_upload, "LARGEST_EVENT_LOG_BYTES", 4)
+    monkeypatch.setattr(log, "LARGEST_EVENT_LOG_BYTES", 4)
     (folder.work / "local-17.zstd").symlink_to("/etc/passwd")
     assert _stored(bench, folder) == b""
 

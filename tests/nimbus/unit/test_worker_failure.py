@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.pipeline import FailureClass
-from nimbus.worker.failure import failure_class, without_other_threads
+from nimbus.worker.attempt.verdict import failure_class, without_other_threads
 from tests.nimbus.failures.cases import CASES, Case
 
 RECORDED = Path(__file__).parents[1] / "failures" / "recorded"

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.held_attempt import committed
+from nimbus.worker.attempt.verdict import Verdict
 from nimbus.worker.data.places import FolderPlace
-from nimbus.worker.flushing import flush_above, flush_tree
-from nimbus.worker.held_attempt import committed
-from nimbus.worker.verdict import Verdict
+from nimbus.worker.host.files import flush_above, flush_tree
 
 SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
 

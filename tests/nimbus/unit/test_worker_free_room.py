@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker import free_room
-from nimbus.worker.free_room import MinFree, available_memory, lacking
+from nimbus.worker.host import free_room
+from nimbus.worker.host.free_room import MinFree, available_memory, lacking
 
 GIB = 1 << 30
 

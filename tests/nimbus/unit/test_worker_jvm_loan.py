@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.jvm import loan
 from nimbus.worker.jvm.keeper import CLEAN, OPENED
-from nimbus.worker.procfs import ProcessId
 
 
 def test_attempt_does_not_end_before_its_keeper_has_told_the_worker(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nimbus.worker import free_room
+from nimbus.worker.host import free_room
 from nimbus.worker.jvm.plan import JvmPlan, may_change
 
 PLAN = JvmPlan(

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.libraries import find_jars, find_wheels
-from nimbus.worker.wheels import BadWheelError
+from nimbus.worker.libraries import BadWheelError, find_jars, find_wheels
 
 ENDING = "-py3-none-any.whl"
 

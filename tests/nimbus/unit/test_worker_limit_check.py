@@ -7,9 +7,9 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from nimbus.domain.pipeline import Limits
-from nimbus.worker.held_attempt import LimitCheck
-from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.limits import LimitWatch
+from nimbus.worker.attempt.held_attempt import LimitCheck
+from nimbus.worker.attempt.limits import LimitWatch
+from nimbus.worker.attempt.log import LimitedLog
 
 
 class _Watch(LimitWatch):

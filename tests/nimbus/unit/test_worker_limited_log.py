@@ -11,10 +11,9 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Limits
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.driver_plan import write_plan
-from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.log_upload import store_rest, store_some
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.log import LimitedLog, store_rest, store_some
+from nimbus.worker.driver.files import write_plan
 from tests.nimbus.worker_bench import Bench
 
 LIMIT = 64 << 10
@@ -128,7 +127,7 @@ def test_log_on_a_file_system_without_holes_is_told_within_its_limit(
     def refuse(*_arguments: object) -> int:
         return -1
 
-    monkeypatch.setattr("nimbus.worker.limited_log._fallocate", refuse)
+    monkeypatch.setattr("nimbus.worker.attempt.log._fallocate", refuse)
     _append(file, _text(2 * LIMIT))
     log = LimitedLog(file, LIMIT)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.pipeline import Limits
-from nimbus.worker import procfs
-from nimbus.worker.limits import LimitWatch, disk_bytes, impose, memory_bytes
+from nimbus.worker.attempt.limits import LimitWatch, disk_bytes, impose, memory_bytes
+from nimbus.worker.host import procfs
 
 MIB = 1 << 20
 HOLDS = """

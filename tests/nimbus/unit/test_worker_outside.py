@@ -17,7 +17,7 @@ from nimbus.domain.pipeline import SparkDeploy, SparkPlace
 from nimbus.domain.publications import Outside, Version
 from nimbus.task import OutsideError
 from nimbus.worker.data.outside import OutsideRefusedError, to_verify, verify
-from nimbus.worker.driver_plan import reads_document
+from nimbus.worker.driver.files import reads_document
 from tests.nimbus.unit.test_task_uris import a_context
 from tests.nimbus.worker_bench import Bench
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.worker.driver import read_plan
-from nimbus.worker.driver_plan import write_plan
-from nimbus.worker.own_interpreter import why_own_interpreter
+from nimbus.worker.driver.child import why_own_interpreter
+from nimbus.worker.driver.files import write_plan
+from nimbus.worker.driver.main import read_plan
 from tests.nimbus.worker_bench import Bench
 
 

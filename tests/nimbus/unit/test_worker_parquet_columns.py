@@ -14,11 +14,11 @@ from nimbus.attempt.model import Story
 from nimbus.domain.publications import Table
 from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
-from nimbus.worker import held_attempt
+from nimbus.worker.attempt import held_attempt
+from nimbus.worker.attempt.held_attempt import HeldAttempt
+from nimbus.worker.attempt.verdict import Verdict
 from nimbus.worker.data.parquet_columns import MAX_BYTES, MAX_COLUMNS, table_in
 from nimbus.worker.data.places import FolderPlace
-from nimbus.worker.held_attempt import HeldAttempt
-from nimbus.worker.verdict import Verdict
 from tests.nimbus.worker_bench import Bench
 
 COLUMNS: dict[str, tuple[pa.DataType, str]] = {

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan
-from nimbus.worker.loop import Loop
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.loop import Loop
+from nimbus.worker.host.remains import ATTEMPT_VARIABLE
 from nimbus.worker.pool import drivers as module
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.zygote import LARGEST_ORDER
-from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 ZYGOTE = """
 import marshal, socket, sys, time

@@ -15,12 +15,12 @@ from nimbus.domain.pipeline import Isolation
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue, StoreUnavailableError
-from nimbus.worker import board_link
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import OpenBoard
+from nimbus.worker.attempt import board_link
+from nimbus.worker.attempt.connections import OpenBoard
+from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.data.places import FolderPlace
-from nimbus.worker.loop import Loop
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.loop import Loop
 from nimbus.worker.pool import executor
 from nimbus.worker.pool.drivers import DriverEnd, Drivers, DriversOwner
 from nimbus.worker.pool.executor import Executor

@@ -15,8 +15,8 @@ from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import read_untrusted
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host.files import read_untrusted
 from nimbus.worker.pool.exits import Exits, read_exits
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer

@@ -16,8 +16,8 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
 from nimbus.domain.publications import Outside, Version
-from nimbus.worker.connect_server import RemoteServer
-from nimbus.worker.connect_session import MissingPackagesError
+from nimbus.worker.connect.server import RemoteServer
+from nimbus.worker.connect.session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
 from nimbus.worker.data.outside import OutsideRefusedError
 from nimbus.worker.environments import Environments, FoundEnvironment, TaskEnvironment

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nimbus.worker.process_log import EXIT_FAILED
+from nimbus.worker.host.process_log import EXIT_FAILED
 
 PROGRAM = """
 import structlog, threading, time
-from nimbus.worker.process_log import configure_log, end_with_any_thread
+from nimbus.worker.host.process_log import configure_log, end_with_any_thread
 configure_log()
 end_with_any_thread()
 structlog.get_logger().error("the_disk_is_full")

@@ -17,15 +17,17 @@ from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue
-from nimbus.worker import board_link, procfs, runner
-from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import OpenBoard
-from nimbus.worker.driver_plan import write_plan
-from nimbus.worker.driver_process import DriverProcess
-from nimbus.worker.identity import own_process
-from nimbus.worker.limits import LimitWatch
+from nimbus.worker import runner
+from nimbus.worker.attempt import board_link
+from nimbus.worker.attempt.connections import OpenBoard
+from nimbus.worker.attempt.limits import LimitWatch
+from nimbus.worker.driver.files import write_plan
+from nimbus.worker.driver.process import DriverProcess
+from nimbus.worker.host import procfs
+from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.identity import own_process
+from nimbus.worker.host.usage import Usage
 from nimbus.worker.runner import Runner
-from nimbus.worker.usage import Usage
 from tests.nimbus.worker_bench import Bench, eventually
 
 

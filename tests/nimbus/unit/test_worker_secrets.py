@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from nimbus.bootstrap.secrets import secret_provider
 from nimbus.config.sections import Secrets
+from nimbus.worker.attempt.secret_mask import Mask
 from nimbus.worker.preparation import is_of_pipeline
-from nimbus.worker.secret_mask import Mask
 from nimbus.worker.secrets import (
     LARGEST_BYTES,
     MOST_AT_ONCE,

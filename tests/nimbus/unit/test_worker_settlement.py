@@ -17,10 +17,11 @@ from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import dead_runner, procfs, settlement
-from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.identity import host_id
-from nimbus.worker.procfs import ProcessId
+from nimbus.worker import process_executor, settlement
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.host import procfs
+from nimbus.worker.host.identity import host_id
+from nimbus.worker.host.procfs import ProcessId
 from tests.nimbus.bench_board import BenchBoard
 from tests.nimbus.worker_bench import Bench
 
@@ -72,7 +73,7 @@ def test_last_words_of_a_runner_reach_a_leader_that_looks_after_each_write(bench
     folder.create(bench.order("task.py"))
     folder.runner_log.write_text("no module named spark\n")
 
-    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = process_executor.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     assert record is not None
     assert record == folder.exit_record()
@@ -95,7 +96,7 @@ def test_dead_runner_is_reported_lost_under_its_own_claim(bench: Bench) -> None:
     folder.create(bench.order("task.py"))
     bench.board.claim(Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW, nonce="first"))
 
-    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = process_executor.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     assert record is not None
     assert (record.outcome, record.nonce) == (Outcome.LOST, "first")
@@ -107,7 +108,7 @@ def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Benc
     folder.create(bench.order("task.py"))
     settlement.refuse(bench.board, folder.order(), WORKER, "no Java", NOW)
 
-    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = process_executor.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     standing = bench.slots().claim
     assert record is not None

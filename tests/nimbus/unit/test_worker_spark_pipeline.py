@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from nimbus.worker.spark_pipeline import FlowBook, settings_for
+from nimbus.worker.driver.programs import FlowBook, settings_for
 
 LINES = """\
 2026-11-22 21:47:05: Starting run...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.worker.sql_task import split_statements
+from nimbus.worker.driver.sql_task import split_statements
 
 
 @pytest.mark.parametrize(

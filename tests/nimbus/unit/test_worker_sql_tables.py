@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.sql_task import SqlTaskError, folders_of, format_of, markers, views
+from nimbus.worker.driver.sql_task import SqlTaskError, folders_of, format_of, markers, views
 from tests.nimbus.unit.test_worker_sql_template import TASK
 
 

@@ -16,9 +16,9 @@ from nimbus.domain.reads import input_names
 from nimbus.domain.run_number import next_number
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context, fence_token
 from nimbus.templates.checking import file_faults
-from nimbus.worker.driver_plan import context_document
-from nimbus.worker.program import MOST_INPUTS, variables
-from nimbus.worker.sql_task import SqlTaskError, render_sql
+from nimbus.worker.driver.files import context_document
+from nimbus.worker.driver.programs import MOST_INPUTS, variables
+from nimbus.worker.driver.sql_task import SqlTaskError, render_sql
 from tests.nimbus.worker_bench import Bench
 
 DAY, BEFORE = (datetime.fromisoformat(text) for text in ("2026-03-29T06:00+02:00", "2026-03-28T06:00+01:00"))

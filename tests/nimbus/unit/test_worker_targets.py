@@ -19,8 +19,8 @@ from nimbus.domain.slots import ConnectSession
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.application.yarn import hadoop_user
-from nimbus.worker.connect_server import RemoteServer
-from nimbus.worker.context import WorkerContext
+from nimbus.worker.connect.server import RemoteServer
+from nimbus.worker.executor import WorkerContext
 from nimbus.worker.jvm.plan import jvm_plan
 from nimbus.worker.preparation import CannotRunHereError, PipelineUnfitError, prepare
 from nimbus.worker.registration import Registration

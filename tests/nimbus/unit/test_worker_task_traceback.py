@@ -13,12 +13,12 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from nimbus.worker import driver
+from nimbus.worker.driver import main
 
 root = sys.argv[1]
 sys.path.insert(0, root)
 plan = SimpleNamespace(script_path=Path(root, "tasks/load.py"), args=())
-sys.exit(driver.completed(partial(driver._run_script, plan), root))
+sys.exit(main.completed(partial(main._run_script, plan), root))
 """
 
 

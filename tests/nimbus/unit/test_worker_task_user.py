@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import PipelineName
-from nimbus.worker import task_user
-from nimbus.worker.files import read_untrusted, remove_tree
-from nimbus.worker.task_user import TaskUser, TaskUserError, TaskUsers, find_users, refuse_readable_secrets
+from nimbus.worker.host import task_user
+from nimbus.worker.host.files import read_untrusted, remove_tree
+from nimbus.worker.host.task_user import (
+    TaskUser,
+    TaskUserError,
+    TaskUsers,
+    find_users,
+    refuse_readable_secrets,
+)
 
 OTHER = TaskUser(name="etl", uid=54321, gid=54321, groups=(54321, 54400), home="/")
 

@@ -16,11 +16,12 @@ from nimbus.attempt.model import Story
 from nimbus.domain.cost import Cost
 from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.slots import Holder
-from nimbus.worker import spark_cost, usage
-from nimbus.worker.held_attempt import HeldAttempt
-from nimbus.worker.limits import LimitWatch
-from nimbus.worker.spark_cost import CostBook
-from nimbus.worker.usage import Usage
+from nimbus.worker.attempt.held_attempt import HeldAttempt
+from nimbus.worker.attempt.limits import LimitWatch
+from nimbus.worker.driver import spark_figures
+from nimbus.worker.driver.spark_figures import CostBook
+from nimbus.worker.host import usage
+from nimbus.worker.host.usage import Usage
 from tests.nimbus.worker_bench import Bench
 
 MIB = 1 << 20
@@ -157,7 +158,7 @@ def test_figures_that_cannot_be_read_are_left_out_and_cost_no_success(
         "task_ms": 5, "shuffle_read_bytes": 3, "shuffle_write_bytes": 4,
     }  # fmt: skip
 
-    monkeypatch.setattr(spark_cost, "_DEADLINE_S", -1.0)
+    monkeypatch.setattr(spark_figures, "_DEADLINE_S", -1.0)
     late = CostBook(place)
     late.add(_context(_List(_executor("driver", ms=5)), _List()))
     assert json.loads(place.read_bytes()) == {}

@@ -9,7 +9,7 @@ import pytest
 from nimbus.attempt.model import Ordered, Story
 from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.task_run import Outcome
-from nimbus.worker.verdict import REASON_LIMIT, error_in, judge
+from nimbus.worker.attempt.verdict import REASON_LIMIT, error_in, judge
 
 TRACEBACK = """\
 starting

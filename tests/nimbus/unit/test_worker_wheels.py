@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.tags import compatible_tags, cpython_tags
 
-from nimbus.worker.wheels import BadWheelError, unpack_wheel, why_not_here
+from nimbus.worker.libraries import BadWheelError, unpack_wheel, why_not_here
 
 GOOD = "lib-1.0-py3-none-any.whl"
 

@@ -1,0 +1,1 @@
+"""One attempt, in the process that runs it: its folder, log, limits, board and end."""

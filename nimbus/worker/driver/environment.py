@@ -1,0 +1,176 @@
+"""The part of the worker's environment that drivers see: an allow-list, so that no secret is passed on.
+
+A scheduler's environment may contain S3 keys and ZooKeeper passwords, which a task must not see. Runners and
+executors start with the same part; `storage_environment` is what they get later.
+
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nimbus.worker.driver.main import DriverPlan
+    from nimbus.worker.host.task_user import TaskUser
+    from nimbus.worker.jvm.plan import JvmPlan
+
+STACK_VARIABLE = "NIMBUS_STACK"
+"""The local stack sets it in all its processes, to find remaining ones later."""
+_TEST_VARIABLE = "NIMBUS_TEST"
+"""Each test sets it for the same purpose."""
+
+_ALLOWED = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "JAVA_HOME"),
+        *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", STACK_VARIABLE, _TEST_VARIABLE),
+    }
+)
+_ALLOWED_PREFIXES = ("LC_", "SPARK_")
+_SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
+_MEMORY = ("spark.driver.memory", "spark.executor.memory")
+_DRIVER_MEMORY = "1g"
+"""Spark's default."""
+_SIZE = re.compile(r"(\d{1,9})(?:([kmgt])b?)?")
+_MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
+_APPENDED_CONF = "spark.driver.extraJavaOptions"
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that child processes may see."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES))
+        and not any(word in name for word in _SECRET_WORDS)
+    }
+
+
+def driver_environment(
+    environment: Mapping[str, str],
+    *,
+    java_home: Path | None,
+    extra: Mapping[str, str],
+    user: TaskUser | None = None,
+) -> dict[str, str]:
+    """Build the environment of all drivers of a worker. Variables of one attempt are added later.
+
+    Args:
+        environment: The worker's environment.
+        java_home: The Java runtime for Spark; None: no Spark.
+        extra: `worker.env` of the configuration, which overrides the rest.
+        user: The drivers' user; None: the worker's user.
+    """
+    result = passed_on(environment)
+    if user is not None:
+        result |= user.environment
+    if java_home is not None:
+        result["JAVA_HOME"] = str(java_home)
+    result["PYSPARK_PYTHON"] = result["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return {**result, **extra}
+
+
+def spark_settings(
+    *,
+    application: str,
+    master: str,
+    worker_conf: Mapping[str, str],
+    task_conf: Mapping[str, str],
+    temporary: Path,
+) -> dict[str, str]:
+    """Merge Spark's settings: defaults, then the worker's, then the task's, then the attempt's required ones.
+
+    All files that Spark leaves stay inside the attempt's folder, and are removed with it. The user's Java
+    options come last and override ours.
+    """
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if master.startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    conf |= {**worker_conf, **task_conf}
+    conf.pop("spark.local.dir", None)  # it has no effect beside SPARK_LOCAL_DIRS, and Spark warns
+    return conf | {
+        "spark.app.name": application,
+        _APPENDED_CONF: f"-Djava.io.tmpdir={temporary} {conf.get(_APPENDED_CONF, '')}".strip(),
+    }
+
+
+def event_log_settings(conf: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Settings with which Spark writes its event log, if it is enabled, as one file into a folder.
+
+    A `spark.eventLog.dir` in the settings is not changed.
+    """
+    if conf.get("spark.eventLog.enabled", "").lower() != "true" or "spark.eventLog.dir" in conf:
+        return dict(conf)
+    return {
+        **conf,
+        "spark.eventLog.dir": folder,
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+    }
+
+
+def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], scale: float) -> dict[str, str]:
+    """A task's Spark properties, with more memory after attempts that ran out of memory.
+
+    Args:
+        task_conf: The task's own properties, which override the worker's.
+        worker_conf: The worker's properties. Their memory settings are scaled if the task has none.
+        scale: `Assignment.memory_scale`.
+    """
+    if scale == 1.0:
+        return dict(task_conf)
+    memory = {"spark.driver.memory": _DRIVER_MEMORY, **worker_conf, **task_conf}
+    scaled = {name: _times(memory[name], scale) for name in _MEMORY if name in memory}
+    return {**task_conf, **scaled}
+
+
+def _times(memory: str, scale: float) -> str:
+    """Scale a size in Spark's form (`512m`, `2g`; a bare number is MiB). Any other text is not changed."""
+    match = _SIZE.fullmatch(memory.strip().lower())
+    if match is None:
+        return memory
+    return f"{round(int(match[1]) * _MIB[match[2] or 'm'] * scale)}m"
+
+
+def submit_arguments(master: str, conf: Mapping[str, str]) -> str:
+    """The value of PYSPARK_SUBMIT_ARGS, with which `SparkSession.builder.getOrCreate()` starts Spark."""
+    return shlex.join([*submit_options(master, conf), "pyspark-shell"])
+
+
+def submit_options(master: str, conf: Mapping[str, str]) -> list[str]:
+    """Master and properties as options of spark-submit."""
+    words = ["--master", conf.get("spark.master", master)]
+    for name in sorted(conf):
+        if name != "spark.master":
+            words += ["--conf", f"{name}={conf[name]}"]
+    return words
+
+
+def settings_of(folder: Path, plan: DriverPlan | JvmPlan) -> dict[str, str]:
+    """Spark's settings for a driver with this folder, for an attempt, or for the start of a kept JVM."""
+    conf = spark_settings(
+        application=folder.name,
+        master=plan.master,
+        worker_conf=plan.worker_conf,
+        task_conf=plan.task_conf,
+        temporary=folder / "work" / "tmp",
+    )
+    return event_log_settings(conf, str(folder / "work"))
+
+
+def set_submit_arguments(master: str, conf: Mapping[str, str]) -> None:
+    """Set the arguments with which PySpark starts its JVM."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(master, conf)
+    set_local_address(master)
+
+
+def set_local_address(master: str) -> None:
+    """Let a local Spark use loopback."""
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,252 @@
+"""A runner's handle of its driver: start, "go", SIGTERM, kill with all descendants.
+
+The main thread starts it. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import partial
+
+import structlog
+
+from nimbus.domain.workers import Assignment
+from nimbus.worker.attempt.folder import AttemptFolder
+from nimbus.worker.attempt.secret_mask import MaskedLog
+from nimbus.worker.driver.child import imported_names, prepare_driver, run_driver, why_own_interpreter
+from nimbus.worker.driver.environment import settings_of
+from nimbus.worker.driver.files import attempt_environment, write_plan
+from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
+from nimbus.worker.host import forked, procfs, usage
+from nimbus.worker.host.forked import make_room
+from nimbus.worker.host.procfs import ProcessId
+from nimbus.worker.host.usage import Usage
+from nimbus.worker.jvm.loan import Loan
+from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
+from nimbus.worker.settings import RunnerPlan
+
+_KILL_DEADLINE_S = 10.0
+_LAST_BREATH_S = 2.0
+_POLL_S = 0.005
+
+_log = structlog.get_logger("nimbus.worker.runner")
+
+
+class DriverProcess:
+    """One driver process and its descendants."""
+
+    _masked: MaskedLog | None = None
+    """Set for a task with secrets."""
+    used: Usage | None = None
+    """After `end_all`: what all its processes used; None: not known, because its kept JVM has died."""
+
+    def __init__(
+        self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment, loan: Loan | None = None
+    ) -> None:
+        """Fork it; it prepares and waits for `go` before it loads the task's code.
+
+        The runner has one thread at that time. `forked` describes the steps in the child.
+
+        Args:
+            folder: The attempt's folder.
+            plan: The runner's plan.
+            order: The attempt's order.
+            loan: The JVM for its Spark; None: it starts one.
+        """
+        self._folder, self._loan = folder, loan
+        self.jvm = self._which_jvm(plan, order)
+        """Which JVM its Spark has, as text; complete after `end_all`."""
+        driver_plan = write_plan(folder, plan, order)
+        folder.log.touch()
+        environment = attempt_environment(folder, plan)
+        why: str | None = "there is no room in /proc"
+        if make_room():
+            why = why_own_interpreter(driver_plan, environment, os.environ, imported_names())
+        if why is not None:
+            _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
+        waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
+        self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
+        told, output = os.pipe2(os.O_CLOEXEC) if plan.secrets else (None, None)
+        gateway = None if loan is None else self._borrow(loan, driver_plan, environment, plan, order, output)
+        work = partial(
+            _be_driver,
+            folder,
+            driver_plan,
+            environment,
+            waits_on,
+            fault,
+            os.getpid(),
+            output=output,
+            gateway=gateway,
+            hidden=tuple(plan.secrets),
+            execute=why is not None,
+        )
+        pid = forked.fork(work)
+        for fd in (waits_on, fault, output, gateway):
+            if fd is not None:
+                os.close(fd)
+        if told is not None:
+            self._masked = MaskedLog(told, folder.log, plan.secrets.values())
+        self._watch(pid)
+
+    def _which_jvm(self, plan: RunnerPlan, order: Assignment) -> str:
+        made = jvm_plan(plan, order)
+        if made is None:
+            return ""
+        if self._loan is not None:
+            return "new"
+        return f"{OWN}{why_not(made, plan, order) or 'the worker keeps none'}"
+
+    def _borrow(
+        self,
+        loan: Loan,
+        driver_plan: DriverPlan,
+        environment: Mapping[str, str],
+        plan: RunnerPlan,
+        order: Assignment,
+        output: int | None,
+    ) -> int | None:
+        """Give the JVM what it needs of the attempt; return where the driver reads its gateway."""
+        of_jvm = {**plan.environment, **plan.secrets}
+        own = {name: value for name, value in environment.items() if of_jvm.get(name) != value}
+        own.pop("SPARK_LOCAL_DIRS", None)
+        log = (
+            os.open(self._folder.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC) if output is None else output
+        )
+        try:
+            return loan.lend(self._folder, settings_of(self._folder.path, driver_plan), own, log)
+        except OSError as exc:
+            _log.warning("jvm_not_lent", attempt=str(self._folder.attempt), error=str(exc))
+            loan.end(clean=False)
+            self._loan, self.jvm = None, f"{OWN}the keeper of the kept one had ended"
+            self._folder.create(order)
+            return None
+        finally:
+            if output is None:
+                os.close(log)
+
+    def processes(self) -> list[int]:
+        """Pids of all processes of the attempt but the runner."""
+        return [*procfs.below(os.getpid()), *([] if self._loan is None else self._loan.processes())]
+
+    def _watch(self, pid: int) -> None:
+        with suppress(OSError):  # the child does it, too; the first wins. EACCES: it has executed
+            os.setpgid(pid, pid)
+        ticks = procfs.start_ticks(pid)
+        if ticks is None:  # we have not reaped it, so it is there
+            raise ProcessLookupError(f"/proc does not show the driver {pid}")
+        self.id = ProcessId(pid, ticks)
+        self.handle = os.pidfd_open(pid)
+        self.exit_status: int | None = None
+        """As of `Popen.returncode`: negative for a signal. None while it runs."""
+
+    def fault(self) -> str:
+        """Why it could not begin; empty if it has begun. Call it once; takes milliseconds at most."""
+        with os.fdopen(self._fault_fd, "rb") as told:
+            return told.read().decode(errors="replace")
+
+    def go(self) -> None:
+        """Let it run the task's code. If it has already ended, its exit status shows it."""
+        with suppress(BrokenPipeError):
+            os.write(self._go_fd, b"g")
+        self._close_go()
+
+    def _close_go(self) -> None:
+        if self._go_fd >= 0:
+            os.close(self._go_fd)
+            self._go_fd = -1
+
+    def ask_to_end(self) -> None:
+        """SIGTERM to it and its process group."""
+        self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to it and its process group."""
+        self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if self.exit_status is None:  # not reaped, so the group's number is still its own
+            procfs.signal_child(self.id.pid, number)
+
+    def reap(self) -> bool:
+        """Reap the driver, if it has ended, and orphans that became our children.
+
+        Returns:
+            True if children are left.
+        """
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.id.pid:
+                self.exit_status = os.waitstatus_to_exitcode(status)
+
+    def end_all(self) -> bool:
+        """Kill the driver and all its descendants, which are below us because we adopt orphans.
+
+        Never by the attempt's tag: a runner whose claim was refused would kill the winner's driver.
+
+        Returns:
+            False if a process could not be killed within ten seconds (uninterruptible sleep).
+        """
+        self._close_go()
+        self.kill()
+        ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        until = time.monotonic() + _LAST_BREATH_S
+        while self.reap() and time.monotonic() < until:
+            time.sleep(_POLL_S)  # a killed JVM frees its memory: what it used counts when it can be reaped
+        self.used = usage.of_children()
+        if self._loan is not None:
+            of_jvm = self._loan.used()
+            self.used = None if of_jvm is None else self.used.plus(of_jvm)
+            good = ended and self.exit_status == 0 and self._folder.came_to_its_end()
+            why = self._loan.end(clean=good)
+            self.jvm = self._folder.jvm() or "new"
+            if why and not self.jvm.startswith(OWN):
+                self.jvm += f"; not kept: {why}"
+        if self._masked is not None:
+            self._masked.finish(_KILL_DEADLINE_S)
+        return ended
+
+    def _remains(self) -> list[ProcessId]:
+        if not self.reap():  # descendants become our children when their parents end
+            return []
+        own = os.getpid()
+        below = procfs.descendants(own)
+        return [
+            found.id
+            for found in procfs.living()
+            if found.id.pid != own and (found.id.pid in below or found.session == own)
+        ]
+
+
+def _be_driver(
+    folder: AttemptFolder,
+    plan: DriverPlan,
+    environment: Mapping[str, str],
+    waits_on: int,
+    fault: int,
+    runner: int,
+    *,
+    output: int | None,
+    gateway: int | None,
+    hidden: Collection[str],
+    execute: bool,
+) -> int:
+    """Run the driver in the forked child. `fault` is closed when it has begun."""
+    forked.keep_only(waits_on, fault, *(fd for fd in (output, gateway) if fd is not None))
+    try:
+        prepare_driver(folder.path, plan, environment, runner, execute=execute, output=output, hidden=hidden)
+        if not execute:
+            os.close(fault)  # with its own interpreter it is closed at exec
+        run_driver(folder.path, plan, environment, execute=execute, waits_on=waits_on, gateway=gateway)
+    except OSError as exc:
+        os.write(fault, str(exc).encode())
+        os._exit(EXIT_NOT_STARTED)

@@ -1,0 +1,84 @@
+"""Finds the processes of attempts by variables of their environment, and kills the rest. Any thread."""
+
+from __future__ import annotations
+
+import os
+
+from nimbus.domain.ids import ClusterId
+from nimbus.worker.host import procfs
+from nimbus.worker.host.procfs import ProcessId
+
+ATTEMPT_VARIABLE = "NIMBUS_ATTEMPT"
+"""In the environment of a driver and of all processes that it starts."""
+RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
+"""In the environment of a runner."""
+EXECUTOR_VARIABLE = "NIMBUS_EXECUTOR_OF"
+"""In the environment of an executor; its value is the worker's folder."""
+
+
+KEEPER_VARIABLE = "NIMBUS_JVM_OF"
+"""In the environment of a kept JVM and of all processes that it starts, and of its keeper."""
+
+
+def keeper_tag(keeper: ProcessId) -> str:
+    """The value of `KEEPER_VARIABLE`."""
+    return f"{keeper.pid}/{keeper.start_ticks}"
+
+
+def attempt_tag(cluster: ClusterId, attempt: str) -> str:
+    """The value of the first two. It names the cluster, because scheduled runs have the same ids in each."""
+    return f"{cluster}/{attempt}"
+
+
+_KILL_DEADLINE_S = 10.0
+
+
+def runners(tag: str) -> list[ProcessId]:
+    """Living runners of an attempt, of any worker of its cluster.
+
+    A task of another user can set the variable, but cannot have our uid.
+    """
+    found = procfs.with_variable(RUNNER_VARIABLE, tag)
+    return [runner for runner in found if procfs.user_of(runner.pid) == os.getuid()]
+
+
+def kill_session(leader: ProcessId) -> bool:
+    """Kill the remaining processes of the session of a dead runner or executor."""
+    return procfs.kill_all(lambda: _of_session(leader), deadline_s=_KILL_DEADLINE_S)
+
+
+def kill_keeper(keeper: ProcessId) -> bool:
+    """Kill the keeper of a JVM, the JVM, and all processes below it."""
+
+    def find() -> list[ProcessId]:
+        below = procfs.identities(keeper.pid) if procfs.is_alive(keeper.pid, keeper.start_ticks) else []
+        tagged = procfs.with_variable(KEEPER_VARIABLE, keeper_tag(keeper))
+        return [*tagged, *_of_session(keeper), *below]
+
+    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+
+
+def kill_tagged(tag: str) -> bool:
+    """Kill the remaining processes of an attempt: its driver's tag is in the environment of all of them.
+
+    Do not call it while a runner of the attempt lives, because its driver has the tag, too.
+    """
+
+    def find() -> list[ProcessId]:
+        if runners(tag):
+            return []
+        return procfs.with_variable(ATTEMPT_VARIABLE, tag)
+
+    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+
+
+def _of_session(leader: ProcessId) -> list[ProcessId]:
+    """Processes of a dead session leader; none if its pid, which is also the session's id, was reused."""
+    now = procfs.read_stat(leader.pid)
+    if now is not None and now.id != leader:
+        return []
+    return [
+        found.id
+        for found in procfs.living()
+        if found.session == leader.pid and found.id.start_ticks >= leader.start_ticks and found.id != leader
+    ]
