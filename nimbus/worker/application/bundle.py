@@ -41,10 +41,14 @@ _MODULES = (
     *(
         f"nimbus/worker/driver/{name}.py"
         for name in (
-            "__init__", "environment", "main", "program_end", "programs", "spark", "spark_figures", "sql_task",
+            "__init__", "environment", "main", "program_end", "programs", "spark", "spark_figures",
+            "sql_task",
         )
     ),
-    *(f"nimbus/worker/host/{name}.py" for name in ("__init__", "clock", "files", "forked", "procfs", "usage")),
+    *(
+        f"nimbus/worker/host/{name}.py"
+        for name in ("__init__", "clock", "files", "forked", "procfs", "usage")
+    ),
     *(
         f"nimbus/worker/data/{name}.py"
         for name in (
