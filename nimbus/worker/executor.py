@@ -19,7 +19,7 @@ from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
-from nimbus.ports import AttemptBoard, Clock, LogArchive, StoreUnavailableError
+from nimbus.ports import AttemptBoard, Clock, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import settlement
@@ -62,7 +62,7 @@ class Executor(Protocol):
         """Check the holder that an attempt's claim names. None: the attempt is not claimed."""
         ...
 
-    def reap(self, attempt: str, claim: Claim | None) -> End:
+    def collect(self, attempt: str, claim: Claim | None) -> End:
         """Kill the remaining processes of an attempt whose holder is dead.
 
         Returns:
@@ -96,7 +96,6 @@ class WorkerContext:
     connections: Connections
     """For the processes that run attempts."""
     clock: Clock
-    logs: LogArchive | None
     metrics: WorkerMetrics = field(default_factory=lambda: WorkerMetrics(CollectorRegistry()))
     loop: Loop = field(default_factory=Loop)
     phases: dict[str, Phase] = field(default_factory=dict)
@@ -140,7 +139,7 @@ def collect(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, E
     executor = executors[_holder_of(order) if claim is None else claim.holder]
     sight = executor.probe(order.attempt, claim)
     if sight is Sight.GONE:
-        settlement.put_end(board, executor.reap(order.attempt, claim))
+        settlement.put_end(board, executor.collect(order.attempt, claim))
     return sight is not Sight.ALIVE  # elsewhere: the leader decides when that host is lost
 
 

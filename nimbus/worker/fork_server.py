@@ -52,7 +52,7 @@ def main() -> int:
     if not make_room():
         sys.stderr.write("fork server: /proc does not show the room for what its children are\n")
         return 1
-    signal.signal(signal.SIGCHLD, _reap)
+    signal.signal(signal.SIGCHLD, _collect)
     connections.import_clients()
     if CONNECT_OPTION in sys.argv:
         import_for_connect()
@@ -72,8 +72,8 @@ def main() -> int:
             worker.send(json.dumps(answer).encode())
 
 
-def _reap(*_signal: object) -> None:
-    """Reap ended runners; their exit status is not used."""
+def _collect(*_signal: object) -> None:
+    """Collect ended children; their exit status is not used."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

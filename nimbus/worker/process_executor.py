@@ -145,8 +145,8 @@ class ProcessExecutor:
             return Sight.ELSEWHERE
         return Sight.ALIVE if is_supervised(self._tag(attempt), claim) else Sight.GONE
 
-    def reap(self, attempt: str, claim: Claim | None) -> End:
-        """See `Executor.reap`."""
+    def collect(self, attempt: str, claim: Claim | None) -> End:
+        """See `Executor.collect`."""
         kill_rest(self._tag(attempt), claim, self._context.settings)
         # Read only now: a living runner may still write its record.
         record = record_of(claim)

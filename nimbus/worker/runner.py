@@ -172,7 +172,7 @@ class Runner:
 
     def _tell(self, event: m.Event) -> None:
         if isinstance(self._life.state, m.Running):  # first: a driver that has ended was not told to
-            self._driver.reap()
+            self._driver.collect()
             if (ended := self._ended()) is not None:
                 self._follow(self._life.hear(ended, boottime_s()))
         self._follow(self._life.hear(event, boottime_s()))
@@ -255,7 +255,7 @@ class Runner:
         """Collect orphans, see that the Spark Connect server lives, and measure the attempt."""
         if self._driver.exit_status is not None:  # `_clear` collects now
             return
-        self._driver.reap()
+        self._driver.collect()
         if self._session is not None and self._session.is_gone:
             self._tell(m.ServerGone())
         self._limits.free_log()

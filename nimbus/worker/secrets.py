@@ -26,7 +26,7 @@ PREFIX = "NIMBUS_SECRET_"
 
 Provider = Callable[[str], str]
 """Returns the value of a secret. SecretError; KeyError if there is no such secret."""
-MOST_AT_ONCE = 8
+MAX_AT_ONCE = 8
 """Most calls of a plug-in that have not returned. One that hangs is abandoned, and counts until then."""
 
 
@@ -178,12 +178,12 @@ class PlugIn:
 
     def __init__(self, provider: Provider, timeout: timedelta) -> None:
         self._provider, self._timeout_s = provider, timeout.total_seconds()
-        self._free = threading.Semaphore(MOST_AT_ONCE)
+        self._free = threading.Semaphore(MAX_AT_ONCE)
 
     def __call__(self, name: str) -> str:
         """Call the provider. Raises its own errors, and SecretError if it does not return in time."""
         if not self._free.acquire(timeout=self._timeout_s):
-            raise SecretError(f"secret {name} cannot be had: {MOST_AT_ONCE} calls of its provider hang")
+            raise SecretError(f"secret {name} cannot be had: {MAX_AT_ONCE} calls of its provider hang")
         answer: SimpleQueue[str | Exception] = SimpleQueue()
         asks = threading.Thread(target=self._ask, args=(name, answer), name="worker-secret", daemon=True)
         asks.start()

@@ -2,13 +2,11 @@
 
 Guarantees:
   * Stopping, killing or restarting a worker ends no runner and no driver. The next worker finds their results
-  in
-    their folders.
+    in their folders.
   * The death of a runner is noticed at once, by its pidfd. Its remaining processes are killed before the
-  attempt
-    is reported as lost.
+    attempt is reported as lost.
   * An order whose release is on the disk does not wait for orders whose release must be fetched.
-  * Nothing is launched twice: the folder's lock and the CLAIM slot decide, not this worker's memory.
+  * Nothing is launched twice: the folder's lock and CLAIM decide, not this worker's memory.
 
 Threads: `nimbus-worker` (all decisions), `worker-prepare-*` (releases on the disk), `worker-fetch-*`
 (releases that must be fetched), `worker-logs` (leftover logs).
@@ -117,7 +115,6 @@ class Worker:
             board=board,
             connections=connections,
             clock=clock,
-            logs=logs,
             metrics=metrics or WorkerMetrics(CollectorRegistry()),
         )
         context.metrics.watch(self.standing)
@@ -144,15 +141,14 @@ class Worker:
             launcher=self._forks,
             look_again=partial(self._loop.post, partial(context.do, partial(self._look, False))),
         )
-        self._applications = ApplicationExecutor(context, clusters or {})
         self.executors: dict[Holder, Executor] = {
             Holder.PROCESS: self._processes,
             Holder.POOLED: self._pool,
-            Holder.APPLICATION: self._applications,
+            Holder.APPLICATION: ApplicationExecutor(context, clusters or {}),
         }
         self._plans: dict[_Prepared, RunnerPlan] = {}
         """Plans of earlier attempts, which can be reused: a release and its wheels never change."""
-        self._reaping: set[str] = set()
+        self._collecting: set[str] = set()
         self._lock_fd = -1
         self._prepare_pool = ThreadPoolExecutor(_PREPARING_AT_ONCE, thread_name_prefix="worker-prepare")
         self._fetch_pool = ThreadPoolExecutor(_FETCHING_AT_ONCE, thread_name_prefix="worker-fetch")
@@ -169,9 +165,9 @@ class Worker:
         self._lock_fd = take_work_dir(self._settings.work_dir)
         if self._settings.users.all():
             open_to_users(self._settings.work_dir)
-        for name, found in self._settings.environments.items():
-            if isinstance(found, str):
-                _log.warning("environment_unusable", environment=name, error=found)
+        for name, environment in self._settings.environments.items():
+            if isinstance(environment, str):
+                _log.warning("environment_unusable", environment=name, error=environment)
         self._launcher.start()
         self._thread.start()
 
@@ -191,9 +187,9 @@ class Worker:
         """The current attempts that are not done."""
         return self._context.unended
 
-    def reaping(self) -> frozenset[str]:
+    def collecting(self) -> frozenset[str]:
         """Attempts with a REAP order."""
-        return frozenset(self._reaping.copy())
+        return frozenset(self._collecting.copy())
 
     def standing(self) -> WorkerStanding:
         """The worker's state, for metrics."""
@@ -298,16 +294,16 @@ class Worker:
         for attempt, phase in list(self._phases.items()):
             if phase is Phase.DONE and attempt not in self._orders:
                 del self._phases[attempt]
-        self._reaping &= self._orders.keys()
+        self._collecting &= self._orders.keys()
         self._read_at_s = {key: at_s for key, at_s in self._read_at_s.items() if key in self._orders}
         for order in orders:
             if order.kind is AssignmentKind.RUN and order.attempt not in self._phases:
                 self._phases[order.attempt] = Phase.PREPARING
                 self._read_at_s[order.attempt] = time.monotonic()
                 self._context.do(partial(self._take, order))
-            elif order.kind is AssignmentKind.REAP and order.attempt not in self._reaping:
-                self._reaping.add(order.attempt)
-                self._context.do(partial(self._reap, order))
+            elif order.kind is AssignmentKind.REAP and order.attempt not in self._collecting:
+                self._collecting.add(order.attempt)
+                self._context.do(partial(self._collect, order))
 
     # An order to run.
 
@@ -384,29 +380,27 @@ class Worker:
     def _start(self, order: Assignment, plan: RunnerPlan) -> None:
         if before := earlier(AttemptId.parse(order.attempt)):
             # This session has read the order, so it also sees the last checkpoints of earlier attempts.
-            found = self._board.read_all(dict.fromkeys(before))
-            plan = replace(plan, checkpoint=inherited(found))
+            plan = replace(plan, checkpoint=inherited(self._board.read_all(dict.fromkeys(before))))
         if order.task.env:
             plan = replace(plan, environment={**plan.environment, **order.task.env})
-        executor = self._executor_of(order)
-        executor.launch(order, plan)
+        holder = self._holder_of(order)
+        self.executors[holder].launch(order, plan)
         read_at_s = self._read_at_s.pop(order.attempt, None)
         if read_at_s is not None and self._phases.get(order.attempt) is Phase.RUNNING:
-            holder = next(holder for holder, one in self.executors.items() if one is executor)
             self._context.metrics.launched(holder, time.monotonic() - read_at_s)
 
-    def _executor_of(self, order: Assignment) -> Executor:
+    def _holder_of(self, order: Assignment) -> Holder:
         if order.task.runs_in_cluster:
-            return self._applications
-        return self._pool if order.task.is_pooled and self._pool.works else self._processes
+            return Holder.APPLICATION
+        return Holder.POOLED if order.task.is_pooled and self._pool.works else Holder.PROCESS
 
-    # An order to reap.
+    # An order to collect what an attempt left.
 
-    def _reap(self, order: Assignment) -> None:
+    def _collect(self, order: Assignment) -> None:
         attempt = order.attempt
-        standing = self._orders.get(attempt)
-        if standing is None or standing.kind is not AssignmentKind.REAP:
-            self._reaping.discard(attempt)
+        newest = self._orders.get(attempt)
+        if newest is None or newest.kind is not AssignmentKind.REAP:
+            self._collecting.discard(attempt)
             return
         folder = self._processes.folder(attempt)
         if folder.exists and not folder.is_delivered:
@@ -415,7 +409,7 @@ class Worker:
         elif collect(self._board, order, self.executors):
             return
         again_s = _LOOK_AT_FOLLOWED_AGAIN_S if order.task.runs_in_cluster else _LOOK_AGAIN_S
-        self._loop.after(again_s, partial(self._context.do, partial(self._reap, order)))
+        self._loop.after(again_s, partial(self._context.do, partial(self._collect, order)))
 
     def _clean(self) -> None:
         self._context.do(partial(self._processes.clean, self._orders))

@@ -269,7 +269,7 @@ class Bench:
         assert found.returncode in (0, 1), found.stderr
         return found.stdout.decode().splitlines()
 
-    def reap(self, order: Assignment) -> bool:
+    def collect(self, order: Assignment) -> bool:
         """Execute a REAP order like a worker that has launched nothing."""
         return collect(self.board, order, self.worker().executors)
 

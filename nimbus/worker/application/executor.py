@@ -421,8 +421,8 @@ class ApplicationExecutor:
         self._follow(attempt, target, driver.id)
         return Sight.ALIVE
 
-    def reap(self, attempt: str, claim: Claim | None) -> End:
-        """See `Executor.reap`."""
+    def collect(self, attempt: str, claim: Claim | None) -> End:
+        """See `Executor.collect`."""
         why = "its driver is gone from the cluster"
         return settlement.lost(attempt, claim, why, self._context.clock.now())
 

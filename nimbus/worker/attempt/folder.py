@@ -54,7 +54,7 @@ from nimbus.worker.host.files import (
     write_atomic,
     write_once,
 )
-from nimbus.worker.host.identity import ProcessLock, host_id
+from nimbus.worker.host.identity import ProcessLock, process_in, process_text
 from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.host.task_user import TaskUser
 
@@ -197,7 +197,7 @@ class AttemptFolder:
 
     def note_keeper(self, keeper: ProcessId) -> None:
         """Record the keeper of the attempt's JVM, for the process that must end it with the attempt."""
-        write_atomic(self.keeper_file, f"{keeper.pid} {keeper.start_ticks} {host_id()}".encode())
+        write_atomic(self.keeper_file, process_text(keeper))
 
     def forget_keeper(self) -> None:
         """The attempt has given its JVM back."""
@@ -205,10 +205,7 @@ class AttemptFolder:
 
     def keeper(self) -> ProcessId | None:
         """The keeper of the JVM that the attempt has, in this boot."""
-        words = (read_if_there(self.keeper_file) or b"").split()
-        if len(words) != 3 or words[2].decode() != host_id():
-            return None
-        return ProcessId(int(words[0]), int(words[1]))
+        return process_in(self.keeper_file)
 
     def note_session(self, session: ConnectSession) -> None:
         """Record the attempt's Connect session, for the process that must release it."""

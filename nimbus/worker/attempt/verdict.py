@@ -230,7 +230,7 @@ def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False
     """Classify the failure of a driver that Nimbus did not end.
 
     Args:
-        status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
+        status: As of `Popen.returncode`: negative for a signal; None: it could not be collected.
         log_tail: The end of its log, TAIL_BYTES of it.
         oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
     """

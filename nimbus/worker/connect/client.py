@@ -15,7 +15,7 @@ from typing import Any
 from nimbus.worker.host.files import write_atomic
 
 _PROGRESS_EVERY_S = 1.0
-_MOST_RETRIES = 6
+_MAX_RETRIES = 6
 _LONGEST_PAUSE_MS = 5_000
 """About 15 s in total. pyspark's default is ten minutes, but a restarted server has lost its sessions."""
 
@@ -35,7 +35,7 @@ def make_session(folder: Path) -> Any:
     builder = DefaultChannelBuilder(os.environ["SPARK_REMOTE"])
     session: Any = SparkSession.builder.channelBuilder(builder).create()
     session.client.set_retry_policies(
-        [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_PAUSE_MS)]
+        [DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_LONGEST_PAUSE_MS)]
     )
     # The runner releases it. Code that stops its session and creates another gets the same one again.
     session.release_session_on_close = False

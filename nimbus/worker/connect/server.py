@@ -169,7 +169,7 @@ class LocalServer:
         except OSError as exc:
             raise ConnectServerError(f"the Spark Connect server cannot be started: {exc}") from exc
         ticks = procfs.start_ticks(child.pid)
-        assert ticks is not None  # noqa: S101 - we have not reaped it
+        assert ticks is not None  # noqa: S101 - we have not collected it
         record = ServerRecord(
             pid=child.pid, start_ticks=ticks, host=host_id(), port=port, token=token, made_of=made_of
         )

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -107,22 +108,8 @@ def use(folder: Path) -> int:
 
 
 def end_server(server: ProcessId) -> bool:
-    """Kill a server that is unused or does not answer, with its whole process session.
-
-    Programs that its operations started may outlive a server.
-    """
-
-    def find() -> list[ProcessId]:
-        now = procfs.read_stat(server.pid)
-        if now is not None and now.id != server:
-            return []  # the pid was reused, so no process of the session is left
-        return [
-            found.id
-            for found in procfs.living()
-            if found.session == server.pid and found.id.start_ticks >= server.start_ticks
-        ]
-
-    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+    """Kill a server and its whole session: programs that its operations started may outlive it."""
+    return procfs.kill_all(partial(procfs.session_of, server), deadline_s=_KILL_DEADLINE_S)
 
 
 def is_unused(folder: Path, idle_s: float) -> bool:

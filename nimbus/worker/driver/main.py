@@ -39,7 +39,7 @@ from nimbus.worker.host.files import write_new
 
 EXIT_NOT_STARTED = 75
 """Exit code of a driver that got no "go", and of a runner whose claim was refused: user code did not run."""
-_MOST_SIGNALS = 1 << 16
+_MAX_SIGNALS = 1 << 16
 """As many as a pipe holds: later ones are not noted."""
 _EXIT_AFTER_MAIN = "spark.submit.callSystemExitOnMainExit"
 """Without it, the JVM of a jar waits for ever for threads that are not daemons."""
@@ -268,7 +268,7 @@ def _note_signals() -> Callable[[], bool]:
 
     def told_to_end() -> bool:
         with suppress(OSError):  # none came, or the task has closed the pipe
-            return signal.SIGTERM in os.read(reads, _MOST_SIGNALS)
+            return signal.SIGTERM in os.read(reads, _MAX_SIGNALS)
         return False
 
     return told_to_end

@@ -137,7 +137,7 @@ class DriverProcess:
         with suppress(OSError):  # the child does it, too; the first wins. EACCES: it has executed
             os.setpgid(pid, pid)
         ticks = procfs.start_ticks(pid)
-        if ticks is None:  # we have not reaped it, so it is there
+        if ticks is None:  # we have not collected it, so it is there
             raise ProcessLookupError(f"/proc does not show the driver {pid}")
         self.id = ProcessId(pid, ticks)
         self.handle = os.pidfd_open(pid)
@@ -169,11 +169,11 @@ class DriverProcess:
         self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        if self.exit_status is None:  # not reaped, so the group's number is still its own
+        if self.exit_status is None:  # not collected, so the group's number is still its own
             procfs.signal_child(self.id.pid, number)
 
-    def reap(self) -> bool:
-        """Reap the driver, if it has ended, and orphans that became our children.
+    def collect(self) -> bool:
+        """Collect the driver, if it has ended, and orphans that became our children.
 
         Returns:
             True if children are left.
@@ -200,8 +200,8 @@ class DriverProcess:
         self.kill()
         ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
         until = time.monotonic() + _LAST_BREATH_S
-        while self.reap() and time.monotonic() < until:
-            time.sleep(_POLL_S)  # a killed JVM frees its memory: what it used counts when it can be reaped
+        while self.collect() and time.monotonic() < until:
+            time.sleep(_POLL_S)  # a killed JVM frees its memory: what it used counts when it is collected
         self.used = usage.of_children()
         if self._loan is not None:
             of_jvm = self._loan.used()
@@ -216,7 +216,7 @@ class DriverProcess:
         return ended
 
     def _remains(self) -> list[ProcessId]:
-        if not self.reap():  # descendants become our children when their parents end
+        if not self.collect():  # descendants become our children when their parents end
             return []
         own = os.getpid()
         below = procfs.descendants(own)

@@ -26,7 +26,7 @@ from nimbus.task import TaskContext, context
 from nimbus.worker.driver.environment import submit_options
 
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-MOST_INPUTS = 1000
+MAX_INPUTS = 1000
 """Limit of inputs in the environment, which Linux limits to 2 MB together with the arguments."""
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 """Exit codes of shells for a program that cannot be started."""
@@ -97,10 +97,10 @@ def variables(task: TaskContext) -> dict[str, str]:
     if task.data_interval_start is not None and task.data_interval_end is not None:
         found["DATA_INTERVAL_START"] = task.data_interval_start.isoformat()
         found["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()
-    if len(task.inputs) <= MOST_INPUTS:
+    if len(task.inputs) <= MAX_INPUTS:
         found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
         found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
-    if task.pinned and len(task.read_inputs) <= MOST_INPUTS:
+    if task.pinned and len(task.read_inputs) <= MAX_INPUTS:
         paths = {
             name: [one.outside or str(one.path) for one in versions] for name, versions in task.reads.items()
         }

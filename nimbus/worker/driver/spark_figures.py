@@ -26,9 +26,9 @@ _FIRST_S = 0.1
 """Interval until there is an application, so that even a short one's id is recorded."""
 
 
-_MOST_STAGES = 1000
+_MAX_STAGES = 1000
 """Stages whose figures may still change. A stream has millions over its life."""
-_MOST_QUERIES = 20
+_MAX_QUERIES = 20
 
 
 class StageBook:
@@ -51,7 +51,7 @@ class StageBook:
                 done = info.numCompletedTasks
                 self._stages[stage] = (info.numTasks, done, info.numActiveTasks, info.numFailedTasks)
         self._active = active
-        while len(self._stages) > _MOST_STAGES:
+        while len(self._stages) > _MAX_STAGES:
             oldest = self._stages.pop(next(iter(self._stages)))
             self._earlier = [sum(pair) for pair in zip(self._earlier, oldest)]
             self._count += 1
@@ -115,7 +115,7 @@ class ProgressThread(threading.Thread):
 def streams() -> dict[str, dict[str, str]]:
     """The last batch of each streaming query of the task's session; empty: it has none."""
     session = SparkSession._instantiatedSession
-    queries = [] if session is None else session.streams.active[:_MOST_QUERIES]
+    queries = [] if session is None else session.streams.active[:_MAX_QUERIES]
     told = {str(query.name or query.id)[:64]: _batch(query.lastProgress) for query in queries}
     return {"streams": told} if told else {}
 

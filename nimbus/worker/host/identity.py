@@ -70,6 +70,19 @@ def own_process() -> ProcessId:
     return ProcessId(os.getpid(), ticks)
 
 
+def process_text(process: ProcessId) -> bytes:
+    """The content of a file that names a process of this boot."""
+    return f"{process.pid} {process.start_ticks} {host_id()}\n".encode()
+
+
+def process_in(file: Path) -> ProcessId | None:
+    """The process that a file names; None if it names none of this boot, or is being written."""
+    words = (read_if_there(file) or b"").split()
+    if len(words) != 3 or words[2].decode() != host_id():
+        return None
+    return ProcessId(int(words[0]), int(words[1]))
+
+
 class ProcessLock:
     """flock, held as long as a process lives, on a file with pid, start ticks and host of the last holder."""
 
@@ -85,7 +98,7 @@ class ProcessLock:
             os.close(fd)
             return None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{holder.pid} {holder.start_ticks} {host_id()}\n".encode(), 0)
+        os.pwrite(fd, process_text(holder), 0)
         return fd
 
     def is_held(self) -> bool:
@@ -104,10 +117,7 @@ class ProcessLock:
 
     def last_holder(self) -> ProcessId | None:
         """The last holder in this boot, dead or alive."""
-        words = (read_if_there(self.path) or b"").split()
-        if len(words) != 3 or words[2].decode() != host_id():
-            return None  # being written, or from an earlier boot, whose pids are meaningless
-        return ProcessId(int(words[0]), int(words[1]))
+        return process_in(self.path)
 
 
 class WorkDirInUseError(NimbusError):

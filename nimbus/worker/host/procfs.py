@@ -40,7 +40,7 @@ class ProcessStat:
 
     @property
     def is_dead(self) -> bool:
-        """True for a zombie: it has ended, and its parent has not reaped it."""
+        """True for a zombie: it has ended, and its parent has not collected it."""
         return self.state in "ZXx"
 
 
@@ -124,6 +124,18 @@ def with_variable(name: str, value: str) -> list[ProcessId]:
     return [found.id for found in living() if has_variable(found.id.pid, name, value)]
 
 
+def session_of(leader: ProcessId) -> list[ProcessId]:
+    """Living processes of a session; none if the pid of its leader, which is the session's id, was reused."""
+    now = read_stat(leader.pid)
+    if now is not None and now.id != leader:
+        return []
+    return [
+        found.id
+        for found in living()
+        if found.session == leader.pid and found.id.start_ticks >= leader.start_ticks
+    ]
+
+
 def descendants(root: int) -> set[int]:
     """Pids of all living processes below `root`."""
     children: dict[int, list[int]] = {}
@@ -201,7 +213,7 @@ def kill(victim: ProcessId) -> None:
 
 
 def signal_child(pid: int, number: int) -> None:
-    """Signal a child of this process with the group that it led at first. It must not be reaped yet."""
+    """Signal a child of this process with the group that it led at first. It must not be collected yet."""
     with suppress(ProcessLookupError):
         if os.getpgid(pid) != pid:  # it moved to another group
             os.kill(pid, number)

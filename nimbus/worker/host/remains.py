@@ -14,10 +14,9 @@ RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
 """In the environment of a runner."""
 EXECUTOR_VARIABLE = "NIMBUS_EXECUTOR_OF"
 """In the environment of an executor; its value is the worker's folder."""
-
-
 KEEPER_VARIABLE = "NIMBUS_JVM_OF"
 """In the environment of a kept JVM and of all processes that it starts, and of its keeper."""
+_KILL_DEADLINE_S = 10.0
 
 
 def keeper_tag(keeper: ProcessId) -> str:
@@ -28,9 +27,6 @@ def keeper_tag(keeper: ProcessId) -> str:
 def attempt_tag(cluster: ClusterId, attempt: str) -> str:
     """The value of the first two. It names the cluster, because scheduled runs have the same ids in each."""
     return f"{cluster}/{attempt}"
-
-
-_KILL_DEADLINE_S = 10.0
 
 
 def runners(tag: str) -> list[ProcessId]:
@@ -73,12 +69,4 @@ def kill_tagged(tag: str) -> bool:
 
 
 def _of_session(leader: ProcessId) -> list[ProcessId]:
-    """Processes of a dead session leader; none if its pid, which is also the session's id, was reused."""
-    now = procfs.read_stat(leader.pid)
-    if now is not None and now.id != leader:
-        return []
-    return [
-        found.id
-        for found in procfs.living()
-        if found.session == leader.pid and found.id.start_ticks >= leader.start_ticks and found.id != leader
-    ]
+    return [process for process in procfs.session_of(leader) if process != leader]

@@ -248,8 +248,8 @@ class PooledExecutor:
         held = folder is not None and folder.lock.is_held()
         return Sight.ALIVE if held or remains.runners(self._tag(attempt)) else Sight.GONE
 
-    def reap(self, attempt: str, claim: Claim | None) -> End:
-        """See `Executor.reap`."""
+    def collect(self, attempt: str, claim: Claim | None) -> End:
+        """See `Executor.collect`."""
         folder = None if claim is None else ExecutorFolder.of_claim(claim)
         if folder is not None and (process := folder.lock.last_holder()) is not None:
             remains.kill_session(process)

@@ -150,9 +150,9 @@ def test_attempt_whose_holder_was_killed_is_ended_as_lost_by_a_worker_that_is_as
     end = case.bench.await_end()
     assert (end.outcome, end.written_by, end.nonce) == (Outcome.LOST, "worker", claim.nonce)
 
-    # Reaping may be repeated.
-    first = case.elsewhere.reap(ATTEMPT, claim)
-    again = case.elsewhere.reap(ATTEMPT, claim)
+    # Collecting may be repeated.
+    first = case.elsewhere.collect(ATTEMPT, claim)
+    again = case.elsewhere.collect(ATTEMPT, claim)
     assert (first.outcome, first.nonce) == (Outcome.LOST, claim.nonce)
     assert replace(again, ended_at=first.ended_at) == first
 

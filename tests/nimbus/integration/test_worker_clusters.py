@@ -127,7 +127,7 @@ def test_attempt_is_supervised_by_a_runner_in_a_folder_of_another_worker_of_its_
     worker.start()
     try:
         one.board.assign("w2", reap)
-        eventually(lambda: reap.attempt in worker.reaping(), "the order is seen")
+        eventually(lambda: reap.attempt in worker.collecting(), "the order is seen")
         assert one.slots().end is None
         assert _alive(child)
 

@@ -412,7 +412,7 @@ def test_order_to_reap_beside_a_living_executor_ends_nothing(
     order = bench.order("unused.py", attempt="run1.unused.1")
     reap = replace(order, attempt=ATTEMPT, kind=AssignmentKind.REAP, claim=claim)
     bench.board.assign("w2", reap)
-    eventually(lambda: ATTEMPT in second.reaping(), "it was asked")
+    eventually(lambda: ATTEMPT in second.collecting(), "it was asked")
     os.kill(_executor(bench).pid, signal.SIGSTOP)
     assert bench.slots().end is None
 

@@ -403,7 +403,7 @@ def test_attempt_of_another_worker_on_this_host_is_left_while_its_runner_lives_t
     reap = replace(order, kind=AssignmentKind.REAP, claim=claim)
     bench.board.assign("w1", reap)
     worker = _started(bench, workers)
-    eventually(lambda: ATTEMPT in worker.reaping(), "the order is seen")
+    eventually(lambda: ATTEMPT in worker.collecting(), "the order is seen")
     assert bench.slots().end is None
 
     os.kill(runner.pid, signal.SIGKILL)

@@ -175,6 +175,6 @@ class Applications:
         self._follow(parsed, driver.id)
         return Sight.ALIVE
 
-    def reap(self, attempt: str, claim: Claim | None) -> End:
-        """See `ApplicationExecutor.reap`."""
+    def collect(self, attempt: str, claim: Claim | None) -> End:
+        """See `ApplicationExecutor.collect`."""
         return settlement.lost(attempt, claim, "its driver is gone", self._world.worker_now())

@@ -282,8 +282,8 @@ class _OfHost:
             return Sight.ELSEWHERE
         return Sight.ALIVE if any(folder.is_locked for folder in self._folders(attempt)) else Sight.GONE
 
-    def reap(self, attempt: str, claim: Claim | None) -> End:
-        """See `Executor.reap`."""
+    def collect(self, attempt: str, claim: Claim | None) -> End:
+        """See `Executor.collect`."""
         records = []
         for folder in self._folders(attempt):
             folder.kill_rest()

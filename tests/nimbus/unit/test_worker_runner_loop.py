@@ -69,7 +69,7 @@ class _Driver:
         self.exit_status: int | None = None
         self.went = threading.Event()
         self.status: int | None = None
-        self.reaps = 0
+        self.collections = 0
         self.jvm = ""
         self.used = Usage(5, 7)
 
@@ -89,9 +89,9 @@ class _Driver:
         self.status = status
         os.close(self._alive)
 
-    def reap(self) -> bool:
+    def collect(self) -> bool:
         self.exit_status = self.status
-        self.reaps += 1
+        self.collections += 1
         return False
 
     def end_all(self) -> bool:
@@ -207,8 +207,8 @@ def test_log_of_a_short_attempt_is_within_its_limit_before_it_ends(attempt: _Att
 def test_status_of_a_driver_that_a_tracer_holds_is_awaited(attempt: _Attempt) -> None:
     attempt.start()
     attempt.end(status=None)
-    reaps = attempt.driver.reaps
-    eventually(lambda: attempt.driver.reaps > reaps, "its status is asked for")
+    before = attempt.driver.collections
+    eventually(lambda: attempt.driver.collections > before, "its status is asked for")
     assert attempt.folder.exit_record() is None
 
     attempt.driver.status = 0

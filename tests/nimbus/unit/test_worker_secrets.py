@@ -19,7 +19,7 @@ from nimbus.worker.attempt.secret_mask import Mask
 from nimbus.worker.preparation import is_of_pipeline
 from nimbus.worker.secrets import (
     LARGEST_BYTES,
-    MOST_AT_ONCE,
+    MAX_AT_ONCE,
     CommandProvider,
     EnvironmentProvider,
     FolderProvider,
@@ -209,10 +209,10 @@ def test_plug_in_is_asked_no_more_when_too_many_of_its_calls_hang() -> None:
     gate = threading.Event()
     provider = PlugIn(lambda _: str(gate.wait(60)), SOON / 1000)
     try:
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_AT_ONCE):
             with pytest.raises(SecretError, match="takes longer"):
                 provider("a")
-        with pytest.raises(SecretError, match=f"{MOST_AT_ONCE} calls of its provider hang"):
+        with pytest.raises(SecretError, match=f"{MAX_AT_ONCE} calls of its provider hang"):
             provider("a")
     finally:
         _let_end(gate)

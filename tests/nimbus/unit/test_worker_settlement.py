@@ -86,7 +86,7 @@ def test_order_to_reap_of_an_earlier_run_ends_no_attempt_of_a_later_one(bench: B
     claim = Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW, nonce="first")
     bench.board.claim(replace(claim, nonce="second"))
 
-    assert bench.reap(replace(order, claim=claim))
+    assert bench.collect(replace(order, claim=claim))
 
     assert bench.slots().end is None
 
@@ -136,7 +136,7 @@ def test_reaper_delivers_the_exit_record_that_another_worker_of_the_host_could_n
     order, folder = _left_by(bench)
     record = folder.record_exit(_success(output="bench/run1/task/1"))
 
-    assert bench.reap(order)
+    assert bench.collect(order)
 
     assert bench.slots().end == record
     assert not folder.is_delivered, "its worker stores the log when it starts"
@@ -154,7 +154,7 @@ def test_reaper_writes_lost_when_the_folder_holds_no_record_of_the_claim(
     if record is not None:
         folder.record_exit(record)
 
-    assert bench.reap(order)
+    assert bench.collect(order)
 
     end = bench.slots().end
     assert end is not None
@@ -171,7 +171,7 @@ def test_reaper_writes_lost_when_the_claim_names_no_folder_of_the_attempt(
     order, folder = _left_by(bench, folder=place)
     folder.record_exit(_success())
 
-    assert bench.reap(order)
+    assert bench.collect(order)
 
     end = bench.slots().end
     assert end is not None
@@ -182,7 +182,7 @@ def test_reaper_writes_lost_when_the_exit_record_cannot_be_read(bench: Bench) ->
     order, folder = _left_by(bench)
     folder.exit_file.write_bytes(b"{broken")
 
-    assert bench.reap(order)
+    assert bench.collect(order)
 
     end = bench.slots().end
     assert end is not None
@@ -247,11 +247,11 @@ def test_runner_whose_tag_does_not_show_is_not_called_lost_while_it_lives(
 ) -> None:
     order = _claimed_by(untagged, bench)
 
-    assert not bench.reap(order)
+    assert not bench.collect(order)
     assert bench.slots().end is None
 
     untagged.end()
-    assert bench.reap(order)
+    assert bench.collect(order)
     end = bench.slots().end
     assert end is not None
     assert end.outcome is Outcome.LOST
@@ -263,6 +263,6 @@ def test_reaper_kills_what_a_dead_runner_left_in_its_session_without_a_tag(
     order = _claimed_by(untagged, bench)
     untagged.end()
 
-    assert bench.reap(order)
+    assert bench.collect(order)
 
     assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)

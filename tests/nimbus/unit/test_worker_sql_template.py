@@ -17,7 +17,7 @@ from nimbus.domain.run_number import next_number
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context, fence_token
 from nimbus.templates.checking import file_faults
 from nimbus.worker.driver.files import context_document
-from nimbus.worker.driver.programs import MOST_INPUTS, variables
+from nimbus.worker.driver.programs import MAX_INPUTS, variables
 from nimbus.worker.driver.sql_task import SqlTaskError, render_sql
 from tests.nimbus.worker_bench import Bench
 
@@ -113,7 +113,7 @@ def test_write_version_orders_runs_and_the_fence_token_does_not() -> None:
 
 
 def test_program_with_very_many_inputs_has_them_in_no_variables() -> None:
-    inputs = {f"task_{number}": Path("/data") for number in range(MOST_INPUTS + 1)}
+    inputs = {f"task_{number}": Path("/data") for number in range(MAX_INPUTS + 1)}
     few = dict(list(inputs.items())[1:])
 
     assert variables(replace(TASK, inputs=few))["NIMBUS_INPUT_task_1"] == "/data"

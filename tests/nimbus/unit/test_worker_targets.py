@@ -188,7 +188,6 @@ def test_driver_for_a_target_without_rest_is_refused(bench: Bench) -> None:
         board=bench.board,
         connections=bench.startup().connections,
         clock=SystemClock(),
-        logs=None,
     )
     executor = ApplicationExecutor(context, {})  # the target has no `rest`
     try:
