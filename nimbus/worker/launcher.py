@@ -153,13 +153,7 @@ class ForkLauncher:
         startup: RunnerStartup,
         keeper: tuple[ProcessId, Path, int] | None = None,
     ) -> ProcessId | None:
-        """Fork a runner, or start one if it cannot be forked.
-
-        Args:
-            folder: The attempt's folder.
-            startup: The runner's startup.
-            keeper: The keeper of the JVM for the attempt, its folder, and a connection to it.
-        """
+        """Fork a runner, or start one. `keeper`: of the attempt's JVM, its folder, a connection to it."""
         tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
         try:
             with memory_file(startup.encode()) as file:

@@ -97,14 +97,7 @@ def prepare(
     cluster: ClusterId,
     environment: Mapping[str, str] | None = None,
 ) -> RunnerPlan:
-    """Collect everything that a runner needs.
-
-    Args:
-        order: The order to run an attempt.
-        settings: This worker's settings.
-        releases: The source of release folders.
-        cluster: The attempt's cluster.
-        environment: Default: that of this process.
+    """Collect everything that a runner needs. `environment`: by default that of this process.
 
     Raises:
         CannotRunHereError: the release lacks the task's file, the disk is full, the folder of outputs is not

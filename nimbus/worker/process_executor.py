@@ -174,7 +174,7 @@ def ending_of_the_dead(
         board: The board with its CLAIM.
         worker: This worker's id.
         now: The time for the record.
-        connect: The worker's provider for tasks in `mode: connect`.
+        connect: Finds the server of a task in `mode: connect`.
 
     Returns:
         The exit record now; None if this worker must not end the attempt.

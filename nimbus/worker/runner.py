@@ -120,11 +120,7 @@ class Runner:
         self._board.must_leave = True
 
     def run(self, driver: DriverProcess | None) -> int:
-        """Run the attempt; return the process's exit code.
-
-        Args:
-            driver: The driver that waits for "go"; None: the attempt has ended and must only be delivered.
-        """
+        """Run the attempt; return the exit code. Without a driver it has ended, and is delivered."""
         try:
             self._follow(self._deliver() if driver is None else self._begin(driver))
             self._loop.run()
@@ -330,13 +326,7 @@ def take_lock(folder: AttemptFolder) -> int | None:
 
 
 def run_attempt(folder: AttemptFolder, startup: int, loan: Loan | None = None) -> int:
-    """Run an attempt in this process, which must have one thread.
-
-    Args:
-        folder: The attempt's folder.
-        startup: Descriptor of the output of `RunnerStartup.encode`; it is closed.
-        loan: The JVM for its driver.
-    """
+    """Run an attempt in this process, which has one thread. `startup`: descriptor of a `RunnerStartup`."""
     configure_log()
     if take_lock(folder) is None:
         _log.info("another_runner_has_it", attempt=str(folder.attempt))

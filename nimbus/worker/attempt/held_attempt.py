@@ -260,14 +260,7 @@ def committed(
     """Store the output of a success before its END, which is the commit of the attempt.
 
     The driver and all its descendants are dead, so the output does not change any more. The task's timeout
-    does not apply.
-
-    Args:
-        place: The storage of outputs.
-        folder: The attempt's folder.
-        output: The local folder that it wrote to.
-        check: Raises OutputRefusedError if it may not be stored.
-        published: See `DataPlace.commit`.
+    does not apply. `check` raises OutputRefusedError if it may not be stored.
 
     Returns:
         The verdict with the task's result, and the output's reference; a failure if the output cannot be

@@ -31,11 +31,8 @@ _BLOCK = 512
 def impose(open_files: int | None, memory_bytes: int | None) -> None:
     """Set the limits that the kernel enforces, for this process and all its future children.
 
-    Called in the process that will run the task's code, before that code. Never raises the host's limits.
-
-    Args:
-        open_files: The attempt's limit.
-        memory_bytes: The attempt's limit; None for a driver with a JVM, which crashes without memory.
+    Called in the process that will run the task's code, before that code. Never raises the host's limits. A
+    driver with a JVM, which crashes without memory, has no `memory_bytes` here.
     """
     if open_files is not None:
         _lower(resource.RLIMIT_NOFILE, open_files)
@@ -61,14 +58,7 @@ class LimitWatch:
         folders: Sequence[Path],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create it without measuring.
-
-        Args:
-            limits: The attempt's limits.
-            processes: Returns the pids of all its processes.
-            folders: All folders that it writes to; none is inside another.
-            clock: Measures the duration of a measurement, in seconds.
-        """
+        """`processes` returns the pids of all its processes. None of `folders` is inside another."""
         self._limits, self._processes, self._folders, self._clock = limits, processes, folders, clock
         self.peak_bytes = 0
         """The most memory that was measured."""
@@ -80,11 +70,7 @@ class LimitWatch:
         return self._limits.memory_bytes is not None or self._limits.disk_bytes is not None
 
     def check(self, now_s: float) -> str | None:
-        """Measure what is due; return why the attempt must be ended, or None.
-
-        Args:
-            now_s: From any monotonic clock.
-        """
+        """Measure what is due by a monotonic clock; return why the attempt must be ended, or None."""
         return self._check_memory(now_s) or self._check_disk(now_s)
 
     def _check_memory(self, now_s: float) -> str | None:

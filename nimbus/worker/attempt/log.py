@@ -61,11 +61,7 @@ class LimitedLog:
         return cls(folder.log, folder.log_limit())
 
     def size(self, *, complete: bool) -> int:
-        """Length of the readable text in bytes.
-
-        Args:
-            complete: The log does not grow any more.
-        """
+        """Length of the readable text in bytes. `complete`: the log does not grow any more."""
         return sum(piece.size for piece in self._pieces(complete))
 
     def read(self, offset: int, limit: int, *, complete: bool) -> bytes:

@@ -229,10 +229,7 @@ _JVM_CRASHED = re.compile(r"fatal error has been detected by the Java Runtime En
 def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False) -> FailureClass:
     """Classify the failure of a driver that Nimbus did not end.
 
-    Args:
-        status: As of `Popen.returncode`: negative for a signal; None: it could not be collected.
-        log_tail: The end of its log, TAIL_BYTES of it.
-        oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
+    `status`: as of `Popen.returncode`; None: it could not be collected. The others: as of `judge`.
     """
     found = _of_exit(status, log_tail) or _of_log(log_tail)
     if oom_killer and found in (FailureClass.KILLED, FailureClass.EXECUTOR_LOST):

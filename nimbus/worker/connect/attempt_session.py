@@ -74,12 +74,9 @@ class AttemptSession:
 
 
 def release_left(session: ConnectSession | None, folder: Path, provider: ConnectReach | None) -> None:
-    """Release the session of an attempt whose runner is dead. Takes seconds, a minute at most.
+    """Release the session of an attempt whose runner is dead, if it has one. Takes a minute at most.
 
-    Args:
-        session: The attempt's session; None: it has none.
-        folder: The attempt's folder, at the worker that ran it.
-        provider: This worker's provider, for sessions on an external server.
+    `folder`: that of the attempt, at the worker that ran it. `provider`: finds external servers.
     """
     if session is None:
         return

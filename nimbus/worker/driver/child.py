@@ -114,15 +114,7 @@ def run_driver(
     waits_on: int | None = None,
     gateway: int | None = None,
 ) -> NoReturn:
-    """Run the driver.
-
-    Args:
-        folder: The attempt's folder.
-        plan: The driver's plan.
-        environment: The driver's complete environment.
-        execute: Use a new interpreter.
-        waits_on: Descriptor from which it reads go; None: do not wait.
-        gateway: Descriptor from which it reads the gateway of a kept JVM; None: Spark starts one.
+    """Run the driver. See `prepare_driver`, and `nimbus.worker.driver.main.run`.
 
     Raises:
         OSError: the interpreter cannot be started.

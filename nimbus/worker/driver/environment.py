@@ -58,13 +58,9 @@ def driver_environment(
     extra: Mapping[str, str],
     user: TaskUser | None = None,
 ) -> dict[str, str]:
-    """Build the environment of all drivers of a worker. Variables of one attempt are added later.
+    """Build the environment of all drivers of a worker from its own. Those of an attempt get more later.
 
-    Args:
-        environment: The worker's environment.
-        java_home: The Java runtime for Spark; None: no Spark.
-        extra: `worker.env` of the configuration, which overrides the rest.
-        user: The drivers' user; None: the worker's user.
+    `extra` (`worker.env` and others) overrides the rest. `user`: the drivers' user, if not the worker's.
     """
     result = passed_on(environment)
     if user is not None:
@@ -116,13 +112,7 @@ def event_log_settings(conf: Mapping[str, str], folder: str) -> dict[str, str]:
 
 
 def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], scale: float) -> dict[str, str]:
-    """A task's Spark properties, with more memory after attempts that ran out of memory.
-
-    Args:
-        task_conf: The task's own properties, which override the worker's.
-        worker_conf: The worker's properties. Their memory settings are scaled if the task has none.
-        scale: `Assignment.memory_scale`.
-    """
+    """A task's Spark properties, with its or the worker's memory times `Assignment.memory_scale`."""
     if scale == 1.0:
         return dict(task_conf)
     memory = {"spark.driver.memory": _DRIVER_MEMORY, **worker_conf, **task_conf}

@@ -49,13 +49,7 @@ class DriverProcess:
     ) -> None:
         """Fork it; it prepares and waits for `go` before it loads the task's code.
 
-        The runner has one thread at that time. `forked` describes the steps in the child.
-
-        Args:
-            folder: The attempt's folder.
-            plan: The runner's plan.
-            order: The attempt's order.
-            loan: The JVM for its Spark; None: it starts one.
+        The runner has one thread at that time. `loan`: the JVM for its Spark; None: it starts one.
         """
         self._folder, self._loan = folder, loan
         self.jvm = self._which_jvm(plan, order)

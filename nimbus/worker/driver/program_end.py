@@ -34,11 +34,7 @@ _FLUSH_FAILED = 120
 
 
 def completed(work: Callable[[], object], release_root: str) -> int:
-    """Run a program's code, join its threads and run its exit handlers.
-
-    Args:
-        work: Runs the code.
-        release_root: Errors name files in this folder relative to it.
+    """Run a program's code, join its threads and run its exit handlers. Errors name files of the release.
 
     Returns:
         Its exit status; negative for a signal.
@@ -126,13 +122,8 @@ _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 def print_error(exc: BaseException, release_root: str = "") -> None:
     """Print an error that nothing caught, to standard error, for the author of the task.
 
-    It begins at the task's own code, and files are named as in the release.
-
-    A task's own `sys.excepthook` is called instead, with the frames that would be printed.
-
-    Args:
-        exc: The error.
-        release_root: Folder of the release; empty: file names are printed as they are.
+    It begins at the task's own code, and files are named as in the release, if one is given. A task's own
+    `sys.excepthook` is called instead, with the frames that would be printed.
     """
     first = exc.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):

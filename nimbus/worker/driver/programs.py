@@ -164,14 +164,7 @@ def settings_for(conf: Mapping[str, str], output: str) -> dict[str, str]:
 
 
 def run_pipeline(spec: Path, arguments: Sequence[str], *, master: str, book: FlowBook) -> None:
-    """Run the program to its end. Raises its errors.
-
-    Args:
-        spec: The file that describes the pipeline.
-        arguments: `run` or `dry-run`, and what follows.
-        master: Spark master.
-        book: Gets what the program prints.
-    """
+    """Run the program to its end. `arguments`: `run` or `dry-run`, and what follows. Raises its errors."""
     from pyspark.pipelines import cli
     from pyspark.sql.connect.client import core
 

@@ -73,11 +73,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
 
 
 def views(folders: Mapping[str, Iterable[str]], text: str) -> dict[str, tuple[str, str]]:
-    """The views that SQL uses: each with its task and the folder in the output of that task.
-
-    Args:
-        folders: Folders with a table, by task.
-        text: The SQL: each view costs a job of Spark.
+    """The views that SQL uses, each with its task and the folder in its output. Each costs a job of Spark.
 
     Raises:
         SqlTaskError: two tables would be the same view.

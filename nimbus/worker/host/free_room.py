@@ -44,12 +44,7 @@ def _mib(size: int) -> str:
 def available_memory(
     groups: Path = Path("/sys/fs/cgroup"), own_group: Path = Path("/proc/self/cgroup")
 ) -> int:
-    """In bytes. In a group with a limit (a container, `MemoryMax`), inactive file cache counts as free.
-
-    Args:
-        groups: Mount point of control groups, version 2.
-        own_group: File that names our group.
-    """
+    """In bytes. In a group with a limit (a container, `MemoryMax`), inactive file cache counts as free."""
     free = int(psutil.virtual_memory().available)
     try:
         name = own_group.read_text().partition("0::/")[2].strip()

@@ -102,11 +102,7 @@ class TaskUsers:
 
 
 def find_users(run_as: str | None, run_as_pipelines: Mapping[str, str]) -> TaskUsers:
-    """Find the users that a configuration names.
-
-    Args:
-        run_as: `worker.run_as`: a name, or a uid.
-        run_as_pipelines: `worker.run_as_pipelines`, by pipeline.
+    """Find the users that a configuration names, each by name or uid.
 
     Raises:
         TaskUserError: there is no such user, or it is root, or this process cannot run tasks as another user.
@@ -128,15 +124,7 @@ def find_users(run_as: str | None, run_as_pipelines: Mapping[str, str]) -> TaskU
 
 
 def refuse_readable_secrets(users: TaskUsers, files: Iterable[Path]) -> None:
-    """Refuse to run tasks as users that can read a worker's secrets.
-
-    Args:
-        users: The users of tasks.
-        files: The files with secrets.
-
-    Raises:
-        TaskUserError: one of them can be read.
-    """
+    """Refuse to run tasks as users that can read a file with secrets. Raises TaskUserError."""
     for file in files:
         for user in users.all():
             if user.may_read(file):
