@@ -250,16 +250,16 @@ def test_links_of_attempts_whose_folders_are_gone_are_removed(
     monkeypatch.setattr(files, "_SHORT_PATHS", tmp_path)
     (tmp_path / "work").mkdir()
     kept = [
-        files.name_of(tmp_path / "work"),
+        files.short_path_of(tmp_path / "work"),
         tmp_path / "nimbus-of-a-user",
         tmp_path / "nimbus-0123abcd",
     ]
     kept[0].symlink_to(tmp_path / "work")
     kept[1].symlink_to(tmp_path / "gone" / "work")
     kept[2].symlink_to(tmp_path / "gone")
-    files.name_of(tmp_path / "gone" / "work").symlink_to(tmp_path / "gone" / "work")
+    files.short_path_of(tmp_path / "gone" / "work").symlink_to(tmp_path / "gone" / "work")
 
-    files.drop_dangling()
+    files.drop_dangling_short_paths()
 
     assert {link for link in tmp_path.iterdir() if link.is_symlink()} == set(kept)
 
@@ -270,7 +270,7 @@ def test_short_path_that_somebody_else_has_made_is_not_used(
 ) -> None:
     folder = AttemptFolder(tmp_path / "run1.task.1")
     monkeypatch.setattr(files, "_SHORT_PATHS", tmp_path)
-    link = files.name_of(folder.work)
+    link = files.short_path_of(folder.work)
     if found == "file":
         link.touch()
     else:
