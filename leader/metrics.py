@@ -39,7 +39,7 @@ class ElectionMetrics:
         self._registry = registry
         self._moves = Counter(
             "leader_transitions",
-            "Changes of state, by machine, new state and event.",
+            "Changes of state of the election's machines: machine, new state, event.",
             labelnames=("machine", "now", "on"),  # closed sets of class names: a few hundred series at most
             registry=registry,
         )
@@ -52,7 +52,10 @@ class ElectionMetrics:
             registry=registry,
         )
         self._verdicts = Counter(
-            "leader_guard_verdicts", "Answers of the guard.", labelnames=("ready",), registry=registry
+            "leader_guard_verdicts",
+            "Answers of the guard: yes, no.",
+            labelnames=("ready",),
+            registry=registry,
         )
         self._guard = Histogram(
             "leader_guard_duration_seconds",
@@ -60,7 +63,11 @@ class ElectionMetrics:
             buckets=_MILLISECONDS,
             registry=registry,
         )
-        self._epoch = Gauge("leader_epoch", "Epoch of the last confirmed leadership here.", registry=registry)
+        self._epoch = Gauge(
+            "leader_epoch",
+            "Epoch of the last confirmed leadership here; 0 before the first.",
+            registry=registry,
+        )
 
     def watch(self, participant: Watched) -> None:
         """Add gauges that each scrape reads from `participant`. Call it once for each registry."""
@@ -84,12 +91,12 @@ class ElectionMetrics:
 
 
 _HELP = {
-    "leader_is_leader": "1 if this participant certainly leads.",
-    "leader_queue_position": "Position in the queue; 0 is the oldest, -1 is not queued or not known.",
-    "leader_everybody_declines": "1 while there is no leader and every guard says no.",
-    "leader_paused": "1 while an operator forbids a change of leader.",
-    "leader_proof_age_seconds": "Time since the last proof of this participant's latch was sent.",
-    "leader_time_left_seconds": "Time until leadership ends if no further proof is committed.",
+    "leader_is_leader": "1 while the election is certain that this participant leads.",
+    "leader_queue_position": "Position in the queue; 0 is the oldest, -1: not in the queue, or not known.",
+    "leader_everybody_declines": "1 while no participant leads and every guard refuses.",
+    "leader_paused": "1 while an operator forbids a change of the leader; only leader and next in line.",
+    "leader_proof_age_seconds": "At the leader: time since the last proof that its latch exists.",
+    "leader_time_left_seconds": "At the leader: time until its leadership ends if no further proof arrives.",
 }
 
 

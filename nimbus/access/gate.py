@@ -97,7 +97,9 @@ class Gate:
         self._requests = None if per_s is None else RateLimit(per_s, 10 * per_s)
         self._failed = Counter(
             "nimbus_auth_failures_total",
-            "Requests without a token that lets them in, by the code of the refusal.",
+            "Requests without a valid token, also those answered 429: token_missing, bad_scheme, "
+            "token_unknown (or revoked), token_expired, token_invalid (of an identity provider), "
+            "login_refused (a login there).",
             ("reason",),
             registry=registry,
         )

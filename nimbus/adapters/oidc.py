@@ -87,7 +87,8 @@ class OidcProvider:
         self._logins = asyncio.Semaphore(MOST_LOGINS)
         self._fetches = Counter(
             "nimbus_oidc_fetches_total",
-            "Fetches of the identity provider's description and keys, by outcome.",
+            "Fetches of the identity provider's description and keys: done, failed. Only with an identity "
+            "provider.",
             ("outcome",),
             registry=registry,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import Depends, FastAPI
-from prometheus_client import Gauge
 
 from nimbus.api import (
     routes_access,
@@ -79,14 +78,14 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     install(app)
     app.state.reader, app.state.services = services.reader, services
     app.state.events = hub = EventHub(services.changes)
-    streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
-    streams.set_function(lambda: hub.streams)
+    metrics = HttpMetrics(services.metrics)
+    metrics.watch_streams(lambda: hub.streams)
     app.add_middleware(EntityTags)
     app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
     app.add_middleware(Authenticate, gate=services.gate, provider=services.provider)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
-    app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
+    app.add_middleware(Measure, metrics=metrics)
     app.add_middleware(AnswerHead)
     # First, because FastAPI builds the routes of a router when it first searches a path in it. A client that
     # waits for the start requests only these; `ApiServer.build_routes` builds the others.

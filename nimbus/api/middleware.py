@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -125,11 +125,16 @@ class HttpMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._took = Histogram(
             "nimbus_http_request_duration_seconds",
-            "Time to answer, by route and status.",
+            "Time until the scheduler has answered.",
             ("method", "route", "status"),
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
             registry=registry,
         )
+        self._streams = Gauge("nimbus_event_streams", "Open streams of events.", registry=registry)
+
+    def watch_streams(self, count: Callable[[], int]) -> None:
+        """Call `count` whenever the number of open streams is read."""
+        self._streams.set_function(count)
 
     def answered(self, *, method: str, route: str, status: int, took_s: float) -> None:
         """Count one answered request."""

@@ -47,7 +47,7 @@ class ReloadingTls:
         self._certificate, self._key = certificate, key
         self._reloads = Counter(
             "nimbus_api_certificate_reloads_total",
-            "Changed certificates of the API, by outcome.",
+            "Changed certificates of api.tls: loaded, refused. Only with api.tls.",
             ("outcome",),
             registry=registry,
         )
@@ -55,7 +55,7 @@ class ReloadingTls:
             self._reloads.labels(outcome)
         self._expiry = Gauge(
             "nimbus_api_certificate_expiry_timestamp_seconds",
-            "When the certificate of the API expires, or the first one of its chain.",
+            "When the certificate that is served expires, or the first one of its chain. Only with api.tls.",
             registry=registry,
         )
         self._seen: tuple[int, ...] = ()

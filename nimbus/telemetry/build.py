@@ -36,4 +36,9 @@ def tell_build(registry: CollectorRegistry) -> None:
     from prometheus_client import Info
 
     info = {"version": nimbus.__version__, "commit": commit(), "python": platform.python_version()}
-    Info("nimbus_build", "The release of this process.", registry=registry).info(info)
+    Info(
+        "nimbus_build",
+        "Always 1: the release of this process, and the commit that its package was built from. Empty "
+        "commit: a working copy.",
+        registry=registry,
+    ).info(info)

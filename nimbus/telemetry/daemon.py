@@ -48,7 +48,9 @@ class SyncMetrics(Collector):
         yield from self._scrubbed(self._scrub())
         condition = self._disk().condition
         state = GaugeMetricFamily(
-            "nimbus_disk_state", "1 for the state of the local store's disk.", labels=("state",)
+            "nimbus_disk_state",
+            "1 for the state of the local store's disk: ok, full, read_only, denied, failing.",
+            labels=("state",),
         )
         for each in DiskCondition:
             state.add_metric((each.value,), each is condition)
@@ -58,35 +60,55 @@ class SyncMetrics(Collector):
     def _synced(progress: SyncProgress) -> Iterator[Metric]:
         yield _counter(
             "nimbus_sync_fetched_bytes_total",
-            "Bytes fetched from storage, including damaged and unneeded ones.",
+            "Bytes fetched from storage, valid or not.",
             progress.fetched_bytes,
         )
         yield _counter(
-            "nimbus_sync_fetched_objects_total", "Objects fetched and verified.", progress.fetched_objects
+            "nimbus_sync_fetched_objects_total",
+            "Valid objects that were fetched from storage.",
+            progress.fetched_objects,
         )
-        yield _gauge("nimbus_sync_done_bytes", "Needed bytes, here or under way.", progress.done_bytes)
-        yield _gauge("nimbus_sync_total_bytes", "All needed bytes.", progress.total_bytes)
+        yield _gauge(
+            "nimbus_sync_done_bytes",
+            "Bytes, as stored, of the needed objects (packs and large files) that are here or being fetched.",
+            progress.done_bytes,
+        )
+        yield _gauge(
+            "nimbus_sync_total_bytes", "Bytes of all needed objects, as stored.", progress.total_bytes
+        )
 
     @staticmethod
     def _scrubbed(scrub: ScrubProgress) -> Iterator[Metric]:
         share = scrub.done_releases / scrub.total_releases if scrub.total_releases else 0.0
-        yield _gauge("nimbus_scrub_running", "1 while this daemon scrubs its store.", scrub.is_running)
-        yield _gauge("nimbus_scrub_progress_ratio", "Progress of the current or last round.", share)
-        yield _counter("nimbus_scrub_rounds_total", "Completed rounds of the scrub.", scrub.finished_rounds)
+        yield _gauge(
+            "nimbus_scrub_running",
+            "1 while this daemon verifies its store by reading it again. If several daemons share a store, "
+            "one of them does it.",
+            scrub.is_running,
+        )
+        yield _gauge(
+            "nimbus_scrub_progress_ratio",
+            "Progress of the current or last round of this verification.",
+            share,
+        )
+        yield _counter(
+            "nimbus_scrub_rounds_total", "Completed rounds of this verification.", scrub.finished_rounds
+        )
         yield _counter(
             "nimbus_scrub_damaged_objects_total",
-            "Objects and manifests that the scrub found damaged; not what a look finds, or in trees.",
+            "Objects (packs, large files), manifests and layouts that the rounds found damaged. Not "
+            "counted: what a look finds, and damage in trees/.",
             scrub.damaged_objects,
         )
         yield _counter(
             "nimbus_scrub_failed_objects_total",
-            "Objects, manifests and layouts that the scrub could not read.",
+            "Objects, manifests and layouts that the disk could not check.",
             scrub.failed_objects,
         )
         finished_at = scrub.finished_at
         yield _gauge(
             "nimbus_scrub_finished_timestamp_seconds",
-            "When this daemon last completed a scrub; 0: not since its start.",
+            "When this daemon last completed a round; 0: not since its start.",
             0.0 if finished_at is None else finished_at.timestamp(),
         )
 
@@ -104,15 +126,20 @@ class ReadinessMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._ready = Gauge(
-            "nimbus_ready", "1 while every needed artifact is here and verified.", registry=registry
-        )
-        self._missing_files = Gauge("nimbus_missing_files", "Files that are not here yet.", registry=registry)
-        self._clock_ahead = Gauge(
-            "nimbus_clock_ahead_seconds",
-            "How far this scheduler's clock is ahead of ZooKeeper's; negative: behind.",
+            "nimbus_ready",
+            "1 while every file of every required release is here and verified.",
             registry=registry,
         )
-        self._missing_bytes = Gauge("nimbus_missing_bytes", "Size of the missing files.", registry=registry)
+        self._missing_files = Gauge(
+            "nimbus_missing_files", "Files of required releases that are missing here.", registry=registry
+        )
+        self._clock_ahead = Gauge(
+            "nimbus_clock_ahead_seconds",
+            "How far this scheduler's clock is ahead of ZooKeeper's, measured at each of its reports; "
+            "negative: behind; 0 for a single scheduler.",
+            registry=registry,
+        )
+        self._missing_bytes = Gauge("nimbus_missing_bytes", "Bytes of the missing files.", registry=registry)
 
     def reported(self, info: SchedulerInfo) -> None:
         """Set the gauges from this scheduler's registration."""
@@ -132,23 +159,30 @@ class GarbageMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._runs = Counter(
             "nimbus_gc_runs_total",
-            "Collections, by place and outcome.",
+            "Collections of garbage. done; postponed: a publish was under way; stopped: leadership ended, "
+            "or an object came into use; refused: too little is known, or too much would be deleted; failed.",
             ("where", "outcome"),
             registry=registry,
         )
         self._objects = Counter(
-            "nimbus_gc_deleted_objects_total", "Objects or files deleted.", ("where",), registry=registry
+            "nimbus_gc_deleted_objects_total",
+            "What collections deleted: objects, files, runs. outputs: those of attempts that no END names "
+            "and of purged runs.",
+            ("where",),
+            registry=registry,
         )
-        self._bytes = Counter("nimbus_gc_deleted_bytes_total", "Their size.", ("where",), registry=registry)
+        self._bytes = Counter(
+            "nimbus_gc_deleted_bytes_total", "Bytes that collections deleted.", ("where",), registry=registry
+        )
         self._last = Gauge(
             "nimbus_gc_last_success_timestamp_seconds",
-            "When a collection last ended; 0: not since the start.",
+            "When the last collection was completed; 0: not since the start.",
             ("where",),
             registry=registry,
         )
         self._share = Gauge(
             "nimbus_gc_progress_ratio",
-            "How much of its current step a collection has done.",
+            "Progress of a collection in the bucket within its current step.",
             registry=registry,
         )
 

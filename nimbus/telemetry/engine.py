@@ -81,13 +81,14 @@ class ClusterMetrics(Collector):
         yield _labelled("nimbus_tasks", "Tasks of live runs, by state.", "state", found.tasks)
         yield _labelled(
             "nimbus_ready_tasks",
-            "Tasks whose needs are met, by what they wait for.",
+            "Tasks whose needs are met, by what they wait for, as in `run show`. assignable: assigned next; "
+            "not_asked: not evaluated, because beyond the first 100 groups of tasks that wait for the same.",
             "reason",
             found.ready_tasks,
         )
         yield _labelled(
             "nimbus_task_wait_seconds",
-            "How long the oldest of these tasks has been ready, by what it waits for.",
+            "How long the oldest of these tasks has been ready; 0: there is none.",
             "reason",
             found.longest_waits_s,
         )
@@ -98,32 +99,35 @@ class ClusterMetrics(Collector):
             "nimbus_commands_waiting", "Commands that wait for a decision.", found.commands
         )
         yield GaugeMetricFamily(
-            "nimbus_quarantined_pipelines", "Pipelines of which nothing starts.", found.quarantined
+            "nimbus_quarantined_pipelines", "Pipelines that cannot start runs.", found.quarantined
         )
         yield GaugeMetricFamily(
-            "nimbus_set_aside", "Records that cannot be read or decided about.", found.set_aside
+            "nimbus_set_aside", "Records that the leader cannot read or decide about.", found.set_aside
         )
         yield GaugeMetricFamily(
             "nimbus_schedule_lag_seconds",
             "How long the oldest due fire time has waited for its run, or how far the position of a schedule "
-            "is ahead of the clock; 0: neither.",
+            "is ahead of the clock; 0: neither. Without pipelines in quarantine.",
             found.schedule_lag_s,
         )
         yield _labelled(
             "nimbus_last_success_timestamp_seconds",
-            "When the last run of a pipeline ended that succeeded, without those of backfills.",
+            "When the last successful run ended, without backfills. A new leader knows only runs that ended "
+            "within runs.keep_finished.",
             "pipeline",
             {name: at.timestamp() for name, at in found.last_success.items()},
         )
         outbox = GaugeMetricFamily(
-            "nimbus_outbox_entries", "Entries of the outbox, by kind and state.", labels=("kind", "state")
+            "nimbus_outbox_entries",
+            "Entries of the outbox (alert): waiting, sending, not_delivered (given up, kept for 7 days).",
+            labels=("kind", "state"),
         )
         for labels, count in found.outbox.items():
             outbox.add_metric(labels, count)
         yield outbox
         yield GaugeMetricFamily(
             "nimbus_outbox_oldest_seconds",
-            "Age of the oldest entry that is neither accepted nor given up; 0: there is none.",
+            "Age of the oldest entry that waits or is being sent; 0: there is none.",
             found.outbox_oldest_s,
         )
 
@@ -131,9 +135,16 @@ class ClusterMetrics(Collector):
 def _wanted(wanted: Mapping[WantedSlots, float]) -> Iterator[Metric]:
     """Two gauges. Without labels and target there is always a value, which tells none from no answer."""
     labels = ("labels", "target")
-    slots = GaugeMetricFamily("nimbus_slots_wanted", "Slots that ready tasks lack.", labels=labels)
+    slots = GaugeMetricFamily(
+        "nimbus_slots_wanted",
+        "Slots that ready tasks lack. Without labels and target there is always a value, so that 0 differs "
+        "from no answer.",
+        labels=labels,
+    )
     waits = GaugeMetricFamily(
-        "nimbus_slots_wanted_seconds", "How long the oldest of these tasks has been ready.", labels=labels
+        "nimbus_slots_wanted_seconds",
+        "How long the oldest task that lacks a slot has been ready.",
+        labels=labels,
     )
     rows = {("", ""): (0, 0.0)} | {
         (",".join(one.labels), one.target): (one.slots, waited_s) for one, waited_s in wanted.items()
@@ -174,7 +185,7 @@ class EngineMetrics:
         )
         self._seconds = Histogram(
             "nimbus_decision_duration_seconds",
-            "From a decision to its committed transaction.",
+            "From a decision to its committed transaction: mostly ZooKeeper.",
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=registry,
         )
@@ -186,7 +197,10 @@ class EngineMetrics:
             registry=registry,
         )
         self._attempts = Counter(
-            "nimbus_attempts_total", "Attempts that ended.", ("pipeline", "outcome"), registry=registry
+            "nimbus_attempts_total",
+            "Attempts that ended while this scheduler led.",
+            ("pipeline", "outcome"),
+            registry=registry,
         )
         self._cpu, self._spark_time, self._shuffle, self._spill = (
             Counter(f"nimbus_attempt_{name}_total", words, ("pipeline",), registry=registry)
@@ -201,7 +215,7 @@ class EngineMetrics:
         )
         self._run_took = Histogram(
             "nimbus_run_duration_seconds",
-            "Wall time from acceptance to the final state.",
+            "From acceptance to the final state of runs that ended while this scheduler led.",
             ("pipeline", "state"),
             buckets=(1, 10, 60, 300, 1_800, 7_200, 28_800),
             registry=registry,
@@ -211,13 +225,13 @@ class EngineMetrics:
         )
         self._skipped = Counter(
             "nimbus_schedule_skipped_fires_total",
-            "Fire times of schedules that started no run.",
+            "Fire times that started no run. Their reasons: `nimbus pipeline show`.",
             ("pipeline",),
             registry=registry,
         )
         self._news_waited = Histogram(
             "nimbus_event_wait_seconds",
-            "How long the oldest event of a turn has waited for the engine.",
+            "How long the oldest event of a turn of the engine waited for it.",
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=registry,
         )
@@ -288,22 +302,25 @@ class ExportMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._sent = Counter(
             "nimbus_telemetry_sent_total",
-            "Spans and events that were accepted.",
+            "Spans (traces) and events (lineage) that were accepted.",
             ("kind",),
             registry=registry,
         )
         self._failed = Counter(
-            "nimbus_telemetry_failed_tries_total", "Tries that failed.", ("kind",), registry=registry
+            "nimbus_telemetry_failed_tries_total",
+            "Tries that the collector did not accept.",
+            ("kind",),
+            registry=registry,
         )
         self._dropped = Counter(
             "nimbus_telemetry_dropped_runs_total",
-            "Finished runs of which not all was accepted in time.",
+            "Finished runs that were given up.",
             ("kind",),
             registry=registry,
         )
         self._waiting = Gauge(
             "nimbus_telemetry_waiting_runs",
-            "Runs with something left to send; from the leader.",
+            "At the leader: runs whose spans or events are not all sent.",
             ("kind",),
             registry=registry,
         )

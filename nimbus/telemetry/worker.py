@@ -34,14 +34,15 @@ class WorkerMetrics:
         self._registry = registry
         self._launched = Histogram(
             "nimbus_worker_launch_duration_seconds",
-            "From reading an order to the start of the process that runs its attempt.",
+            "From the order to the start of what runs its attempt: process, pooled, application. Its count "
+            "is the number of started attempts.",
             ("holder",),
             buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
             registry=registry,
         )
         self._ended = Counter(
             "nimbus_worker_attempts_ended_total",
-            "Attempts of this worker that ended, by outcome.",
+            "Attempts of this worker that ended, with those that it reports as lost or refused.",
             ("outcome",),
             registry=registry,
         )
@@ -76,7 +77,9 @@ class _StandingCollector(Collector):
         found = self._standing()
         yield GaugeMetricFamily("nimbus_worker_slots", "Attempts the worker runs at once.", found.slots)
         attempts = GaugeMetricFamily(
-            "nimbus_worker_attempts", "Unfinished attempts of the worker, by phase.", labels=("phase",)
+            "nimbus_worker_attempts",
+            "Unfinished attempts of the worker: preparing, running, settling.",
+            labels=("phase",),
         )
         for phase, count in found.attempts.items():
             attempts.add_metric((phase,), count)
@@ -85,15 +88,17 @@ class _StandingCollector(Collector):
             "nimbus_worker_registered", "1 while the worker is registered.", float(found.registered)
         )
         yield GaugeMetricFamily(
-            "nimbus_worker_draining", "1 while the worker takes no new work.", float(found.draining)
+            "nimbus_worker_draining", "1 while the worker accepts no more attempts.", float(found.draining)
         )
         yield GaugeMetricFamily(
             "nimbus_worker_leftover_logs",
-            "Logs that are not stored yet, of attempts whose runner has ended.",
+            "Logs that are not in storage yet, of attempts whose runner has ended. If storage accepts none: "
+            "also those of the executor's attempts.",
             found.leftover_logs,
         )
         yield GaugeMetricFamily(
             "nimbus_worker_clock_ahead_seconds",
-            "How far the worker's clock is ahead of ZooKeeper's; negative: behind.",
+            "How far the worker's clock is ahead of ZooKeeper's, measured at each heartbeat; negative: "
+            "behind.",
             found.clock_ahead_s,
         )

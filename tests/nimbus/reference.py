@@ -1,4 +1,4 @@
-"""Writes `docs/reference/`: keys of `pipeline.yaml` and of the configuration, and commands, as declared."""
+"""Writes `docs/reference/` from the declarations of keys, commands and metrics."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import yaml
 from nimbus.cli.init import key_texts, shipped
 from nimbus.cli.main import cli
 from nimbus.definition.json_schema import definition_schema
+from tests.nimbus.exported_metrics import SECTIONS, exported
 
 FOLDER = Path(__file__).parents[2] / "docs/reference"
 _WRITTEN = "Written by `python -m tests.nimbus.reference` from the declarations; do not edit it.\n"
@@ -23,7 +24,12 @@ _SIMPLE = {"string": "text", "integer": "whole number", "number": "number", "boo
 
 def pages() -> dict[str, str]:
     """The text of each page, by file name."""
-    found = {"pipeline.md": _pipeline(), "configuration.md": _configuration(), "commands.md": _commands()}
+    found = {
+        "pipeline.md": _pipeline(),
+        "configuration.md": _configuration(),
+        "commands.md": _commands(),
+        "metrics.md": _metrics(),
+    }
     return {name: "\n".join(lines).rstrip() + "\n" for name, lines in found.items()}
 
 
@@ -129,6 +135,16 @@ def _of_command(path: str, command: click.Command, context: click.Context) -> It
     if rows:
         yield from ("", "| option | meaning |", "| --- | --- |")
         yield from (f"| `{_cell(names)}` | {_cell(text)} |" for names, text in rows)
+
+
+def _metrics() -> Iterator[str]:
+    yield from ("# Metrics", "", _WRITTEN)
+    yield "How to scrape them, and what to alert on: [metrics and log events](../metrics.md)."
+    for section in SECTIONS:
+        yield from ("", f"## {section}", "", "| metric | type, labels | meaning |", "| --- | --- | --- |")
+        for metric in exported(section):
+            kind = ", ".join((metric.kind, *(f"`{label}`" for label in metric.labels)))
+            yield f"| `{metric.name}` | {kind} | {_cell(metric.meaning)} |"
 
 
 if __name__ == "__main__":

@@ -185,10 +185,9 @@ def test_each_process_tells_its_release_and_its_workers_slots(scraped: Scraped) 
 
 
 def table() -> Iterator[tuple[list[str], str, set[str]]]:
-    """Rows of the table of metrics: names, kinds, labels."""
-    text = (REPOSITORY / "docs" / "metrics.md").read_text()
-    section = text.partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    for line in section.splitlines():
+    """Rows of the reference of metrics: names, kinds, labels."""
+    text = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text()
+    for line in text.splitlines():
         if line.startswith("| `"):
             names, kind, _ = (cell.strip() for cell in line.strip("|").split(" | ", 2))
             labels = set(re.findall(r"`(\w+)`", kind))
