@@ -64,7 +64,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         services: The ports that it reads from and writes to.
         allowed_hosts: Names and addresses that requests may be sent to, besides those of loopback.
     """
-    services = seen_services(services)
+    warm_ups, services = (services.reader.pipelines, services.reader.run_list), seen_services(services)
     app = DocumentedApi(
         title="Nimbus",
         version=services.health.info().version,
@@ -76,7 +76,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         dependencies=[Depends(authorize)],
     )
     install(app)
-    app.state.reader, app.state.services = services.reader, services
+    app.state.reader, app.state.services, app.state.warm_ups = services.reader, services, warm_ups
     app.state.events = hub = EventHub(services.changes)
     metrics = HttpMetrics(services.metrics)
     metrics.watch_streams(lambda: hub.streams)
@@ -88,7 +88,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(Measure, metrics=metrics)
     app.add_middleware(AnswerHead)
     # First, because FastAPI builds the routes of a router when it first searches a path in it. A client that
-    # waits for the start requests only these; `ApiServer.build_routes` builds the others.
+    # waits for the start requests only these; `ApiServer.warm_up` builds the others.
     app.include_router(routes_health.router(services))
     parts = (
         routes_cluster, routes_commands, routes_limits, routes_shares, routes_calendars,

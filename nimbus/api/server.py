@@ -120,13 +120,19 @@ class ApiServer:
         self._await_started(self._server, self._thread)
         _log.info("api_started", url=self.url)
 
-    def build_routes(self) -> None:
-        """Build all routes now, which takes 0.2 s, so that the first request need not wait. Any thread.
+    def warm_up(self) -> None:
+        """Do now what the first request would wait for. Any thread.
 
-        FastAPI builds the routes of a router when it first searches a path in it.
+        FastAPI builds the routes of a router when it first searches a path in it: 0.2 s. The first page reads
+        the whole catalog, a later one only its changes: 0.5 s for 10,000 pipelines.
         """
         for _ in iter_route_contexts(self._app.routes):
             pass
+        try:
+            for step in self._app.state.warm_ups:
+                step()
+        except NimbusError as exc:  # a request will read it
+            _log.warning("catalog_not_read", error=str(exc))
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """Accept no new requests, wait for those under way, and join the thread. Safe to repeat."""

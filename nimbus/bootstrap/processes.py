@@ -72,7 +72,7 @@ def run_scheduler(settings: Settings) -> int:
             scheduler.start,
             scheduler.stop,
             settings.scheduler.shutdown_timeout,
-            warm_up=parts.api.build_routes,
+            warm_up=parts.api.warm_up,
         )
     return code if parts.worker is None else _code_after(parts.worker.failure, code)
 

@@ -34,8 +34,8 @@ class Startable(Protocol):
         """Bind and serve."""
         ...
 
-    def build_routes(self) -> None:
-        """Build the routes, for which the first request would wait."""
+    def warm_up(self) -> None:
+        """Do what the first request would wait for."""
         ...
 
     def stop(self, timeout: timedelta) -> None:

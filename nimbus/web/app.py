@@ -30,6 +30,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     """
     api.state.day, services = Day(services.reader, services.history), seen_services(services)
     pages = Pages(Frames(services))
+    api.state.warm_ups += (pages.compile_first,)
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize_page)])
     web.state.api, web.state.reader = api, services.reader
     problems.install(web, pages)

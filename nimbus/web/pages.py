@@ -209,6 +209,11 @@ class Pages:
         self._templates.filters["said"] = lambda state: _MARKED.get(state, state)
         self._templates.globals |= {"query": _query, "days_in_words": days_in_words}
 
+    def compile_first(self) -> None:
+        """Compile the templates of the home page, for which the first reader would wait."""
+        for name in ("cluster.html", "base.html", "parts.html"):
+            self._templates.get_template(name)
+
     def answer(
         self,
         request: Request,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from threading import Lock
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -115,10 +116,19 @@ def _after(classes: set[str], codes: str) -> set[str]:
 
 PIECE_BYTES = 64 * 1024
 """Size of one element of the page: a browser skips elements that are completely off the screen."""
-WINDOW_BYTES = 256 * 1024
-"""Limit of one answer."""
-WINDOW_LINES = 2_000
-"""The same: a number costs more than a short line."""
+
+
+class Window(NamedTuple):
+    """Limits of one answer. The number of a line costs more than a short line."""
+
+    size_bytes: int
+    lines: int
+
+
+PAGE = Window(48 << 10, 1_000)
+"""Of a page: packed, it has at most 60 kB, whatever the text."""
+PART = Window(256 << 10, 2_000)
+"""Of what a script adds to its page."""
 _LONGEST_SEARCH = 32 << 20
 _SEARCH_STEP = 4 << 20
 _MOST_HITS = 100
@@ -139,19 +149,20 @@ class Piece:
 
 
 def pieces(
-    data: bytes, start: int, *, whole: bool, line: int | None = None, mid_line: bool = False
+    data: bytes, start: int, *, whole: bool, lines: int, line: int | None = None, mid_line: bool = False
 ) -> list[Piece]:
     """A part of a log in pieces. A piece ends at a line end, unless the line is too long.
 
     Args:
-        data: The bytes, of which at most `WINDOW_LINES` lines are shown.
+        data: The bytes.
         start: Their offset in the log.
         whole: True: an incomplete last line is shown, too, because the log has ended.
+        lines: Limit of lines.
         line: See `marked_up`.
         mid_line: See `marked_up`.
     """
     found = []
-    left = WINDOW_LINES
+    left = lines
     while data and left:
         cut = len(data) if whole and len(data) <= PIECE_BYTES else data.rfind(b"\n", 0, PIECE_BYTES) + 1
         if not cut and len(data) < PIECE_BYTES:
@@ -168,10 +179,10 @@ def pieces(
     return found
 
 
-def last_lines(data: bytes) -> bytes:
-    """The last `WINDOW_LINES` lines."""
-    parts = data.rsplit(b"\n", WINDOW_LINES + 1)
-    return data[len(parts[0]) + 1 :] if len(parts) > WINDOW_LINES + 1 else data
+def last_lines(data: bytes, count: int) -> bytes:
+    """The last lines."""
+    parts = data.rsplit(b"\n", count + 1)
+    return data[len(parts[0]) + 1 :] if len(parts) > count + 1 else data
 
 
 class LineNumbers:

@@ -37,7 +37,7 @@ from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment
 from nimbus.web.pipeline.strip import strip
 from nimbus.web.task.code import failed_code
-from nimbus.web.task.log import WINDOW_BYTES, LineNumbers, last_lines, line_start, pieces, search
+from nimbus.web.task.log import PAGE, PART, LineNumbers, Window, last_lines, line_start, pieces, search
 from nimbus.web.task.output import listed
 from nimbus.worker.attempt.verdict import TAIL_BYTES
 
@@ -107,9 +107,13 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         q: Annotated[str, Query(max_length=200)] = "",
         level: Literal["", "warning", "error"] = "",
         start: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
+        more: Annotated[bool, Query(description="Only lines, which a script adds to its page.")] = False,
     ) -> Response:
         run = find_run(services, run_id)
-        found = _log(services, numbers, run, task, attempt, Part(offset, until, WINDOW_BYTES, line))
+        base = f"/ui/runs/{segment(run_id)}"
+        found = _log(services, numbers, run, task, attempt, Part(offset, until, line, PART if more else PAGE))
+        if more:
+            return pages.answer(request, "log_pieces.html", {"log": found, "base": base, "name": task})
         if (q or level) and found["number"]:
             read, levels = found["read"], _LEVELS.get(level, ())
             first = numbers.at(found["id"], read, start)
@@ -120,7 +124,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "log": found,
             "q": q,
             "level": level,
-            "base": f"/ui/runs/{segment(run_id)}",
+            "base": base,
             "name": task,
             "attempts": run.tasks[TaskName(task)].attempts,
         }
@@ -154,9 +158,9 @@ class Part:
 
     start: int | None = None
     until: int | None = None
-    most: int = _TAIL_BYTES
     line: int | None = None
     """Number of the first line."""
+    window: Window = Window(_TAIL_BYTES, PAGE.lines)  # noqa: RUF009 - immutable
 
 
 def _log(
@@ -183,16 +187,17 @@ def _log(
     start, is_tail = part.start, part.start is None and part.line is None
     if start is None:
         found = None if part.line is None else numbers.find(place, read, part.line, size)
-        start = line_start(read, max(0, end - part.most)) if found is None else found
+        start = line_start(read, max(0, end - part.window.size_bytes)) if found is None else found
     start = min(start, end)
     before = min(start, 1)  # the byte before says whether a line begins here
-    data = read(start - before, min(end - start, WINDOW_BYTES) + before) if start < end else b""
+    size_bytes = min(end - start, part.window.size_bytes) + before
+    data = read(start - before, size_bytes) if start < end else b""
     whole = (state != "open" or end < size) and start - before + len(data) >= end
     mid_line, data = before == 1 and data[:1] != b"\n", data[before:]
-    if is_tail and (last := last_lines(data)) != data:
+    if is_tail and (last := last_lines(data, part.window.lines)) != data:
         start, data, mid_line = start + len(data) - len(last), last, False
     line = numbers.at(place, read, start) if data else None
-    shown = pieces(data, start, whole=whole, line=line, mid_line=mid_line)
+    shown = pieces(data, start, whole=whole, lines=part.window.lines, line=line, mid_line=mid_line)
     return {
         "id": place,
         "number": number,

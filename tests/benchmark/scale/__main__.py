@@ -23,6 +23,7 @@ from starlette.testclient import TestClient
 
 from nimbus.adapters.s3_history import S3History
 from nimbus.api.app import create_app
+from nimbus.api.server import ApiServer
 from nimbus.web.app import add_pages
 from tests.benchmark.leader.table import aligned
 from tests.benchmark.scale import worlds
@@ -73,6 +74,7 @@ def _client(world: World, server: Server | None = None) -> Iterator[TestClient]:
     gc.freeze()  # as a scheduler does after its start
     app = create_app(services)
     add_pages(app, services)
+    ApiServer(app).warm_up()  # likewise
     with TestClient(app, headers={"Accept-Encoding": "gzip"}, base_url="http://127.0.0.1:8700") as client:
         yield client
 

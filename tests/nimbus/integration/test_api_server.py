@@ -71,7 +71,7 @@ def test_application_is_not_kept_after_its_use(world: Any) -> None:
     app = create_app(services)
     add_pages(app, services)
     server = ApiServer(app)
-    server.build_routes()
+    server.warm_up()
     gone = weakref.ref(app)
 
     del app, server

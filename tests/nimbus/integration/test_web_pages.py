@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import random
 import re
+from base64 import b64encode
 from dataclasses import replace
 from html import unescape
 from typing import Any
@@ -496,6 +498,25 @@ def test_approval_can_be_given_once_the_tasks_before_it_are_done(world: Any, web
 
     assert 'id="approval"' not in early
     assert 'id="approval"' in web.get("/ui/runs/sums-live/tasks/release").text
+
+
+def test_log_page_is_small_whatever_its_text_and_scripts_get_more_lines_at_once(
+    world: Any, web: httpx.Client
+) -> None:
+    world.failed("sums-failed")
+    attempt, noise = AttemptId(RunId("sums-failed"), TaskName("extract"), 1), random.Random(7).randbytes
+    world.logs.append(attempt, 0, b"".join(b64encode(noise(60)) + b"\n" for _ in range(8_000)))
+    page = "/ui/runs/sums-failed/tasks/extract/log?attempt=1"
+
+    sent = {}
+    for path in (page, f"{page}&offset=0", f"{page}&line=5000", page.removesuffix("/log?attempt=1")):
+        with web.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as packed:
+            sent[path] = len(b"".join(packed.iter_raw()))
+    part = web.get(f"{page}&more=true&offset=0").text
+
+    assert max(sent.values()) < LARGEST_PAGE, sent
+    assert part.count('<a id="L') == 2_000
+    assert "<h1" not in part
 
 
 def test_log_that_its_worker_could_not_store_is_said_to_be_so(world: Any, web: httpx.Client) -> None:

@@ -12,7 +12,6 @@ from nimbus.domain.wording import format_size, format_span
 from nimbus.web.task import log as log_pieces
 from nimbus.web.task.log import (
     PIECE_BYTES,
-    WINDOW_LINES,
     Hit,
     LineNumbers,
     last_lines,
@@ -22,6 +21,8 @@ from nimbus.web.task.log import (
     pieces,
     search,
 )
+
+_LINES = 1_000
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,8 @@ def _reader(data: bytes) -> Callable[[int, int], bytes]:
 def test_pieces_end_with_lines_and_leave_out_an_unfinished_one() -> None:
     data = b"one\ntwo\nthr"
 
-    (open_,) = pieces(data, 0, whole=False)
-    (ended,) = pieces(data, 0, whole=True)
+    (open_,) = pieces(data, 0, whole=False, lines=_LINES)
+    (ended,) = pieces(data, 0, whole=True, lines=_LINES)
 
     assert (open_.start, open_.end, open_.text) == (0, 8, "one\ntwo\n")
     assert (ended.end, ended.text) == (11, "one\ntwo\nthr")
@@ -61,7 +62,7 @@ def test_pieces_join_to_the_whole_log_wherever_they_begin() -> None:
 
     found, at = b"", start
     while at < len(data):
-        for piece in pieces(data[at:], at, whole=True):
+        for piece in pieces(data[at:], at, whole=True, lines=_LINES):
             assert (piece.start, piece.end - piece.start <= PIECE_BYTES) == (at, True)
             found, at = found + piece.text.encode(), piece.end
 
@@ -110,15 +111,15 @@ def test_level_is_that_of_the_first_word_of_a_level(line: str, level: str) -> No
 def test_pieces_are_bounded_in_lines_and_number_them() -> None:
     data = b"\n" * 5_000
 
-    found = pieces(data, 0, whole=True, line=1)
-    (giant,) = pieces(b"x" * 100, 10, whole=True, line=3, mid_line=True)
+    found = pieces(data, 0, whole=True, lines=_LINES, line=1)
+    (giant,) = pieces(b"x" * 100, 10, whole=True, lines=_LINES, line=3, mid_line=True)
 
     assert (found[-1].end, "".join(piece.text for piece in found).count("<a ")) == (
-        WINDOW_LINES,
-        WINDOW_LINES,
+        _LINES,
+        _LINES,
     )
     assert giant.text == "x" * 100
-    assert (len(last_lines(data)), last_lines(b"a\nb\nc")) == (WINDOW_LINES, b"a\nb\nc")
+    assert (len(last_lines(data, _LINES)), last_lines(b"a\nb\nc", _LINES)) == (_LINES, b"a\nb\nc")
 
 
 _LOG = AttemptId(RunId("r1"), TaskName("extract"), 1)
