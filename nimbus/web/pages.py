@@ -195,6 +195,7 @@ class Pages:
             times.moment,
             times.data_date,
             times.data_span,
+            times.partition,
             times.since,
             words.as_json,
             words.with_code,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from itertools import dropwhile
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter
@@ -12,7 +13,7 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.models_releases import TextDiffModel
+from nimbus.api.models_releases import DefinitionChangeModel, TextDiffModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
 from nimbus.api.routes_pipelines import known_pipeline
@@ -64,6 +65,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             if other is not None:
                 diff = diff_releases(services, name, digest, other, file)
                 shown |= {"against": other, "diff": diff} | _text(diff.text)
+                shown["definition"] = diff.definition and together(diff.definition)
             return pages.answer(request, "release.html", shown, about=name)
 
         return await run_sync(page, limiter=services.comparing)
@@ -86,6 +88,37 @@ def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
         "most": MOST_FILES,
         "in_words": in_words,
     }
+
+
+class Changed(NamedTuple):
+    """A change of the definition."""
+
+    of: DefinitionChangeModel
+    """That of the first task."""
+    about: str
+    keys: list[str]
+
+
+def together(changes: Iterable[DefinitionChangeModel]) -> list[Changed]:
+    """The same change of several tasks as one: a change of `defaults` is one of every task."""
+    alike: dict[tuple[str, str], list[DefinitionChangeModel]] = {}
+    for one in changes:
+        task, _, key = one.about.partition(": ")
+        is_task = task.startswith("task ") and key
+        same = json.dumps([key, one.change, one.before, one.after]) if is_task else ""
+        alike.setdefault((one.key if not is_task else "", same), []).append(one)
+    return [
+        Changed(of[0], of[0].about if len(of) == 1 else _about(of), [one.key for one in of])
+        for of in alike.values()
+    ]
+
+
+def _about(changes: Sequence[DefinitionChangeModel]) -> str:
+    """Such as `8 tasks, load, clean and others: retries.limit`."""
+    _, _, key = changes[0].about.partition(": ")
+    first, second = (one.about.partition(": ")[0].removeprefix("task ") for one in changes[:2])
+    others = f"{first}, {second} and others" if len(changes) > 2 else f"{first} and {second}"
+    return f"{len(changes)} tasks, {others}: {key}"
 
 
 def _text(text: TextDiffModel | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from nimbus.definition.cron import expanded
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Scheduled
+from nimbus.domain.publications import interval_in
 from nimbus.domain.wording import format_span
 
 CHOICE = "times"
@@ -136,6 +137,12 @@ def data_date(at: datetime | None, pipeline: str | None = None) -> Markup:
 def data_span(span: DataInterval, pipeline: str | None = None) -> Markup:
     """A data interval."""
     return Markup("{} to {}").format(data_date(span.start, pipeline), data_date(span.end, pipeline))
+
+
+def partition(name: str, pipeline: str | None = None) -> Markup:
+    """The name of a partition: an interval as its dates."""
+    span = interval_in(name)
+    return escape(name) if span is None else data_span(span, pipeline)
 
 
 def since(start: datetime | None, end: datetime | None) -> Markup:

@@ -17,6 +17,8 @@ from nimbus.web.run.graph import shortened
 from nimbus.web.times import Times
 
 _CELL, _BOX, _LABEL = 15, 12, 200
+_WIDEST, _ROOM = 28, 1_150
+"""Widest column of a grid, and the width that few columns share."""
 _TICK, _HEIGHT, _LEAST = 6, 16, 3
 """Sizes of the row of bars in a list, in pixels."""
 
@@ -94,6 +96,7 @@ def grid(
     marked: str | None = None,
     here: str | None = None,
     name: str = "grid",
+    is_wide: bool = False,
 ) -> Markup:
     """Tasks by runs: durations with a scale above, dates below.
 
@@ -105,15 +108,17 @@ def grid(
         marked: The task whose row is marked.
         here: The run whose column is marked.
         name: Id of the picture.
+        is_wide: The picture has the width of a page: few columns are wider.
     """
+    wide = min(max(_CELL, _ROOM // max(len(columns), 1)), _WIDEST) if is_wide else _CELL
     top = _BARS + _LETTERS + _HEAD
     left = min(_LABEL, max(_NARROWEST, 8 + _LETTER * max(map(len, rows), default=0)))
-    width, height = left + _CELL * len(columns) + 2, top + _CELL * len(rows)
+    width, height = left + wide * len(columns) + 2, top + _CELL * len(rows)
     boxes, letters, links = [], [], []
     longest = max((one.whole.took_s or 0 for one in columns), default=0) or 1.0
     day = ""
     for number, one in enumerate(columns):
-        x = left + _CELL * number
+        x = left + wide * number + (wide - _CELL) // 2
         boxes.append((one.state, mark(one.state, x, _BARS + _LETTERS)))
         if one.whole.took_s is not None:
             high = max(round((_BARS - 4) * one.whole.took_s / longest), 1)
@@ -140,7 +145,8 @@ def grid(
         )
         at = Markup(' class="here"') if one.run is not None and one.run == here else ""
         said = f"{run}, {date}{again}"
-        links.append(_COLUMN.format(href=href(one), said=said, here=at, x=x, box=_BOX, h=height - 2))
+        place = {"x": left + wide * number, "box": wide - _CELL + _BOX, "h": height - 2}
+        links.append(_COLUMN.format(href=href(one), said=said, here=at, **place))
     scale = [
         _SCALE.format(x=left - 4, w=width, y=y, tx=left - 6, ty=y + 10, said=format_span(longest * share))
         for y, share in ((4, 1), (4 + (_BARS - 4) // 2, 0.5))
@@ -154,14 +160,14 @@ def grid(
         )
         for y, task in enumerate(rows)
     )
-    place = next((number for number, task in enumerate(rows) if task == marked), None)
+    at_row = next((number for number, task in enumerate(rows) if task == marked), None)
     return _GRID.format(
         id=name,
         w=width,
         h=height + _DATES,
         said=f"{counted(len(rows), 'task')} in {counted(len(columns), 'run')}, oldest first",
         scale=Markup("").join(scale),
-        marked="" if place is None else _ROW.format(y=top + _CELL * place - 1, w=width, h=_CELL),
+        marked="" if at_row is None else _ROW.format(y=top + _CELL * at_row - 1, w=width, h=_CELL),
         cells=paths(boxes),
         labels=Markup("").join(chain(labels, letters)),
         columns=Markup("").join(links),

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from heapq import nlargest
+from operator import attrgetter
 from threading import Lock
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from nimbus.domain.filters import Filter
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.interval_index import Ended, IntervalIndex
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.run import ListedRun, Run, RunCause
 from nimbus.domain.task_run import TaskRun
 
 MOST_ROWS = 200
@@ -27,6 +29,8 @@ STRIP = 20
 """Runs in the grid beside a run."""
 _LARGEST, _FEWEST = 100_000, 5
 """Of pipelines with many tasks, fewer runs are read: so many of their tasks, but at least some runs."""
+_OLDER = 200
+"""Limit of live runs that are read in addition, so that their dates are no gaps."""
 _KEPT = 16
 _MISSING = "missing"
 _YEARS = timedelta(days=3 * 366)
@@ -77,6 +81,8 @@ class Past:
     """Number of tasks that are no row."""
     complete: bool
     """True: history answered."""
+    older: tuple[Column, ...] = ()
+    """Live runs that were created before those of `columns`."""
 
     def failed(self, task: TaskName | None = None) -> tuple[int, int, Column | None]:
         """How many of the last runs failed, of how many that ended, and the first of the failed ones."""
@@ -119,21 +125,33 @@ class PastRuns:
         with self._lock:
             known, past = self._kept.get(place, (None, None))
         if past is None or known != newest or not past.complete:
-            past = _read(services, PipelineName(pipeline), most, defined, task)
+            live = [one for one in listed if not one.state.is_final]
+            past = _read(services, PipelineName(pipeline), most, defined, task, live)
             with self._lock:
                 self._kept[place] = newest, past
                 self._kept.move_to_end(place)
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             return past
-        live = {one.id for one in listed if not one.state.is_final}
-        found = services.reader.runs([one.run for one in past.columns if one.run in live])
+        open_runs = {one.id for one in listed if not one.state.is_final}
+        found = services.reader.runs(
+            [one.run for one in (*past.older, *past.columns) if one.run in open_runs]
+        )
         fresh = {name: _column(run, past.rows) for name, run in found.items()}
-        return replace(past, columns=tuple(fresh.get(one.run or RunId(""), one) for one in past.columns))
+
+        def now(columns: Iterable[Column]) -> tuple[Column, ...]:
+            return tuple(fresh.get(one.run or RunId(""), one) for one in columns)
+
+        return replace(past, columns=now(past.columns), older=now(past.older))
 
 
 def _read(
-    services: ApiServices, pipeline: PipelineName, most: int, defined: Iterable[str], task: str | None
+    services: ApiServices,
+    pipeline: PipelineName,
+    most: int,
+    defined: Iterable[str],
+    task: str | None,
+    live: Iterable[ListedRun],
 ) -> Past:
     record = services.reader.pipeline(pipeline)
     tasks = 1 if record is None else max(record.profile.tasks, 1)
@@ -148,8 +166,17 @@ def _read(
     rows = names[:MOST_ROWS]
     if task is not None and task in names[MOST_ROWS:]:
         rows[-1] = TaskName(task)
-    columns = tuple(_column(run, rows) for run in runs)
-    return Past(columns, tuple(rows), len(names) - len(rows), found.complete)
+    known = {run.id for run in runs}
+    most = max(_FEWEST, min(_OLDER, _LARGEST // tasks))
+    newest = nlargest(most, (one for one in live if one.id not in known), key=attrgetter("created_at"))
+    others = services.reader.runs(one.id for one in reversed(newest)).values()
+    return Past(
+        tuple(_column(run, rows) for run in runs),
+        tuple(rows),
+        len(names) - len(rows),
+        found.complete,
+        tuple(_column(run, rows) for run in others),
+    )
 
 
 def _column(run: Run, rows: Iterable[TaskName]) -> Column:

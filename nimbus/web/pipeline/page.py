@@ -261,18 +261,21 @@ def _panel(
     href = partial(column_href, record.name, times)
     match asked.view:
         case "runs":
-            drawn = grid(columns, past.rows, times, href) if columns else None
+            drawn = grid(columns, past.rows, times, href, is_wide=True) if columns else None
             gaps = [(*gap, backfill_href(record.name, times, *gap[:2])) for gap in missing(columns)]
-            return {"grid": drawn, "gaps": gaps, "left_out": past.left_out, "kinds": KINDS}
+            ends = (columns[0].date, columns[-1].date) if columns else None
+            return {"grid": drawn, "gaps": gaps, "ends": ends, "left_out": past.left_out, "kinds": KINDS}
         case "calendar":
             index = services.reader.intervals(record.name)
             # Runs by hand have no date of the schedule, by whose distance the calendar has its rows.
-            of_dates = [one for one in past.columns if one.has_interval]
+            of_dates = [one for one in (*past.older, *past.columns) if one.has_interval]
             days = by_date(of_dates, record, index, services.clock.now(), _YEAR)
             shown = [ShownDate(date=one.date, interval=None, state=one.state, run=one.run) for one in days]
             by_day = {one.date: one for one in days}
             drawn = calendar(shown, times.zone(), lambda one: href(by_day[one.date])) if shown else None
-            return {"calendar": drawn, "dates": len(shown), "gaps": sum(gap[2] for gap in missing(days))}
+            ends = (days[0].date, days[-1].date) if days else None
+            count = sum(gap[2] for gap in missing(days))
+            return {"calendar": drawn, "dates": len(shown), "ends": ends, "gaps": count}
         case "table":
             return {"columns": columns[-_COLUMNS:], "tasks": past.rows, "left_out": past.left_out}
         case "durations":

@@ -82,7 +82,7 @@ def dated(services: ApiServices, past: Past, record: PipelineRecord | None, most
     if not has_schedule and not any(one.has_interval for one in past.columns):
         return list(past.columns)
     index = None if record is None else services.reader.intervals(record.name)
-    return by_date(past.columns, record, index, services.clock.now(), most)
+    return by_date((*past.older, *past.columns), record, index, services.clock.now(), most)
 
 
 def failed_said(past: Past, times: Times, task: str | None = None) -> str:

@@ -26,8 +26,6 @@ MOST_EDGES = 5_000
 _LONGEST_LABEL = 20
 _MIN_WIDTH, _MAX_WIDTH, _LETTER, _ICON = 120, 208, 7.6, 38
 """Widths of a node, of a letter of its label, and of what stands beside the label."""
-_MOST_TO_FIT = 1_850
-"""Width of a drawing up to which it is made to fit its place: a smaller one could not be read."""
 _LAYOUTS_KEPT = 64
 
 Needs = Mapping[str, Sequence[str]]
@@ -180,7 +178,7 @@ def _state_of(counts: Mapping[str, int]) -> str:
 
 
 _SVG = Markup(
-    '<svg id="graph" class="graph{fits}" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
+    '<svg id="graph" class="graph" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
     'aria-label="Graph of {count} {what}"><path class="edges" d="{edges}"/><path class="edges critical" '
     'd="{critical}"/><path id="near" class="edges"/>{nodes}</svg>'
 )
@@ -255,7 +253,6 @@ def svg(
     return _SVG.format(
         w=drawing.layout.width,
         h=drawing.layout.height,
-        fits=" fits" * (drawing.layout.width <= _MOST_TO_FIT),
         count=len(states),
         what="pipelines and datasets" if labels else "tasks",
         edges="".join(drawing.edges.values()),

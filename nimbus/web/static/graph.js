@@ -7,7 +7,6 @@ function sized() {
   if (bar) bar.hidden = !svg;
   if (!svg || !zoom) return;
   const { width, height } = svg.viewBox.baseVal;
-  svg.classList.remove("fits");
   svg.setAttribute("width", width * zoom);
   svg.setAttribute("height", height * zoom);
 }

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +21,16 @@ from nimbus.domain.access import AccessRole
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.task_run import Outcome
+from nimbus.scheduler.output_files import FolderFiles
 from nimbus.web.app import add_pages
+from nimbus.worker.data.mark import MARK
 from tests.nimbus.browser import Tabs, axe_finds, says, says_when_it_looks, scripts_run
 from tests.nimbus.integration.oidc_issuer import CLIENT, Issuer, verifier
 from tests.nimbus.integration.web_samples import (
     backfill,
     commands,
     datasets,
+    dated,
     hostile,
     layered,
     part_done,
@@ -431,6 +435,27 @@ def test_table_is_not_wider_than_a_laptop(world: Any, api_url: str, page: Any, p
     )
 
 
+@pytest.mark.parametrize("width", [1440, 1000, 390])
+def test_letters_of_a_graph_have_at_least_twelve_pixels(
+    world: Any, api_url: str, tabs: Tabs, width: int
+) -> None:
+    chain = [
+        replace(spec, needs=(TaskName(f"task-{at - 1:04d}"),) if at else ())
+        for at, spec in enumerate(layered(12))
+    ]
+    part_done(world, "sums-chain", chain)
+    page = tabs(viewport={"width": width, "height": 900})
+    page.goto(f"{api_url}/ui/runs/sums-chain")
+    scripts_run(page)
+
+    scale = page.evaluate(
+        "(() => { const svg = document.querySelector('svg.graph');"
+        " return svg.getBoundingClientRect().width / svg.viewBox.baseVal.width; })()"
+    )
+    assert scale >= 0.99
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
     part_done(world, "sums-live", layered(10), parameters={"day": "2026-03-01"})
     world.failed("sums-failed")
@@ -473,6 +498,39 @@ def test_axe_finds_nothing(world: Any, api_url: str, page: Any) -> None:
         page.goto(f"{api_url}/ui{path}")
         scripts_run(page) if "/log" not in path else page.wait_for_selector("[data-followed]")
         assert axe_finds(page) == "", path
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/r1/tasks/extract/output?path=rows.csv",
+        "/runs/r1/tasks/extract/log",
+        "/pipelines/daily/backfill?from=2026-02-23&to=2026-02-26",
+        "/datasets?sort=-data",
+        "/workers?state=free",
+        "/runs?sort=-took",
+    ],
+)
+def test_axe_finds_nothing_on_narrow_and_wide_pages(
+    world: Any, api_url: str, tabs: Tabs, tmp_path: Path, path: str, width: int
+) -> None:
+    made = tmp_path / "data/sums/r1/extract/1"
+    made.mkdir(parents=True)
+    (made / "rows.csv").write_text("id,name\n1,ann\n")
+    (tmp_path / "data" / MARK).write_text("mark")
+    world.outputs = FolderFiles(tmp_path / "data", lambda _given: "mark")
+    run = world.opened(world.new_run("r1"), "extract")
+    world.ended(run, "extract", Outcome.SUCCEEDED, output="sums/r1/extract/1")
+    world.logs.append(AttemptId(run.id, TaskName("extract"), 1), 0, b"INFO read\nWARN slow\nERROR none\n")
+    dated(world)
+    datasets(world)
+    page = tabs(viewport={"width": width, "height": 900})
+    page.goto(f"{api_url}/ui{path}")
+    scripts_run(page) if "/log" not in path else page.wait_for_selector("[data-followed]")
+
+    assert axe_finds(page) == ""
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 @pytest.fixture

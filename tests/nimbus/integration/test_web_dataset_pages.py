@@ -16,6 +16,7 @@ from nimbus.domain.datasets import MOST_SPANS
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Table
+from nimbus.domain.run import RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import datasets, layered
@@ -194,3 +195,27 @@ def test_columns_of_the_newest_version_are_shown(world: Any, web: httpx.Client) 
     assert "<script>alert" not in text
     partition = re.findall(r'id="v-([^"]*)-\d+"', text)[0]
     assert 'id="columns"' in web.get("/ui/datasets/days", params={"partition": partition}).text
+
+
+def test_versions_name_their_intervals_by_dates_in_the_zone_of_the_pipeline(
+    world: Any, web: httpx.Client
+) -> None:
+    datasets(world)
+    text = web.get("/ui/datasets/days").text
+    row = text.partition('<tr id="v-')[2].partition("</tr>")[0]
+
+    assert ">2026-02-26</time> to <time" in row
+    assert ">2026-02-27</time>" in row
+    assert "Z to 2026" not in text
+
+
+def test_read_of_a_run_that_has_ended_without_it_does_not_wait(world: Any, web: httpx.Client) -> None:
+    datasets(world)
+    run = world.reader.run("report-1")
+    world.cluster.put(replace(run, pins={}, state=RunState.FAILED, finished_at=world.clock.now()))
+    page, data = web.get("/ui/runs/report-1").text, web.get("/ui/runs/report-1?view=data").text
+
+    assert "(not read)" in words_of(page, "facts")
+    assert "none was pinned" in data
+    assert "(waits)" not in page
+    assert "yet" not in data.partition("<h2>Pinned")[2].partition("</section>")[0]

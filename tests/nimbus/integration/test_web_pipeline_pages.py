@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from nimbus.api.models_releases import DefinitionChangeModel
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
 from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource
@@ -23,6 +24,7 @@ from nimbus.domain.ids import PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import CatchUp, Concurrency, PipelineSpec, Schedule
 from nimbus.domain.run import RunCause, RunState
+from nimbus.web.release import together
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import (
@@ -159,6 +161,31 @@ def test_release_page_says_what_would_change_and_lets_go_back_with_a_reason(
     assert (
         "texts and definition cannot be compared here" in web.get(f"/ui/pipelines/daily/releases/{far}").text
     )
+
+
+def test_one_change_of_all_tasks_is_shown_once() -> None:
+    def change(task: str, key: str, before: int, after: int) -> DefinitionChangeModel:
+        return DefinitionChangeModel(
+            key=f"tasks.{task}.{key}",
+            about=f"task {task}: {key}",
+            change="changed",
+            before=before,
+            after=after,
+        )
+
+    changes = [change(f"t{number}", "timeout_s", 60, 90) for number in range(8)]
+    other = change("t3", "retries.limit", 1, 2)
+    added = DefinitionChangeModel(key="tasks.new", about="task new", change="added", before=None, after={})
+
+    shown = together([*changes[:4], other, *changes[4:], added])
+
+    assert [one.about for one in shown] == [
+        "8 tasks, t0, t1 and others: timeout_s",
+        "task t3: retries.limit",
+        "task new",
+    ]
+    assert shown[0].keys == [one.key for one in changes]
+    assert together(changes[:2])[0].about == "2 tasks, t0 and t1: timeout_s"
 
 
 def test_release_page_shows_texts_line_by_line_and_spells_out_what_is_not_printed(
@@ -575,6 +602,49 @@ def test_pipeline_page_draws_and_counts_dates_without_a_run_and_leads_to_their_b
     assert "failed 4 of the last 19, first on 2026-02-09" in text
 
 
+def test_a_live_run_is_no_gap_however_many_runs_were_created_after_it(world: Any, web: httpx.Client) -> None:
+    record = dated(world, days=60)
+    ends = world.clock.now().replace(hour=5, minute=0) - timedelta(days=5)
+    long_ago = world.clock.now() - timedelta(days=90)
+    live = world.new_run("daily-live", pipeline=record.name, logical_date=ends, created_at=long_ago)
+    world.cluster.put(live)
+
+    for page in ("pipelines/daily", "runs/daily-008"):
+        text = web.get(f"/ui/{page}").text
+        assert "Run daily-live, running" in text
+        assert "No run, 2026-02-24" not in text
+    world.cluster.put(replace(live, state=RunState.STOPPING))
+    assert "Run daily-live, stopping" in web.get("/ui/pipelines/daily").text
+    assert "Run daily-live" not in web.get("/ui/pipelines/daily?view=durations").text
+
+
+def test_pipeline_page_says_of_which_dates_gaps_are_counted(world: Any, web: httpx.Client) -> None:
+    dated(world)
+    times = re.compile(r"<time[^>]*>([^<]*)</time>")
+
+    page = web.get("/ui/pipelines/daily").text.partition('id="gaps"')[2].partition("</p>")[0]
+    calendar = web.get("/ui/pipelines/daily?view=calendar").text.partition("of which 3 without")[0][-300:]
+
+    assert times.findall(page)[:2] == ["2026-02-09", "2026-03-01"]
+    assert times.findall(calendar) == ["2026-02-09", "2026-03-01"]
+
+
+def test_columns_of_few_runs_are_wide_and_of_many_as_narrow_as_their_marks(
+    world: Any, web: httpx.Client
+) -> None:
+    dated(world, days=80, gaps=())
+
+    many = web.get("/ui/pipelines/daily").text
+    beside = web.get("/ui/runs/daily-008").text
+    width = [
+        int(re.search(rf'<svg id="{name}" class="grid" width="(\d+)"', text)[1])  # type: ignore[index]
+        for name, text in (("grid", many), ("past-grid", beside))
+    ]
+
+    assert 1_150 < width[0] < 1_385, "the width of a page"
+    assert width[1] < 500
+
+
 def test_dates_of_which_the_index_knows_nothing_are_no_gaps(world: Any, web: httpx.Client) -> None:
     record = dated(world)
     index = world.reader.intervals(record.name)
@@ -687,7 +757,8 @@ def test_calendar_has_a_year_of_dates_with_those_without_a_run(world: Any, web: 
     with web.stream("GET", "/ui/pipelines/daily?view=calendar") as packed:
         sent = b"".join(packed.iter_raw())
 
-    assert "366 dates, of which 4 without a run" in answer.text
+    assert "366 dates from " in answer.text
+    assert ", of which 4 without a run" in answer.text
     assert '<a href="/ui/runs/daily-300" aria-label="2025-05-05 06:00, succeeded">' in drawn
     assert 'href="/ui/pipelines/daily/backfill?from=2026-02-17&amp;to=2026-02-17"' in drawn
     assert len(sent) < LARGEST_PAGE

@@ -300,3 +300,12 @@ def test_node_shows_progress_whatever_a_task_reports(progress: dict[str, Any], s
     task = TaskRun(spec=spec, state=TaskState.RUNNING, attempts=(attempt,))
 
     assert said in re.sub("<[^>]*>", "", str(brief(task, progress)))
+
+
+def test_a_long_chain_is_drawn_in_its_own_size_so_that_it_can_be_read() -> None:
+    chain = {f"step_{number}": [f"step_{number - 1}"] if number else [] for number in range(12)}
+    drawing = draw(chain)
+
+    drawn = svg(drawing, dict.fromkeys(chain, "python"), str, str)
+
+    assert f'class="graph" width="{drawing.layout.width}"' in drawn
