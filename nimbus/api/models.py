@@ -33,7 +33,6 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.publications import Publication
 from nimbus.domain.schedulers import MissingFile, Role
-from nimbus.domain.settings import HoldOf
 
 Seconds = Annotated[
     float, BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value)
@@ -281,133 +280,9 @@ class WorkersModel(PageModel):
     workers: list[WorkerModel]
 
 
-class WantedSlotsModel(Model):
-    """Slots that ready tasks lack, on workers with these labels and this target."""
-
-    labels: list[str]
-    target: str | None
-    """Null: they need none."""
-    slots: int
-    """Tasks whose drivers run in a cluster take none, so for all of them it is 1."""
-    since: datetime
-    """When the oldest of these tasks became ready."""
-    waited_s: float
-
-
-class WantedModel(Model):
-    """What workers must be added for."""
-
-    reported_at: datetime | None
-    """When the leader has said so, some seconds ago. Null: there is none, or it has not counted them yet."""
-    wanted: list[WantedSlotsModel]
-    """Empty: no ready task lacks a worker."""
-
-
-class VariableModel(Model):
-    """A variable of the cluster."""
-
-    name: str
-    value: str
-
-
-class VariablesModel(Model):
-    """Variables of the cluster."""
-
-    variables: dict[str, str]
-
-
-class PoolModel(Model):
-    """A pool."""
-
-    name: str
-    size: int
-    used: int
-    """How much open attempts take."""
-    waiting: int
-    """Number of ready tasks that need it."""
-
-
-class PoolsModel(PageModel):
-    """All pools, by name."""
-
-    pools: list[PoolModel]
-
-
-class ShareModel(Model):
-    """What a team has of what teams share. A team is an owner of pipelines."""
-
-    team: str
-    """Empty: the pipelines without an owner."""
-    weight: int
-    slots: int
-    """Number of open attempts that take slots of workers."""
-    share: float
-    """How many slots the team gets while all teams that want or have something want more."""
-    runs: int
-    """Number of its runs that count for `runs_max_running`."""
-    waiting: int
-    """Number of ready tasks."""
-    reason: str = ""
-    """Why the weight was set."""
-    set_by: str = ""
-    set_at: datetime | None = None
-    """Null: the weight was never set."""
-
-
-class SharesModel(Model):
-    """Teams with a weight, and teams that have or want something."""
-
-    slots: int
-    """Slots of all workers."""
-    shares: list[ShareModel]
-
-
-class HoldModel(Model):
-    """A hold: starts of some pipelines wait."""
-
-    hold: str
-    of: HoldOf
-    name: str
-    """The team, the tag or the prefix; empty for `all`."""
-    pipelines: int
-    """Number of pipelines that it covers now."""
-    reason: str
-    until: datetime | None
-    """When it ends by itself; null: when somebody ends it."""
-    held_by: str
-    held_at: datetime
-    words: str
-    """All this, in a sentence."""
-
-
-class HoldsModel(Model):
-    """All holds."""
-
-    holds: list[HoldModel]
-
-
 @of(Calendar)
 class CalendarDaysModel(Model):
     """Which days are worked."""
-
-
-class CalendarModel(Model):
-    """A calendar of the cluster."""
-
-    name: str
-    days: CalendarDaysModel
-    followed_by: list[str]
-    """Pipelines with a schedule that follows it."""
-    reason: str
-    """Why it was set."""
-    set_by: str
-    set_at: datetime
-
-
-class CalendarsModel(Model):
-    """The calendars of the cluster, by name. Those in releases are not among them."""
-
-    calendars: list[CalendarModel]
 
 
 @of(Schedule)

@@ -14,9 +14,6 @@ from fastapi.responses import JSONResponse
 from pydantic import StringConstraints
 from starlette.exceptions import HTTPException
 
-from nimbus.api.entity_tags import ChangedError
-from nimbus.api.event_hub import TooManyStreamsError
-from nimbus.api.idempotency import KeyReusedError
 from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
@@ -184,3 +181,28 @@ def _unexpected(request: Request, exc: Exception) -> JSONResponse:
         f"The server failed in a way it does not know. Its log has the cause under reference {reference}.",
         reference=reference,
     )
+
+
+class ChangedError(NimbusError):
+    """The object of a request does not have a revision that `If-Match` names. Nothing was done."""
+
+    code = "changed"
+
+
+class KeyReusedError(NimbusError):
+    """The key was used before, with another request."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this Idempotency-Key was sent within the last 24 hours with another method, path or body: "
+            "choose a new key for each new request."
+        )
+
+
+class TooManyStreamsError(NimbusError):
+    """A caller, or all callers together, have reached the limit of streams."""
+
+    code = "too_many_streams"
+    retryable = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import MAXYEAR, UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    StrictBool,
     StrictInt,
     StringConstraints,
     WithJsonSchema,
@@ -24,30 +23,16 @@ from pydantic import (
 from pydantic_core import to_jsonable_python
 
 from nimbus.api.problems import form
-from nimbus.definition.calendar_file import MOST_BYTES as MOST_CALENDAR_BYTES
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Priority
 from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
-from nimbus.domain.settings import ALERT_AFTER, LARGEST_WEIGHT, LONGEST_VARIABLE, HoldOf
 from nimbus.result import ResultError, check_levels
 
-_Reason = Annotated[
+ReasonText = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
 ]
-_PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
-
-
-def _priority(value: Any) -> Any:
-    """Accept names only: with numbers, callers would depend on an order that may get more steps."""
-    names = {priority.name.lower(): priority for priority in Priority}
-    if isinstance(value, Priority):
-        return value
-    if not isinstance(value, str) or value not in names:
-        raise ValueError(f"is none of {', '.join(names)}")
-    return names[value]
 
 
 def in_utc(value: datetime) -> datetime:
@@ -89,11 +74,6 @@ def _small(value: Any) -> Any:
     except ResultError as exc:
         raise ValueError(str(exc)) from exc
     return value
-
-
-def _as_utf8(text: str) -> str:
-    text.encode()  # half a surrogate pair raises UnicodeEncodeError, which is a ValueError
-    return text
 
 
 def whole(value: Any) -> Any:
@@ -154,23 +134,6 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ReleaseBody(RequestBody):
-    """Add a release whose files are already in storage to the catalog."""
-
-    digest: DigestText = Field(description="SHA-256 of the release's manifest.")
-    activate: StrictBool = Field(False, description="Make it the active release, too.")
-
-
-class ActivateBody(RequestBody):
-    """Choose the active release."""
-
-    digest: DigestText | None = Field(None, description="Without it: the newest published release.")
-    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = Field(
-        "", description="Reason, for the list of commands; empty: that of `X-Nimbus-Reason`."
-    )
-    drop_due: StrictBool = Field(False, description="With `start: data`: what is due until now is dropped.")
-
-
 def _far_from_the_ends(value: datetime) -> datetime:
     """Refuse times from which `last`, `fresh` or `keep`, 10 years at most, lead out of the calendar."""
     if not 1000 <= value.year < 9000:
@@ -190,45 +153,6 @@ class DataIntervalBody(RequestBody):
 
     start: _Bound = Field(description="With offset.")
     end: _Bound = Field(description="End, which is excluded.")
-
-
-class SelectionBody(RequestBody):
-    """Which tasks of a run are executed. The others are left out or reused."""
-
-    scope: Literal["only", "from", "upto"]
-    tasks: list[TaskNameText] = Field(min_length=1, max_length=100)
-    reuse: RunIdText | None = Field(
-        None, description="An ended run. Its successful tasks replace tasks that are not selected."
-    )
-
-
-class RerunBody(RequestBody):
-    """Repeat a run, as a new run."""
-
-    run_id: RunIdText | None = Field(None, description="Id of the new run; as in a start.")
-    scope: Literal["all", "failed", "only", "from", "upto"]
-    tasks: list[TaskNameText] = Field(default_factory=list, max_length=100)
-    release: Literal["same", "latest"] = Field("same", description="`latest`: the active one.")
-    marks: dict[TaskNameText, Literal["succeeded", "skipped"]] = Field(
-        default_factory=dict,
-        description="Tasks to set to this state without running them. Needs a reason.",
-        json_schema_extra={"additionalProperties": False},  # the names have a pattern
-    )
-    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
-
-
-class NoteBody(RequestBody):
-    """A note about an ended run."""
-
-    text: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
-    task: TaskNameText | None = Field(None, description="The task that it is about.")
-
-
-class MarkBody(RequestBody):
-    """Set the final state of a waiting task."""
-
-    state: Literal["succeeded", "skipped"]
-    reason: _Reason
 
 
 def _without_password(uri: str) -> str:
@@ -271,78 +195,10 @@ class NewVersionBody(RequestBody):
         return interval_text(DataInterval(start=start, end=end))
 
 
-class StartRunBody(RequestBody):
-    """Start a run of the active release."""
-
-    pipeline: PipelineNameText
-    run_id: RunIdText | None = Field(
-        None, description="With an id, a repeated request starts one run. Without it, the server makes one."
-    )
-    parameters: StorableParameters = Field(default_factory=dict)
-    logical_date: Moment | None = Field(
-        None, description="The time that the run stands for, with offset. Without it: the time of acceptance."
-    )
-    data_interval: DataIntervalBody | None = Field(
-        None, description="Without it, the run has none, and is refused if templates name its start or end."
-    )
-    priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
-        Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
-    )
-    selection: SelectionBody | None = Field(None, description="Without it all tasks are run.")
-
-
-class PoolBody(RequestBody):
-    """Set the size of a pool."""
-
-    size: Annotated[StrictInt, BeforeValidator(whole)] = Field(
-        ge=0, le=1_000_000, description="0: no new attempt gets room in it."
-    )
-
-
-class HoldBody(RequestBody):
-    """Hold starts of pipelines."""
-
-    of: HoldOf = Field(description="What it covers: all pipelines, those of a team, with a tag, or a prefix.")
-    name: str = Field("", max_length=200, description="The team, the tag or the prefix; empty for `all`.")
-    reason: _Reason
-    until: Moment | None = Field(
-        None, description="When it ends by itself. Without it: when somebody ends it."
-    )
-    alert_after_s: Annotated[StrictInt, BeforeValidator(whole)] = Field(
-        int(ALERT_AFTER.total_seconds()), ge=60, description="When a hold without `until` raises an alert."
-    )
-
-
-class ShareBody(RequestBody):
-    """Set the weight of a team's share."""
-
-    weight: Annotated[StrictInt, BeforeValidator(whole)] = Field(
-        description=f"1 to {LARGEST_WEIGHT}. Only the proportion to other weights counts: others have 1."
-    )
-    reason: str = Field("", max_length=500)
-
-
-class CalendarBody(RequestBody):
-    """Set a calendar of the cluster."""
-
-    text: Annotated[str, Field(max_length=MOST_CALENDAR_BYTES), AfterValidator(_as_utf8)] = Field(
-        description="YAML: `weekdays` that are worked, `holidays`, `workdays`."
-    )
-    reason: str = Field("", max_length=500)
-
-
-class VariableBody(RequestBody):
-    """Set a variable of the cluster."""
-
-    value: Annotated[str, Field(max_length=LONGEST_VARIABLE), AfterValidator(_as_utf8)] = Field(
-        description="Not a secret: everybody who reaches the API can read it."
-    )
-
-
 class ReasonBody(RequestBody):
     """The reason of a request, which is stored with it."""
 
-    reason: _Reason
+    reason: ReasonText
 
 
 class WithdrawBody(ReasonBody):
@@ -352,25 +208,3 @@ class WithdrawBody(ReasonBody):
     number: StrictInt | None = Field(
         None, ge=1, description="Of the wrong version: nothing is done if another one is the newest."
     )
-
-
-class CordonBody(ReasonBody):
-    """The cordon of a worker."""
-
-    drain: StrictBool = Field(
-        False, description="True: tasks that are kept running leave the worker, and start on another one."
-    )
-
-
-class AbdicationBody(ReasonBody):
-    """Ask the leader to hand over."""
-
-    to: str = Field(
-        "", max_length=253, description="The scheduler that leads next; empty: the next in the queue."
-    )
-
-
-class ApprovalBody(ReasonBody):
-    """Approve or reject a waiting task."""
-
-    approved: StrictBool = Field(True, description="False: rejected; the task fails.")

@@ -1,30 +1,164 @@
-"""Queues a command and answers: at once when it is durable or, on request, with the leader's decision."""
+"""Queues a command and answers: at once when it is durable or, on request, with the leader's decision.
+
+With `Idempotency-Key`, a repeated write is done once, and gets the same answer. With `If-Match`, a write is
+done only if its object has not changed since it was read: the command contains the revisions, and the leader
+compares them when it decides. A comparison by the scheduler that receives the request would miss changes by
+commands that still wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.access.rules import check_command
 from nimbus.api.asking import grants, principal, who_asks
-from nimbus.api.entity_tags import HEADER, PATTERN, ChangedError, condition_of
-from nimbus.api.idempotency import Queued, key_of_request, queued_before
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ChangedError, KeyReusedError, NotFoundError
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
+from nimbus.domain import revisions
 from nimbus.domain.access import DENIALS, AccessDeniedError
-from nimbus.domain.commands import Command, CommandOutcome, KeyUsedError, LiveRunCommand, StartRun
+from nimbus.domain.commands import (
+    Command,
+    CommandKey,
+    CommandOutcome,
+    ConditionalCommand,
+    KeyUsedError,
+    LiveRunCommand,
+    StartRun,
+)
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import CommandId
+from nimbus.domain.ids import CommandId, RunId
 from nimbus.ports import CommandQueue
+
+HEADER = "If-Match"
+PATTERN = r"^[!-~](?:[ -~]{0,998}[!-~])?$"
+_if_match: ContextVar[str | None] = ContextVar("if_match", default=None)
+
+
+async def note_if_match(
+    if_match: Annotated[
+        str | None,
+        Header(
+            alias=HEADER,
+            pattern=PATTERN,
+            include_in_schema=False,  # documented only for routes in `submitting.CONDITIONAL`
+        ),
+    ] = None,
+) -> None:
+    """Store the condition of a request; a dependency of every route that queues commands."""
+    _if_match.set(if_match)
+
+
+def condition_of(command: Command) -> tuple[str, ...]:
+    """The revisions that the current request names for its command; empty: it has no condition.
+
+    A tag is also accepted without its quotes, which shells remove.
+
+    Raises:
+        ChangedError: it names no strong tag, and weak tags never match (RFC 9110, section 13.1.1).
+        RefusedError: the command's object has no revision.
+    """
+    header = _if_match.get()
+    if header is None:
+        return ()
+    if not isinstance(command, ConditionalCommand):
+        raise RefusedError(
+            "no_revision",
+            f"If-Match cannot be a condition of {command.type}: its object has no revision.",
+        )
+    if header == revisions.ANY:
+        return (revisions.ANY,)
+    tags = (tag.strip() for tag in header.split(","))
+    named = [tag.strip('"').partition("-")[0] for tag in tags if not tag.startswith("W/")]
+    if not (known := tuple(name for name in named if name not in ("", revisions.ANY))):
+        raise ChangedError("If-Match has no strong tag, and weak ones never match: nothing was done.")
+    return known
+
+
+def tag_with(response: Response, revision: str) -> None:
+    """Set the revision of an answer's record. `EntityTags` makes a strong tag from it."""
+    response.headers["ETag"] = f'"{revision}"'
+
+
+_request: ContextVar[tuple[str, str] | None] = ContextVar("idempotency", default=None)
+
+
+Queued = tuple[CommandId, RunId | None, CommandOutcome | None]
+"""A command, its run, and its outcome if it is decided."""
+
+
+async def note_key(
+    request: Request,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            pattern=r"^[!-~]{1,255}$",
+            include_in_schema=False,  # tools that try requests would send the same key with many
+        ),
+    ] = None,
+) -> None:
+    """Store the key of a request; a dependency of every route that queues commands."""
+    if key is None:
+        _request.set(None)
+        return
+    digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
+    digest.update(await request.body())
+    if (condition := request.headers.get("If-Match")) is not None:
+        digest.update(f"\nIf-Match: {condition}".encode())
+    _request.set((key, digest.hexdigest()))
+
+
+def note_delivery(name: str, body: bytes) -> None:
+    """Let a delivery of a webhook be the key of its request."""
+    _request.set((name, hashlib.sha256(body).hexdigest()))
+
+
+def key_of_request() -> CommandKey | None:
+    """The key of the current request; None: it has none."""
+    noted = _request.get()
+    if noted is None:
+        return None
+    key, request = noted
+    # The scheduler's name is left out: the same request to another scheduler has the same key.
+    whole = f"{who_asks('')}\n{key}".encode()
+    return CommandKey(hash=hashlib.sha256(whole).hexdigest()[:32], request=request)
+
+
+def queued_before(services: ApiServices, key: CommandKey) -> Queued | None:
+    """The command of a key. None: the key is new.
+
+    Raises:
+        KeyReusedError: the key was sent with another request.
+        RefusedError: the outcome of the key's command is no longer known.
+        StoreUnavailableError: no answer.
+    """
+    for _ in range(2):  # the command may be decided between the two reads
+        known = services.commands.keyed(key.hash)
+        if known is None:
+            return None
+        if known.request != key.request:
+            raise KeyReusedError
+        if known.outcome is not None:
+            return known.outcome.command, known.outcome.run_id, known.outcome
+        for queued in services.reader.commands():
+            if queued.key == key:
+                return queued.id, getattr(queued.command, "run_id", None), None
+    raise RefusedError(
+        "outcome_unknown", "this Idempotency-Key was used, and what became of its command is not known."
+    )
+
 
 MAX_WAIT_S = 60.0
 

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from graphlib import TopologicalSorter
 from itertools import islice
 
 from nimbus.api import models as m
-from nimbus.api.children import children_model
-from nimbus.api.explain.task import ClusterFacts, how_kept, why, why_run
-from nimbus.api.models_datasets import ChangeModel, OutsideModel, VersionModel
-from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
-from nimbus.api.services import HistoryServers, LeaderView, QueuePlace
+from nimbus.api.services import LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
-from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, InvalidNameError, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.places import in_cluster
-from nimbus.domain.publications import Outside, Version
-from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run import ListedRun
 from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_report
 from nimbus.domain.schema import older_than
-from nimbus.domain.slots import Slots, application_id
-from nimbus.domain.task_run import Attempt, TaskRun, TaskState
-from nimbus.domain.wording import natural
 from nimbus.domain.workers import Refusals, WorkerInfo
 
 MOST_ORDERS = 20
@@ -207,132 +196,3 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "positions": record.positions,
         "updated_at": record.updated_at,
     }
-
-
-def run_summary(run: Run, *, archived: bool = False) -> RunSummaryModel:
-    """One line of the list of runs."""
-    return RunSummaryModel.model_validate(_run_fields(run, archived))
-
-
-def run_model(
-    run: Run,
-    slots: Mapping[AttemptId, Slots],
-    facts: ClusterFacts,
-    servers: HistoryServers,
-    *,
-    archived: bool = False,
-    only: Iterable[TaskRun] | None = None,
-) -> RunModel:
-    """One run, with an explanation of every wait. `only`: the tasks that it shows; None: all."""
-    return RunModel.model_validate(
-        {
-            **_run_fields(run, archived),
-            "parameters": dict(run.parameters),
-            "variables": dict(run.variables),
-            "causes": [
-                {name: getattr(cause, name) for name in ("dataset", "partition", "run", "at")}
-                for cause in run.causes
-            ],
-            "reads": [
-                {"name": read.name, "dataset": read.dataset, "pinned": _count(run.pins.get(read.name))}
-                for read in run.reads
-            ],
-            "verdict": run.verdict,
-            "deadline": run.deadline,
-            "why": why_run(run, facts),
-            "failure_strategy": run.failure_strategy,
-            "tasks": [
-                _task(run, task, slots, facts, servers) for task in (in_order(run) if only is None else only)
-            ],
-        }
-    )
-
-
-def _count(versions: Sized | None) -> int | None:
-    return None if versions is None else len(versions)
-
-
-def version_model(version: Version) -> VersionModel:
-    """One version of a dataset."""
-    return VersionModel(
-        partition=version.partition,
-        number=version.number,
-        run=version.run,
-        task=version.task,
-        source=str(version.source) if version.run else "",
-        output=version.output,
-        at=version.at,
-        outside=None if (of := version.outside) is None else _outside(of),
-        change=None if version.change is None else ChangeModel.model_validate(version.change),
-        item=version.item,
-    )
-
-
-def _outside(outside: Outside) -> OutsideModel:
-    digest = f"sha256:{outside.sha256}" if outside.sha256 else None
-    return OutsideModel(uri=outside.uri, digest=digest, value=outside.value)
-
-
-def _run_fields(run: Run, archived: bool) -> dict[str, object]:
-    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
-    more = ("submitted_by", "paused", "parent", "rerun_of", "selected", "note")
-    times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
-    return {
-        **{name: getattr(run, name) for name in (*names, *more, *times)},
-        "keeps_running": run.keeps_running,
-        "tasks_total": len(run.tasks),
-        "tasks_done": len(run.tasks)
-        - run.tasks.count(TaskState.WAITING, TaskState.RUNNING, TaskState.NOT_RUN),
-        "archived": archived,
-    }
-
-
-def in_order(run: Run) -> list[TaskRun]:
-    """Tasks, each after its needs: by depth, then by name."""
-    tasks, depth = dict(run.tasks), dict[TaskName, int]()
-    for name in TopologicalSorter({name: task.spec.needs for name, task in tasks.items()}).static_order():
-        depth[name] = max((1 + depth[need] for need in tasks[name].spec.needs), default=0)
-    return [tasks[name] for name in sorted(tasks, key=lambda name: (depth[name], natural(name)))]
-
-
-def _task(
-    run: Run,
-    task: TaskRun,
-    slots: Mapping[AttemptId, Slots],
-    facts: ClusterFacts,
-    servers: HistoryServers,
-) -> TaskModel:
-    current, place = task.open_attempt, task.spec.spark_place
-    page = partial(servers.page, None if place is None else place.target)
-    seen = slots.get(AttemptId(run.id, task.spec.name, current.number)) if current else None
-    return TaskModel(
-        name=task.spec.name,
-        kind=task.spec.kind,
-        state=task.state,
-        needs=list(task.spec.needs),
-        retry_at=task.retry_at,
-        why=why(run, task, seen, facts),
-        kept=how_kept(task, facts.now),
-        attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
-        children=children_model(task),
-        settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
-        reused_from=None if task.reused is None else task.reused.run,
-    )
-
-
-def _attempt(attempt: Attempt, slots: Slots | None, page: Callable[[str], str | None]) -> AttemptModel:
-    """`page`: returns the page of an application in the history server."""
-    model = AttemptModel.model_validate(attempt)
-    if attempt.application is not None:
-        model = model.model_copy(update={"history_url": page(attempt.application)})
-    if slots is None:
-        return model
-    claim, told = slots.claim, slots.progress.get("application")
-    update: dict[str, object] = {
-        "progress": dict(slots.progress) or None,
-        "application": application_id(told),
-        "checkpoint": None if slots.checkpoint is None else json.loads(slots.checkpoint),
-    }
-    if claim is not None and not claim.is_fenced:
-        update |= {"host": claim.host, "pid": claim.pid, "started_at": attempt.started_at or claim.claimed_at}
-    return model.model_copy(update=update)

@@ -13,11 +13,10 @@ from leader import SessionState
 from nimbus.access.gate import Gate
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeAccess
-from nimbus.api import routes_health
 from nimbus.api.access import Authenticate, authorize
-from nimbus.api.cross_site import CrossSiteGuard
-from nimbus.api.middleware import AnswerHead
+from nimbus.api.middleware import AnswerHead, CrossSiteGuard
 from nimbus.api.problems import install
+from nimbus.api.routes import health
 from nimbus.api.server import ApiServer
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.foundation import Foundation
@@ -93,5 +92,5 @@ def create_metrics_app(registry: CollectorRegistry, gate: Gate, allowed_hosts: I
     app.add_middleware(Authenticate, gate=gate)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(AnswerHead)
-    app.include_router(routes_health.metrics_router(registry))
+    app.include_router(health.metrics_router(registry))
     return app

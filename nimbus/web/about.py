@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.asking import grants, principal
-from nimbus.api.routes_access import list_tokens
-from nimbus.api.routes_cluster import effective_settings
+from nimbus.api.routes.access import list_tokens
+from nimbus.api.routes.cluster import effective_settings
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import AccessRole
 from nimbus.web.pages import Pages

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
-from nimbus.api.routes_commands import (
+from nimbus.api.routes.commands import (
     CommandFilter,
     KindText,
     SubmitterText,

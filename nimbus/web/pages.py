@@ -22,9 +22,8 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.access import role_on_path
+from nimbus.api.access import NEEDS, role_on_path
 from nimbus.api.asking import principal
-from nimbus.api.needs import NEEDS
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices, LeaderView
 from nimbus.domain.access import AccessRole, Principal

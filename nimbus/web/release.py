@@ -13,11 +13,17 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.models_releases import DefinitionChangeModel, TextDiffModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
-from nimbus.api.routes_pipelines import known_pipeline
-from nimbus.api.routes_releases import MOST_FILES, diff_releases, get_release, list_releases
+from nimbus.api.routes.pipelines import known_pipeline
+from nimbus.api.routes.releases import (
+    MOST_FILES,
+    DefinitionChangeModel,
+    TextDiffModel,
+    diff_releases,
+    get_release,
+    list_releases,
+)
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import in_words
 from nimbus.domain.revisions import of_pipeline

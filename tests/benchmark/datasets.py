@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nimbus.adapters.store.datasets import CODEC
-from nimbus.api.routes_explanations import explained_run
+from nimbus.api.routes.explanations import explained_run
 from nimbus.domain.commands import StartRun
 from nimbus.domain.datasets import MOST_SPANS, MOST_VERSIONS, Dataset
 from nimbus.domain.due import MOST_CONSUMERS, MOST_EXTENTS, cause_of, consumer_of

@@ -22,7 +22,7 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.api.explain.run import ExplanationModel
-from nimbus.api.routes_explanations import explained_pipeline, explained_run
+from nimbus.api.routes.explanations import explained_pipeline, explained_run
 from nimbus.api.services import ApiServices
 from nimbus.domain import writes as w
 from nimbus.domain.drafts import Draft, new_run

@@ -22,8 +22,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from nimbus.adapters.clock import SystemClock
-from nimbus.api import routes_attempts
 from nimbus.api.problems import install
+from nimbus.api.routes import attempts
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker.application import bootstrap, executor, follow, followed
@@ -189,7 +189,7 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
         data=data_door(bench),
         secrets=lambda names: {variable: SECRETS[name] for variable, name in names.items()},
     )
-    app.include_router(routes_attempts.router(opened))
+    app.include_router(attempts.router(opened))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)

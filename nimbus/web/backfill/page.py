@@ -13,12 +13,11 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, Validatio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.backfill_plan import plan_of
-from nimbus.api.backfill_requests import BackfillPlanBody
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import BackfillIdText, CommandIdText, PipelineNameText
-from nimbus.api.routes_backfills import backfill_model, explained, known_backfill
-from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.routes.backfill_plan import BackfillPlanBody, plan_of
+from nimbus.api.routes.backfills import backfill_model, explained, known_backfill
+from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.errors import NimbusError

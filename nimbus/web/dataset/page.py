@@ -17,12 +17,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.explain.facts import active_pipelines, by_dataset
-from nimbus.api.models_datasets import DatasetModel, DatasetSummaryModel, VersionModel
 from nimbus.api.paging import CursorText, PageQuery, TagText
 from nimbus.api.requests import DatasetNameText
-from nimbus.api.routes_datasets import dataset_summaries, list_versions, shown_dataset, with_given
+from nimbus.api.routes.datasets import (
+    DatasetModel,
+    DatasetSummaryModel,
+    VersionModel,
+    dataset_summaries,
+    list_versions,
+    shown_dataset,
+    version_model,
+    with_given,
+)
 from nimbus.api.services import ApiServices
-from nimbus.api.views import version_model
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.filters import Filter

@@ -17,12 +17,11 @@ from starlette.responses import Response
 from nimbus.api import views
 from nimbus.api.explain.facts import by_dataset
 from nimbus.api.models import StatusModel, WorkerModel
-from nimbus.api.models_terms import TermModel, term_model
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
-from nimbus.api.routes_cluster import cluster_status, known_workers
-from nimbus.api.routes_shares import known_shares
-from nimbus.api.routes_terms import known_terms, succession
+from nimbus.api.routes.cluster import cluster_status, known_workers
+from nimbus.api.routes.limits import known_shares
+from nimbus.api.routes.terms import TermModel, known_terms, succession, term_model
 from nimbus.api.seen import SeenReader
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord, PipelineState

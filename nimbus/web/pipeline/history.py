@@ -11,8 +11,8 @@ from operator import attrgetter
 from threading import Lock
 from typing import NamedTuple
 
-from nimbus.api import views
-from nimbus.api.run_lookup import list_runs
+from nimbus.api.runs.lookup import list_runs
+from nimbus.api.runs.models import in_order
 from nimbus.api.services import ApiServices
 from nimbus.definition.intervals import last_dates
 from nimbus.domain.catalog import PipelineRecord
@@ -159,7 +159,7 @@ def _read(
     found = list_runs(services, Filter(pipeline=pipeline), limit=limit)
     runs = [run for run, _ in reversed(found.rows)]
     # In order of dependence, then the tasks that only the definition or earlier runs have.
-    ordered = [task.spec.name for run in runs[-1:] for task in views.in_order(run)]
+    ordered = [task.spec.name for run in runs[-1:] for task in in_order(run)]
     names = list(
         dict.fromkeys((*ordered, *map(TaskName, defined), *(name for run in runs for name in run.tasks)))
     )

@@ -17,16 +17,15 @@ from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.asking import principal
-from nimbus.api.models_backfills import BackfillModel
 from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
-from nimbus.api.routes_backfills import backfill_model
-from nimbus.api.routes_calendars import known_calendars
-from nimbus.api.routes_cluster import cluster_status
-from nimbus.api.routes_explanations import explained_pipeline
-from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
-from nimbus.api.run_lookup import find_run
+from nimbus.api.routes.backfills import BackfillModel, backfill_model
+from nimbus.api.routes.cluster import cluster_status
+from nimbus.api.routes.explanations import explained_pipeline
+from nimbus.api.routes.pipelines import known_pipeline, pipeline_definition
+from nimbus.api.routes.variables import known_calendars
+from nimbus.api.runs.lookup import find_run
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.filters import Filter

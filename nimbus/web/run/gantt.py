@@ -13,7 +13,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
-from nimbus.api.models_runs import RunModel, TaskModel
+from nimbus.api.runs.models import RunModel, TaskModel
 from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Attempt, TaskRun, TaskState

@@ -16,17 +16,16 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api import views
-from nimbus.api.models_datasets import VersionModel
-from nimbus.api.models_runs import RunModel, RunSummaryModel
 from nimbus.api.paging import CursorText, Where, decoded, encoded
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, RunIdText
-from nimbus.api.routes_runs import run_place, shown_run
-from nimbus.api.routes_selections import SelectedBody, selected
-from nimbus.api.run_lookup import FoundRun, find_run, find_run_or_request, last_success, list_runs
+from nimbus.api.routes.datasets import VersionModel, version_model
+from nimbus.api.runs.lookup import FoundRun, find_run, find_run_or_request, last_success, list_runs
+from nimbus.api.runs.models import RunModel, RunSummaryModel, in_order, run_summary
+from nimbus.api.runs.replay import timeline
+from nimbus.api.runs.routes import run_place, shown_run
+from nimbus.api.runs.selections import SelectedBody, selected
 from nimbus.api.services import ApiServices
-from nimbus.api.timeline import timeline
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId
@@ -97,7 +96,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             took=lambda one: ((one.finished_at or now) - (one.started_at or one.created_at),),
             date=lambda one: (one.logical_date,),
         )
-        listed = [views.run_summary(run, archived=archived) for run, archived in found.rows]
+        listed = [run_summary(run, archived=archived) for run, archived in found.rows]
         shown = {
             "runs": sorted(listed, key=order.key, reverse=order.newest_first),
             "sort": order.sort,
@@ -137,7 +136,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         }
         if not isinstance(found, FoundRun):
             return pages.answer(request, "requested_run.html", {**shown, "run": found})
-        ordered = views.in_order(found.run)
+        ordered = in_order(found.run)
         named = [task for task in ordered if asked.find.casefold() in task.spec.name.casefold()]
         fitting = [task for task in named if asked.state in (None, task.state)]
         listed = fitting[asked.first : asked.first + _TASKS]
@@ -276,7 +275,7 @@ def _pins(run: Run) -> Iterator[tuple[Read, Sequence[VersionModel] | None, int]]
     left = MOST_VERSIONS
     for read in run.reads:
         found = run.pins.get(read.name)
-        shown = None if found is None else list(map(views.version_model, found[:left]))
+        shown = None if found is None else list(map(version_model, found[:left]))
         yield read, shown, len(found or ()) - len(shown or ())
         left -= len(shown or ())
 

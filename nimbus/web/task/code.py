@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nimbus.api.routes_releases import MOST_TEXT_BYTES
+from nimbus.api.routes.releases import MOST_TEXT_BYTES
 from nimbus.api.services import Releases
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError

@@ -18,11 +18,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.models_outputs import OutputModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
-from nimbus.api.routes_outputs import list_outputs, open_output
-from nimbus.api.run_lookup import find_run
+from nimbus.api.runs.lookup import find_run
+from nimbus.api.runs.outputs import OutputModel, list_outputs, open_output
 from nimbus.api.services import ApiServices
 from nimbus.definition.apart import run_apart
 from nimbus.domain.access import AccessDeniedError

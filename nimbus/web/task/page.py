@@ -11,20 +11,14 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.children import children_list
-from nimbus.api.models_outputs import OutputModel
-from nimbus.api.models_runs import TaskModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
-from nimbus.api.routes_runs import (
-    known_attempt,
-    list_results,
-    purged_parts,
-    shown_run,
-    unknown_task,
-    unstored_log,
-)
-from nimbus.api.run_lookup import FoundRun, find_run
+from nimbus.api.runs.logs import known_attempt, unstored_log
+from nimbus.api.runs.lookup import FoundRun, find_run, unknown_task
+from nimbus.api.runs.models import TaskModel
+from nimbus.api.runs.outputs import OutputModel
+from nimbus.api.runs.replay import children_list
+from nimbus.api.runs.routes import list_results, purged_parts, shown_run
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, RunId, TaskName

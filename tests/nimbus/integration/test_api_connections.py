@@ -15,9 +15,8 @@ from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from nimbus.api.connections import bounded
 from nimbus.api.middleware import BodyLimit
-from nimbus.api.server import ApiServer
+from nimbus.api.server import ApiServer, bounded
 from tests.leader.integration.test_tls import Authority
 
 Eventually = Callable[..., None]

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.access.tokens import new_token
 from nimbus.adapters.zookeeper.calls import ZooKeeperChanges
-from nimbus.api import event_hub, routes_events
 from nimbus.api.app import create_app
-from nimbus.api.event_hub import LastChanges
+from nimbus.api.routes import events as event_routes
+from nimbus.api.routes.events import LastChanges
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessGrant, AccessRole, Token
 from nimbus.domain.commands import Abdicate
@@ -91,7 +91,7 @@ def test_many_changes_of_one_topic_are_told_together(world: Any, api_url: str) -
 
 def test_streams_of_one_caller_are_limited(world: Any, api_url: str) -> None:
     with ExitStack() as open_ones:
-        for _ in range(event_hub.MOST_OF_ONE):
+        for _ in range(event_routes.MOST_OF_ONE):
             open_ones.enter_context(streaming(api_url, "runs"))
         with pytest.raises(httpx.HTTPStatusError) as refused, streaming(api_url, "runs"):
             pass
@@ -101,12 +101,12 @@ def test_streams_of_one_caller_are_limited(world: Any, api_url: str) -> None:
     answer = refused.value.response
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
     assert answer.headers["retry-after"]
-    assert f"nimbus_event_streams {event_hub.MOST_OF_ONE + 1}.0" in metrics
+    assert f"nimbus_event_streams {event_routes.MOST_OF_ONE + 1}.0" in metrics
     assert world.cluster is not None
 
 
 def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
-    for _ in range(event_hub.MOST_OF_ONE + 5):
+    for _ in range(event_routes.MOST_OF_ONE + 5):
         until = time.monotonic() + 30
         while True:
             try:
@@ -120,7 +120,7 @@ def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
 def test_stream_ends_when_the_token_or_a_grant_of_its_caller_does(
     world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr(routes_events, "PING_S", 0.05)
+    monkeypatch.setattr(event_routes, "PING_S", 0.05)
     made, now = new_token(), datetime.now(UTC)
     token = Token(id=made.id, name="ada", role=AccessRole.VIEWER, sha256=made.sha256, created_at=now)
     grant = AccessGrant(who="ada", role=AccessRole.AUTHOR, on="pipeline:sums", at=now)

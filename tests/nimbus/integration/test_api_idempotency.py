@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.api.idempotency import queued_before
+from nimbus.api.submitting import queued_before
 from nimbus.domain.commands import Abdicate, CommandKey
 from nimbus.domain.errors import RefusedError
 

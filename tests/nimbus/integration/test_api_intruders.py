@@ -20,10 +20,10 @@ from structlog.testing import capture_logs
 from nimbus.access.gate import Credentials, Gate, RateLimit
 from nimbus.access.tokens import new_token
 from nimbus.adapters.s3_purges import S3Purges
+from nimbus.api.access import NEEDS
 from nimbus.api.app import create_app
-from nimbus.api.event_hub import MOST_OF_ONE
-from nimbus.api.needs import NEEDS
 from nimbus.api.paging import decoded
+from nimbus.api.routes.events import MOST_OF_ONE
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.backfill import BackfillRequest

@@ -14,8 +14,8 @@ import pytest
 from click.testing import Result
 
 from nimbus.adapters.s3_purges import S3Purges
-from nimbus.api import routes_outputs
-from nimbus.api.needs import page_need
+from nimbus.api.access import page_need
+from nimbus.api.runs import outputs as output_routes
 from nimbus.api.services import OpenedFile
 from nimbus.cli import outputs as command
 from nimbus.domain.access import AccessDeniedError, AccessRole
@@ -96,7 +96,7 @@ def test_file_is_sent_as_a_download(output: Path, api: httpx.Client) -> None:
 def test_head_of_a_file_reads_no_more_than_its_beginning(
     output: Path, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes_outputs, "_sent", None)
+    monkeypatch.setattr(output_routes, "_sent", None)
     answer = api.head("/runs/r1/tasks/extract/output", params={"path": "data/part-0"})
 
     assert (answer.status_code, answer.headers["Content-Length"], answer.content) == (200, "400", b"")
@@ -288,7 +288,7 @@ def test_page_shows_first_rows_to_those_who_may_download_the_file(
     def refused(*_args: Any) -> None:
         raise AccessDeniedError("role_too_low", "no")
 
-    monkeypatch.setattr(routes_outputs._Outputs, "check_reader", refused)
+    monkeypatch.setattr(output_routes._Outputs, "check_reader", refused)
     assert httpx.get(page).status_code == 403
     assert page_need("GET /runs/{run_id}/tasks/{task}/output") is AccessRole.OPERATOR
 

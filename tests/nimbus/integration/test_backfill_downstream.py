@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from nimbus.api import backfill_plan
+from nimbus.api.routes import backfill_plan
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from nimbus.api.models_releases import DefinitionChangeModel
+from nimbus.api.routes.releases import DefinitionChangeModel
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
 from nimbus.domain import revisions
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource

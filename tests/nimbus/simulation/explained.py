@@ -9,7 +9,7 @@ from nimbus.api.explain.facts import cluster_facts
 from nimbus.api.explain.pipeline import explain_pipeline
 from nimbus.api.explain.run import explain_run, explain_task
 from nimbus.api.explain.task import ClusterFacts
-from nimbus.api.routes_explanations import explained_run, pipeline_view
+from nimbus.api.routes.explanations import explained_run, pipeline_view
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import Run

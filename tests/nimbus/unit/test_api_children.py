@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nimbus.api.children import children_list, children_model
 from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts, why
-from nimbus.api.views import run_summary
+from nimbus.api.runs.models import children_model, run_summary
+from nimbus.api.runs.replay import children_list
 from nimbus.domain.admission import Capacity
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import RunId, TaskName

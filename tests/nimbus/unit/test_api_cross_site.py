@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.cross_site import CrossSiteGuard, HostName, host_name
+from nimbus.api.middleware import CrossSiteGuard, HostName, host_name
 
 
 @pytest.mark.parametrize(

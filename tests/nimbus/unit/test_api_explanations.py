@@ -13,7 +13,7 @@ from nimbus.api import views
 from nimbus.api.explain import run as explain_run
 from nimbus.api.explain.run import ExplanationModel, ReasonModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.routes_explanations import explained_pipeline, explained_run
+from nimbus.api.routes.explanations import explained_pipeline, explained_run
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.api.routes_webhooks import KEPT_S, HookSecretError, HookSecrets
+from nimbus.api.routes.webhooks import KEPT_S, HookSecretError, HookSecrets
 from nimbus.domain.errors import NimbusError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from nimbus.api.access import NEEDS, is_open
 from nimbus.api.app import create_app
-from nimbus.api.needs import NEEDS, is_open
 from nimbus.domain.access import AccessRole
 from tests.nimbus.integration.conftest import World
 
@@ -31,7 +31,7 @@ def served() -> set[str]:
 def test_every_route_has_its_role_in_the_table() -> None:
     asked = {route for route in served() if not is_open(route.partition(" ")[2])}
 
-    assert asked - set(NEEDS) == set(), "say in nimbus/api/needs.py which role these routes need"
+    assert asked - set(NEEDS) == set(), "say in nimbus/api/access.py which role these routes need"
     assert set(NEEDS) - asked == set(), "there are no such routes"
 
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from nimbus import pipeline_record
 from nimbus.api import app as module
-from nimbus.api.openapi import operation_id
+from nimbus.api.app import operation_id
 from nimbus.api.server import ApiServer
 from nimbus.ports import StoreUnavailableError
 from tests.nimbus.integration.conftest import World

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from nimbus.api.run_lookup import _first_places
+from nimbus.api.runs.lookup import _first_places
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import ListedRun, RunCause, RunState, place

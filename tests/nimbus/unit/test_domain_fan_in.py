@@ -9,7 +9,7 @@ import pytest
 
 from nimbus import run_record
 from nimbus.adapters.store.runs import completed_order, encode_order
-from nimbus.api.views import version_model
+from nimbus.api.routes.datasets import version_model
 from nimbus.domain import child_runs
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName

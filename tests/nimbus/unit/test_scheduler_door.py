@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from nimbus.api.routes_attempts import router
+from nimbus.api.routes.attempts import router
 from nimbus.api.services import BeatAnswer, ClusterAttempt, SignedUrl
 from nimbus.domain.access import SecretRules
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest

@@ -14,7 +14,7 @@ import pytest
 from nimbus.adapters.clock import SystemClock
 from nimbus.api import views
 from nimbus.api.explain.task import ClusterFacts
-from nimbus.api.models_runs import AttemptModel
+from nimbus.api.runs.models import AttemptModel
 from nimbus.api.services import ClusterAttempt, DriverReport, HistoryServers
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity

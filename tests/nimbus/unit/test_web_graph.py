@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nimbus.api.explain.task import ClusterFacts
+from nimbus.api.runs.models import in_order, run_model
 from nimbus.api.services import HistoryServers
-from nimbus.api.views import in_order, run_model
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState

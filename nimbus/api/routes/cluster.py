@@ -1,0 +1,249 @@
+"""Routes about schedulers and their settings, workers, leadership and alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import (
+    Field,
+)
+
+from nimbus.api import models as m
+from nimbus.api import views
+from nimbus.api.models import Model, PageModel, of
+from nimbus.api.paging import Key, Paging
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import PipelineNameText, ReasonBody
+from nimbus.api.routes.terms import succession
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
+from nimbus.domain.alerts import Alert
+from nimbus.domain.commands import Abdicate
+from nimbus.ports import AlertNotSentError
+
+
+class AbdicationBody(ReasonBody):
+    """Ask the leader to hand over."""
+
+    to: str = Field(
+        "", max_length=253, description="The scheduler that leads next; empty: the next in the queue."
+    )
+
+
+class WantedSlotsModel(Model):
+    """Slots that ready tasks lack, on workers with these labels and this target."""
+
+    labels: list[str]
+    target: str | None
+    """Null: they need none."""
+    slots: int
+    """Tasks whose drivers run in a cluster take none, so for all of them it is 1."""
+    since: datetime
+    """When the oldest of these tasks became ready."""
+    waited_s: float
+
+
+class WantedModel(Model):
+    """What workers must be added for."""
+
+    reported_at: datetime | None
+    """When the leader has said so, some seconds ago. Null: there is none, or it has not counted them yet."""
+    wanted: list[WantedSlotsModel]
+    """Empty: no ready task lacks a worker."""
+
+
+@of(Alert, leave_out=("epoch", "runbook"))
+class AlertModel(Model):
+    """One message to one target."""
+
+
+class AlertsModel(PageModel):
+    """Waiting alerts, alerts sent in the last hour, and failed ones of the last 7 days; oldest first."""
+
+    alerts: list[AlertModel]
+    targets: dict[str, str]
+    """Kinds of the answering scheduler's targets, by name."""
+
+
+class AlertTestModel(Model):
+    """Result of a test."""
+
+    target: str
+    sent: bool
+    error: str
+
+
+def _alert_routes(services: ApiServices, prefix: str) -> APIRouter:
+    routes = APIRouter(tags=["alerts"], prefix=prefix)
+
+    @routes.get("/alerts")
+    def alerts(paging: Paging) -> AlertsModel:
+        """Waiting alerts, and alerts that ended lately."""
+        page = paging.page(services.reader.alerts(), lambda one: (one.raised_at.isoformat(), one.id))
+        return AlertsModel(
+            alerts=[_alert(alert) for alert in page.rows],
+            targets=dict(services.alerts.kinds),
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
+
+    @routes.post("/alerts/targets/{name}/test")
+    def test(name: PipelineNameText) -> AlertTestModel:
+        """Send a test message from the answering scheduler. It is not stored, and not tried again."""
+        if name not in services.alerts.kinds:
+            known = ", ".join(sorted(services.alerts.kinds)) or "none"
+            raise NotFoundError(
+                "unknown_target", f"there is no alert target {name} in alerts.targets; known: {known}."
+            )
+        try:
+            services.alerts.send(name)
+        except AlertNotSentError as exc:
+            return AlertTestModel(target=name, sent=False, error=str(exc))
+        return AlertTestModel(target=name, sent=True, error="")
+
+    return routes
+
+
+def _alert(alert: Alert) -> AlertModel:
+    return AlertModel(**{name: getattr(alert, name) for name in AlertModel.model_fields})
+
+
+class SettingModel(m.Model):
+    """One key of the configuration."""
+
+    key: str
+    """`section.name`."""
+    value: Any
+    """The value in the form of the file: durations as text, sizes in bytes; a secret is `***`."""
+    origin: str
+    """`default`, `file:line` or `environment NAME`."""
+    default: bool
+    """True: the value is the default."""
+
+
+class SettingsModel(m.Model):
+    """Every key, in the order of the example configuration."""
+
+    answered_by: str
+    settings: list[SettingModel]
+
+
+def effective_settings(services: ApiServices) -> SettingsModel:
+    """The settings of this scheduler, with masked secrets."""
+    rows = [
+        SettingModel(key=one.key, value=one.value, origin=one.origin, default=one.is_default)
+        for one in services.settings
+    ]
+    return SettingsModel(answered_by=services.health.info().id, settings=rows)
+
+
+def known_workers(services: ApiServices) -> list[m.WorkerModel]:
+    """Registered workers, by id."""
+    reader = services.reader
+    found, refused = reader.workers(), views.refusals(reader.schedulers())
+    orders = reader.orders(worker.id for worker in found)
+    return views.worker_models(found, orders, refused, reader.settings().cordoned)
+
+
+def wanted_slots(services: ApiServices) -> WantedModel:
+    """What the leader has reported last."""
+    leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
+    if leader is None or leader.report.wanted is None:
+        return WantedModel(reported_at=None, wanted=[])
+    now = services.clock.now()
+    rows = [
+        WantedSlotsModel(
+            labels=list(one.labels),
+            target=one.target or None,
+            slots=one.slots,
+            since=one.since,
+            waited_s=max(0.0, (now - one.since).total_seconds()),
+        )
+        for one in leader.report.wanted
+    ]
+    return WantedModel(reported_at=leader.reported_at, wanted=rows)
+
+
+def cluster_status(services: ApiServices) -> m.StatusModel:
+    """The counts of the cluster."""
+    reader = services.reader
+    workers = reader.workers()
+    return views.status_model(
+        succession=succession(services).said,
+        leader=services.health.leader(),
+        info=services.health.info(),
+        schema=services.health.schema(),
+        schedulers=reader.schedulers(),
+        workers=workers,
+        busy=views.busy_slots(reader.orders(worker.id for worker in workers), workers),
+        pipelines=reader.pipelines(),
+        runs=reader.run_list().values(),
+        max_running=services.max_running,
+        commands=reader.commands(),
+    )
+
+
+def _in_queue(row: m.ParticipantModel) -> Key:
+    """Sort key: the queue in its order, then schedulers that are not in it."""
+    return (row.queue_position is None, row.queue_position or 0, row.id)
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter()
+    routes.include_router(_cluster_routes(services, prefix))
+    routes.include_router(_alert_routes(services, prefix))
+    return routes
+
+
+def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
+    routes = APIRouter(tags=["cluster"], prefix=prefix)
+
+    @routes.get("/participants")
+    def participants(paging: Paging) -> m.ParticipantsModel:
+        """Every scheduler: registration, place in the queue, role, epoch, readiness, and missing files."""
+        health = services.health
+        found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
+        page = paging.page(found.participants, _in_queue)
+        return m.ParticipantsModel(
+            leader=found.leader,
+            participants=page.rows,
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
+
+    @routes.get("/leader")
+    def leader() -> m.LeaderAnswer:
+        """The leader; null while there is none."""
+        view = services.health.leader()
+        return m.LeaderAnswer(leader=views.leader_model(view, services.reader.schedulers()))
+
+    @routes.get("/status")
+    def status() -> m.StatusModel:
+        """The cluster at a glance."""
+        return cluster_status(services)
+
+    @routes.get("/workers")
+    def workers(paging: Paging) -> m.WorkersModel:
+        """Registered workers, with their open attempts and refusals."""
+        page = paging.page(known_workers(services), lambda one: (one.id,))
+        return m.WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
+
+    @routes.get("/workers/wanted")
+    def wanted() -> WantedModel:
+        """Slots that ready tasks lack now, by label and target, and for how long: for autoscalers."""
+        return wanted_slots(services)
+
+    @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def abdicate(body: AbdicationBody, submit: Submit) -> m.CommandModel:
+        """Ask the leader to hand over to a named scheduler or to the next one. It then queues again."""
+        return await submit(Abdicate(reason=body.reason, to=body.to))
+
+    @routes.get("/settings")
+    def settings() -> SettingsModel:
+        """The settings of the answering scheduler, with their origins. Secrets are masked."""
+        return effective_settings(services)
+
+    return routes

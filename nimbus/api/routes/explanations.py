@@ -1,0 +1,159 @@
+"""Routes that explain why something is not running."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from nimbus.api import views
+from nimbus.api.explain.data import DueView
+from nimbus.api.explain.facts import cluster_facts, dataset_view, queue_view
+from nimbus.api.explain.pipeline import PipelineView, explain_pipeline
+from nimbus.api.explain.run import (
+    ExplanationModel,
+    ReasonModel,
+    explain_run,
+    explain_task,
+    explanation,
+    run_reasons,
+)
+from nimbus.api.explain.task import ClusterFacts, why_aside
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import PipelineNameText, RunIdText
+from nimbus.api.routes.backfills import explained
+from nimbus.api.routes.pipelines import known_pipeline
+from nimbus.api.runs.lookup import FoundRun, find_run_or_request
+from nimbus.api.runs.models import RequestedRunModel
+from nimbus.api.services import ApiServices
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.records import UnreadableRecordError
+
+MOST_REASONS = 100
+"""Limit of reasons in one answer."""
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["explanations"], prefix=prefix)
+
+    @routes.get("/runs/{run_id}/explanation")
+    def run(
+        run_id: RunIdText,
+        task: Annotated[PipelineNameText | None, Query(description="Explain only this task.")] = None,
+    ) -> ExplanationModel:
+        """Why a run or one of its tasks is not running: what it waits for, and what would end the wait."""
+        return explained_run(services, run_id, task)
+
+    @routes.get("/pipelines/{name}/explanation")
+    def pipeline(name: PipelineNameText) -> ExplanationModel:
+        """Why a pipeline is not running: state, schedule, limits, live runs, backfills, commands."""
+        return explained_pipeline(services, name)
+
+    return routes
+
+
+def explained_run(services: ApiServices, run_id: str, task: str | None = None) -> ExplanationModel:
+    """Explain a run, or one of its tasks; also a requested run that is not started.
+
+    Raises:
+        NotFoundError: there is no such run, or no such task.
+    """
+    try:
+        found = find_run_or_request(services, run_id)
+    except UnreadableRecordError as exc:
+        unread = ReasonModel(about="run", why=f"the leader leaves it out, since its record is broken: {exc}")
+        return explanation(run_id, "unreadable", [unread], MOST_REASONS)
+    if not isinstance(found, FoundRun):
+        reason = ReasonModel(about="run", why=_requested(services, found))
+        return explanation(run_id, found.state, [reason], MOST_REASONS)
+    run = found.run
+    slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
+    facts = cluster_facts(services)
+    if task is None:
+        return explanation(run.id, run.state, explain_run(run, slots, facts), MOST_REASONS)
+    of = run.tasks.get(TaskName(task))
+    if of is None:
+        raise NotFoundError("unknown_task", f"run {run.id} has no task {task}.")
+    return explanation(run.id, run.state, [explain_task(run, of, slots, facts)], MOST_REASONS)
+
+
+def _requested(services: ApiServices, found: RequestedRunModel) -> str:
+    """Why a requested run does not exist yet."""
+    if found.state == "refused" or found.reason:
+        return found.reason
+    queued_as = found.command.command_id
+    queued = f"its start, command {queued_as}, waits"
+    about = (
+        one for one in services.reader.commands() if getattr(one.command, "pipeline", None) == found.pipeline
+    )
+    if (aside := why_aside(cluster_facts(services).set_aside(), "command", queued_as)) is not None:
+        return f"{queued}: {aside}"
+    before = sum(one.id < queued_as for one in about)
+    behind = f" behind {before} older commands of pipeline {found.pipeline}" if before else ""
+    if services.health.leader() is None:
+        return f"{queued}{behind}: no scheduler leads at the moment; it is decided once one does"
+    return f"{queued}{behind} for the leader, which may have to fetch the release first"
+
+
+def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
+    """Explain a pipeline.
+
+    Raises:
+        NotFoundError: the pipeline is not in the catalog.
+    """
+    record = known_pipeline(services, name)
+    reasons = explain_pipeline(record, pipeline_view(services, record))
+    return explanation(record.name, record.state, reasons, MOST_REASONS)
+
+
+def _due_view(services: ApiServices, record: PipelineRecord) -> DueView | None:
+    due = services.reader.due(record.name) if record.profile.starts_by_data else None
+    if due is None:
+        return None
+    listed = services.reader.run_list().values()
+    live = [run.id for run in listed if run.pipeline == record.name and not run.state.is_final]
+    return DueView(
+        due=due,
+        datasets={read.dataset: dataset_view(services, read.dataset) for read in due.reads},
+        live=[run for run in services.reader.runs(live).values() if not run.state.is_final],
+    )
+
+
+def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
+    """Read the facts that the runs of a pipeline depend on."""
+    reader, facts, name = services.reader, cluster_facts(services), record.name
+    schedulers = reader.schedulers()
+    backfills = [one for one in reader.backfills() if one.pipeline == name and not one.state.is_over]
+    return PipelineView(
+        now=facts.now,
+        leader=facts.leader,
+        quarantined=views.quarantined(schedulers).get(name),
+        lacking={
+            one.id: [file.path for file in one.missing if file.pipeline == name]
+            for one in schedulers
+            if any(file.pipeline == name for file in one.missing)
+        },
+        parents=[other.name for other in reader.pipelines() if name in other.profile.children],
+        queue=queue_view(services, name),
+        why_run=partial(_live_run, services, facts),
+        backfills=[(one, explained(services, one).why or "") for one in backfills],
+        due=_due_view(services, record),
+        set_aside=facts.set_aside(),
+        commands=[one for one in reader.commands() if getattr(one.command, "pipeline", None) == name],
+    )
+
+
+def _live_run(services: ApiServices, facts: ClusterFacts, run_id: RunId) -> ReasonModel:
+    """The first reason of a live run, with the number of further ones."""
+    run = services.reader.runs([run_id]).get(run_id)
+    if run is None:
+        return ReasonModel(about=f"run {run_id}", why="it has gone, or its record is broken")
+    slots = services.reader.slots(run.open_attempts())
+    reasons = run_reasons(run, slots, facts)
+    first = reasons[0]() if reasons else ReasonModel(about="run", why="it ends next")
+    of = "" if first.about == "run" else f"{first.about}: "
+    more = f"; `nimbus run explain {run.id}` has {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return ReasonModel(about=f"run {run.id}", why=f"{run.state}: {of}{first.why}{more}", until=first.until)

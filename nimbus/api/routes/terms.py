@@ -1,0 +1,266 @@
+"""Terms of leadership, and the next leader."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import structlog
+from fastapi import APIRouter
+
+from nimbus.api.models import Model, PageModel, of
+from nimbus.api.paging import Page, PageQuery, Paging, encoded, unknown_cursor
+from nimbus.api.services import ApiServices, QueuePlace
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.terms import (
+    TERMS_KEPT,
+    TERMS_LOOKED_AT,
+    Adopted,
+    Candidate,
+    EndCause,
+    FailoverTimes,
+    Gap,
+    Term,
+    gap,
+    in_words,
+)
+
+
+@of(Adopted)
+class AdoptedModel(Model):
+    """The open work that a new leader found."""
+
+
+class TermModel(Model):
+    """One epoch in which a leader has decided something."""
+
+    epoch: int
+    scheduler: str
+    host: str
+    boot_id: str
+    version: str
+    began_at: datetime
+    """Time of its first decision."""
+    seen_at: datetime
+    """Its last sign of life, a few seconds old at most while it leads."""
+    ended_at: datetime | None
+    """Null: it still leads, or it died and no successor has led yet."""
+    is_exact: bool
+    """False: a successor recorded the end, and `ended_at` is the last sign of life."""
+    cause: EndCause | None
+    reason: str
+    """The reason that a person typed, or that the leader gave."""
+    by: str
+    """The requester of the end."""
+    before: int | None
+    """Epoch of the term recorded before; null: there was none."""
+    unrecorded: int
+    """Number of epochs since then without a record: a guard refused."""
+    gap_s: float | None
+    """Seconds from the end of that term to `began_at`; an upper bound if that end is not exact."""
+    takeover_s: float | None
+    """Seconds from confirmed leadership until the state was read."""
+    adopted: AdoptedModel | None
+    """Null: the state is not read yet."""
+    decisions: int | None = None
+    """Number of written decisions at `seen_at`; null: its release did not count them."""
+
+
+class TermsModel(PageModel):
+    """Terms, newest first."""
+
+    terms: list[TermModel]
+    history_complete: bool
+    """False: storage does not answer, so older terms may be missing."""
+
+
+class SuccessorModel(Model):
+    """The scheduler that would lead next."""
+
+    id: str
+    ready: bool
+    lacks: str = ""
+    """Why it is not ready; empty: it is ready, or its release does not report the reason."""
+    missing_count: int
+    missing_bytes: int
+    missing_eta_s: float | None = None
+    """Until all of it is here, at the present speed; null: nothing is missing, or nothing came lately."""
+
+
+class GapModel(Model):
+    """The expected time without a leader, and the figures behind it."""
+
+    expected_s: float | None
+    """Null: no take-over has been measured. It includes `sync_s` if the successor is not ready."""
+    at_most_s: float | None
+    """Seconds if the leader's host is lost and the take-over is as long as the longest measured one. Null
+    also while the successor is not ready."""
+    noticed_s: float
+    noticed_at_most_s: float
+    sync_s: float = 0.0
+    """Seconds until the successor has its missing files."""
+    takeovers: int
+    takeover_s: float | None
+    """Median of the measured take-overs."""
+    takeover_at_most_s: float | None
+    made_of: str
+
+
+class SuccessionModel(Model):
+    """The failover if the leader died now."""
+
+    leader: str | None
+    """Id of the leader."""
+    successor: SuccessorModel | None
+    """Null: no scheduler would lead."""
+    gap: GapModel | None
+    """Null: there is no successor, or the time to fetch its missing files is unknown."""
+    open_attempts: int
+    """Number of attempts that it would adopt."""
+    said: str
+    """The estimate as a sentence."""
+
+
+def term_model(term: Term) -> TermModel:
+    """One term."""
+    end = term.end
+    return TermModel(
+        epoch=term.epoch,
+        scheduler=term.leader.id,
+        host=term.leader.host,
+        boot_id=term.leader.boot_id,
+        version=term.leader.version,
+        began_at=term.began_at,
+        seen_at=term.seen_at,
+        ended_at=None if end is None else end.at,
+        is_exact=end is not None and end.noted_by == term.epoch,
+        cause=None if end is None else end.cause,
+        reason="" if end is None else end.reason,
+        by="" if end is None else end.by,
+        before=term.before,
+        unrecorded=term.unrecorded,
+        gap_s=term.gap_s,
+        takeover_s=term.takeover_s,
+        decisions=term.decisions,
+        adopted=None if term.adopted is None else AdoptedModel.model_validate(term.adopted),
+    )
+
+
+def successor_model(one: Candidate) -> SuccessorModel:
+    """The next leader."""
+    return SuccessorModel.model_validate(one)
+
+
+def gap_model(found: Gap) -> GapModel:
+    """The gap."""
+    return GapModel.model_validate(found)
+
+
+_log = structlog.stdlib.get_logger(__name__)
+
+TERMS_SHOWN = 50
+"""Number of terms on a page without a limit."""
+_NEWEST = 10**10
+"""A number above every epoch."""
+
+
+class TermsPage(NamedTuple):
+    """A page of terms; `complete`: history answered, or was not needed."""
+
+    page: Page[Term]
+    complete: bool
+
+
+def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
+    """A page of terms, newest first: those of the cluster's store, then those of history.
+
+    Raises:
+        NotFoundError: the cursor belongs to another list.
+    """
+    before, limit = _NEWEST, query.limit or TERMS_SHOWN
+    if query.after is not None:
+        match query.after:
+            case (int(epoch),):
+                before = epoch
+            case _:
+                raise unknown_cursor()
+    live = [term for term in services.reader.terms(2 * TERMS_KEPT) if term.epoch < before]
+    found, complete = live[: limit + 1], True
+    if len(found) <= limit and _may_be_in_history(found, before):
+        oldest = found[-1].epoch if found else before
+        try:
+            found += services.history.terms(oldest, limit + 1 - len(found))
+        except NimbusError as exc:
+            _log.warning("history_unavailable", error=str(exc))
+            complete = False
+    more = len(found) > limit
+    shown = found[:limit]
+    page = Page(shown, encoded((shown[-1].epoch,)) if more else None, len(found))
+    return TermsPage(page, complete)
+
+
+def _may_be_in_history(found: list[Term], before: int) -> bool:
+    """True when earlier terms may be in history, so that storage is read only if needed."""
+    return found[-1].before is not None if found else before < _NEWEST
+
+
+def succession(services: ApiServices) -> SuccessionModel:
+    """The failover if the leader died now."""
+    reader, health = services.reader, services.health
+    registered = {one.id: one for one in reader.schedulers()}
+    leader = health.leader()
+    place = next((one for one in health.participants() if one.is_next), None)
+    next_leader = None if place is None else _candidate(place, registered.get(place.id))
+    timeout = services.session_timeout
+    expected = None
+    if leader and timeout and next_leader is not None and next_leader.ready_in_s is not None:
+        known = registered.get(leader.id)
+        times = FailoverTimes(
+            session_timeout_s=timeout.total_seconds(), has_sentinel=known is not None and known.has_sentinel
+        )
+        expected = gap(times, reader.terms(TERMS_LOOKED_AT), next_leader.ready_in_s)
+    attempts = sum(map(len, reader.orders(worker.id for worker in reader.workers()).values()))
+    return SuccessionModel(
+        leader=None if leader is None else leader.id,
+        successor=None if next_leader is None else successor_model(next_leader),
+        gap=None if expected is None else gap_model(expected),
+        open_attempts=attempts,
+        said=in_words(next_leader, expected, attempts, is_led=leader is not None),
+    )
+
+
+def _candidate(place: QueuePlace, info: SchedulerInfo | None) -> Candidate:
+    if info is None:
+        return Candidate(id=place.id, ready=False, registered=False)
+    return Candidate(
+        id=place.id,
+        ready=info.ready,
+        lacks=info.lacks,
+        missing_count=info.missing_count,
+        missing_bytes=info.missing_bytes,
+        missing_eta_s=info.missing_eta_s,
+    )
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["cluster"], prefix=prefix)
+
+    @routes.get("/cluster/history")
+    def history(paging: Paging) -> TermsModel:
+        """Terms of leadership, newest first: leader, times, cause of the end, and adopted work."""
+        page, complete = known_terms(services, paging)
+        return TermsModel(
+            terms=[term_model(term) for term in page.rows],
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+            history_complete=complete,
+        )
+
+    @routes.get("/cluster/succession", name="succession")
+    def succession_() -> SuccessionModel:
+        """The failover if the leader died now: the next leader, its missing files, and the expected time."""
+        return succession(services)
+
+    return routes

@@ -1,0 +1,1 @@
+"""Runs in the API: how they are found and shown, their routes, and the commands about them."""
