@@ -46,7 +46,7 @@ from nimbus.worker.connect.plan import ConnectProvider
 from nimbus.worker.connect.server import LocalServer, LocalServerSettings, RemoteServer
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.environments import Environments, TaskEnvironment
-from nimbus.worker.host.free_room import MinFree
+from nimbus.worker.host.free_room import FreeRoom
 from nimbus.worker.host.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.settings import WorkerSettings
 from nimbus.worker.targets import SparkTarget
@@ -99,7 +99,7 @@ def build_worker(
             targets=targets,
             labels=tuple(sorted(set(worker.labels))),
             environments=find_environments(worker.environments),
-            min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
+            min_free=FreeRoom(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             secrets=secret_provider(worker.secrets, os.environ),
             secret_rules=SecretRules(worker.secrets.allow),
             telemetry=task_telemetry(settings),

@@ -104,10 +104,10 @@ def data_of(settings: Settings) -> Iterator[Finding]:
 
 def room_of(settings: Settings) -> Iterator[Finding]:
     """Is the worker's disk full, so that it gets no attempts?"""
-    from nimbus.worker.host.free_room import MinFree, lacking
+    from nimbus.worker.host.free_room import FreeRoom, lacking
 
     folder = settings.worker.work_dir
-    if folder.is_dir() and (lacks := lacking(MinFree(), folder)):
+    if folder.is_dir() and (lacks := lacking(FreeRoom(), folder)):
         yield Finding("worker.work_dir", Verdict.FAIL, lacks, "make room, or lower worker.keep_attempts")
 
 

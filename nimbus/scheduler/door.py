@@ -40,7 +40,7 @@ from nimbus.worker.application.startup import (
     secrets_token_for,
     token_for,
 )
-from nimbus.worker.attempt.verdict import Verdict, judge
+from nimbus.worker.attempt.verdict import Ending, judge
 from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.secrets import SecretDeniedError
@@ -228,7 +228,7 @@ def _is_open(nonce: str, slots: Slots) -> bool:
     return slots.end is None and slots.claim is not None and slots.claim.nonce == nonce
 
 
-def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
+def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Ending:
     """Decide how a task has ended.
 
     Args:
@@ -249,11 +249,11 @@ def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
     if verdict.outcome is not Outcome.SUCCEEDED:
         return verdict
     if fault := _fault(report, output, in_bucket=in_bucket):
-        return Verdict(Outcome.FAILED, fault[:500], 0)
+        return Ending(Outcome.FAILED, fault[:500], 0)
     try:
         return replace(verdict, result=None if report.result is None else decode(report.result.encode()))
     except (ResultError, UnicodeEncodeError) as exc:
-        return Verdict(Outcome.FAILED, str(exc)[:500], 0, FailureClass.ERROR)
+        return Ending(Outcome.FAILED, str(exc)[:500], 0, FailureClass.ERROR)
 
 
 def _fault(report: DriverReport, output: str, *, in_bucket: bool) -> str:

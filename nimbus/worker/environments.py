@@ -118,14 +118,14 @@ class Environments(dict[str, FoundEnvironment | str]):
         for environment, interpreter in [(each, _started(each)) for each in self._configured]:
             name, before = environment.name, self.get(environment.name)
             try:
-                self[name] = found = self._found(environment, interpreter, ends_s, javas)
+                self[name] = usable = self._found(environment, interpreter, ends_s, javas)
             except _UnusableError as exc:
                 self[name] = why = str(exc)
                 if before not in (None, why):
                     _log.warning("environment_unusable", environment=name, error=why)
             else:
                 if isinstance(before, str):
-                    _log.info("environment_usable", environment=name, versions=found.versions)
+                    _log.info("environment_usable", environment=name, versions=usable.versions)
 
     def _found(
         self,
@@ -209,9 +209,9 @@ def _java(home: Path | None, spark: str, known: dict[Path, int | None]) -> int:
         raise _UnusableError(f"there is no Java for Spark {spark}: set its java_home")
     if home not in known:
         known[home] = java_version(home)
-    found = known[home]
-    if found is None:
+    version = known[home]
+    if version is None:
         raise _UnusableError(f"java_home {home} has no bin/java that runs")
-    if why := why_unfit(found, spark):
-        raise _UnusableError(f"its Java is {found} ({home}), and {why}")
-    return found
+    if why := why_unfit(version, spark):
+        raise _UnusableError(f"its Java is {version} ({home}), and {why}")
+    return version

@@ -78,7 +78,7 @@ class Executor(Protocol):
 _log = structlog.get_logger(__name__)
 
 
-class Phase(Enum):
+class AttemptPhase(Enum):
     """The phase of an attempt on its worker."""
 
     PREPARING = "preparing"
@@ -98,12 +98,13 @@ class WorkerContext:
     clock: Clock
     metrics: WorkerMetrics = field(default_factory=lambda: WorkerMetrics(CollectorRegistry()))
     loop: Loop = field(default_factory=Loop)
-    phases: dict[str, Phase] = field(default_factory=dict)
+    phases: dict[str, AttemptPhase] = field(default_factory=dict)
 
     @property
     def unended(self) -> frozenset[str]:
         """Attempts that are being prepared, run or settled. Any thread."""
-        return frozenset(attempt for attempt, phase in self.phases.copy().items() if phase is not Phase.DONE)
+        phases = self.phases.copy()
+        return frozenset(attempt for attempt in phases if phases[attempt] is not AttemptPhase.DONE)
 
     def do(self, action: Action, waits: Iterator[float] | None = None) -> None:
         """Run an action now, or again until ZooKeeper, the disk or a record permit it."""
@@ -116,9 +117,9 @@ class WorkerContext:
 
     def done(self, attempt: str, outcome: Outcome | None) -> None:
         """Forget an attempt, which ended with `outcome`; None: another process ended it."""
-        if self.phases.get(attempt) is not Phase.DONE and outcome is not None:
+        if self.phases.get(attempt) is not AttemptPhase.DONE and outcome is not None:
             self.metrics.ended(outcome)
-        self.phases[attempt] = Phase.DONE
+        self.phases[attempt] = AttemptPhase.DONE
 
     def refuse(self, order: Assignment, reason: str, *, pipeline_at_fault: bool = False) -> None:
         """End an attempt that cannot be started here. See `End.pipeline_at_fault`."""

@@ -35,17 +35,17 @@ def find_wheels(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
         BadWheelError: one pattern names two of one package.
     """
     chosen: dict[str, str] = {}
-    for found in _found(release_root, patterns):
-        if same := same_package(map(PurePosixPath, found)):
+    for paths in _found(release_root, patterns):
+        if same := same_package(map(PurePosixPath, paths)):
             raise BadWheelError(same[1], f"is of the same package as {same[0].name}")
-        for path in found:
+        for path in paths:
             chosen.setdefault(package_of(PurePosixPath(path)), path)
     return tuple(chosen.values())
 
 
 def find_jars(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
     """The jars that the patterns name, as paths in the release: by pattern, then by name."""
-    return tuple(dict.fromkeys(path for found in _found(release_root, patterns) for path in found))
+    return tuple(dict.fromkeys(path for paths in _found(release_root, patterns) for path in paths))
 
 
 def _found(release_root: Path, patterns: Iterable[str]) -> Iterator[list[str]]:

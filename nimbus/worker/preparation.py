@@ -232,15 +232,15 @@ def _environment_of(
     usual = "" if target is None or order.task.runs_in_cluster else target.environment
     if not (name := order.task.environment or usual):
         return None
-    found = settings.environments.get(name)
-    if found is None:
+    environment = settings.environments.get(name)
+    if environment is None:
         known = ", ".join(sorted(settings.environments)) or "none"
         raise CannotRunHereError(f"this worker has no environment {name}; it has {known}")
-    if isinstance(found, str):
-        raise CannotRunHereError(f"environment {name} of this worker cannot be used: {found}")
-    if (why := found.unfit(order.task.kind)) is not None:
+    if isinstance(environment, str):
+        raise CannotRunHereError(f"environment {name} of this worker cannot be used: {environment}")
+    if (why := environment.unfit(order.task.kind)) is not None:
         raise PipelineUnfitError(why)
-    return found
+    return environment
 
 
 def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None:
@@ -326,10 +326,10 @@ def _check_spark_home(home: str | None) -> None:
     """PySpark takes the jars of SPARK_HOME instead of its own, and fails in odd ways with another version."""
     if not home:
         return
-    own, found = version("pyspark"), spark_at(Path(home)) or "none"
-    if found.split(".")[:2] != own.split(".")[:2]:
+    own, spark = version("pyspark"), spark_at(Path(home)) or "none"
+    if spark.split(".")[:2] != own.split(".")[:2]:
         raise CannotRunHereError(
-            f"SPARK_HOME of this worker's environment is {home}, whose Spark is {found}, and PySpark here is "
+            f"SPARK_HOME of this worker's environment is {home}, whose Spark is {spark}, and PySpark here is "
             f"{own}: unset it, or let it name that Spark"
         )
 

@@ -21,7 +21,7 @@ from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.log import LeftoverLogs
 from nimbus.worker.connect.attempt_session import release_left
 from nimbus.worker.connect.plan import ConnectReach
-from nimbus.worker.executor import Phase, Sight, WorkerContext
+from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext
 from nimbus.worker.host import procfs, remains
 from nimbus.worker.host.files import drop_dangling_short_paths, read_if_there
 from nimbus.worker.host.identity import host_id
@@ -62,7 +62,7 @@ class ProcessExecutor:
                 _log.warning("folder_passed_over", folder=str(folder.path), error=str(exc)[:300])
                 continue
             if left:
-                self._context.phases[str(folder.attempt)] = Phase.SETTLING
+                self._context.phases[str(folder.attempt)] = AttemptPhase.SETTLING
                 self._context.do(partial(self.settle, folder))
 
     def clean(self, ordered: Mapping[str, Assignment]) -> None:
@@ -71,7 +71,7 @@ class ProcessExecutor:
         now_s = self._context.clock.now().timestamp()
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
             attempt = str(folder.attempt)
-            busy = attempt in ordered or self._context.phases.get(attempt, Phase.DONE) is not Phase.DONE
+            busy = attempt in ordered or attempt in self._context.unended
             if not busy and folder.age_s(now_s) > keep_s and not folder.is_locked():
                 folder.remove()
 
@@ -102,7 +102,7 @@ class ProcessExecutor:
 
     def _watch(self, folder: AttemptFolder, runner: ProcessId | None) -> None:
         """Settle the attempt when its runner ends (None: it has ended)."""
-        self._context.phases[str(folder.attempt)] = Phase.RUNNING
+        self._context.phases[str(folder.attempt)] = AttemptPhase.RUNNING
         settle = partial(self._context.do, partial(self.settle, folder))
         handle = procfs.open_handle(runner) if runner is not None else None
         if handle is not None:
@@ -113,7 +113,7 @@ class ProcessExecutor:
     def settle(self, folder: AttemptFolder) -> None:
         """End one of this worker's attempts, unless its runner does."""
         context, attempt = self._context, str(folder.attempt)
-        context.phases[attempt] = Phase.SETTLING
+        context.phases[attempt] = AttemptPhase.SETTLING
         if folder.is_delivered:
             delivered = folder.exit_record()
             context.done(attempt, None if delivered is None else delivered.outcome)
@@ -134,7 +134,7 @@ class ProcessExecutor:
         self._logs.store(folder, partial(self._done, folder, why))
 
     def _done(self, folder: AttemptFolder, why: str) -> None:
-        self._context.phases[str(folder.attempt)] = Phase.DONE
+        self._context.phases[str(folder.attempt)] = AttemptPhase.DONE
         self._context.do(partial(folder.mark_delivered, why))
 
     # The methods below are for attempts of any worker of this host.

@@ -86,7 +86,8 @@ class Registration:
         return self._mark
 
     def _info(self, now: datetime) -> WorkerInfo:
-        usable = (name for name, found in self._settings.environments.items() if not isinstance(found, str))
+        environments = self._settings.environments
+        usable = (name for name in sorted(environments) if not isinstance(environments[name], str))
         return WorkerInfo(
             id=self._settings.id,
             host=host_id(),
@@ -104,10 +105,10 @@ class Registration:
             targets={name: target.slots for name, target in self._settings.targets.items()},
             submits=self._submits,
             orders_in_clusters=self.orders_in_clusters,
-            labels=(*self._settings.labels, *map(environment_label, sorted(usable))),
+            labels=(*self._settings.labels, *map(environment_label, usable)),
             environments={
-                name: found if isinstance(found, str) else found.versions
-                for name, found in self._settings.environments.items()
+                name: environment if isinstance(environment, str) else environment.versions
+                for name, environment in environments.items()
             },
             lacks=lacking(self._settings.min_free, self._settings.work_dir) or self._foreign_data(),
             spark_jvms=self.spark_jvms if self._has_java else "none without Java",

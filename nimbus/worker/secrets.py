@@ -98,8 +98,8 @@ class FolderProvider:
         except OSError as exc:
             raise SecretError(f"secret {name} cannot be read in {self.folder}: {exc.strerror}") from exc
         with os.fdopen(fd, "rb") as file:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o077:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
                 raise SecretError(
                     f"{self.folder / name} must be a file that only its owner can read: chmod 600"
                 )
@@ -188,13 +188,13 @@ class PlugIn:
         asks = threading.Thread(target=self._ask, args=(name, answer), name="worker-secret", daemon=True)
         asks.start()
         try:
-            found = answer.get(timeout=self._timeout_s)
+            value = answer.get(timeout=self._timeout_s)
         except Empty:
             why = f"its provider takes longer than {self._timeout_s:g} s"
             raise SecretError(f"secret {name} cannot be had: {why}") from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     def _ask(self, name: str, answer: SimpleQueue[str | Exception]) -> None:
         try:

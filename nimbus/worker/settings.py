@@ -18,7 +18,7 @@ from nimbus.domain.slots import ConnectSession
 from nimbus.worker.attempt.connections import Connections
 from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.environments import Environments
-from nimbus.worker.host.free_room import MinFree
+from nimbus.worker.host.free_room import FreeRoom
 from nimbus.worker.host.task_user import TaskUser, TaskUsers
 from nimbus.worker.secrets import Provider
 
@@ -127,7 +127,7 @@ class WorkerSettings:
     """Labels that tasks can require with `runs_on`."""
     environments: Environments = field(default_factory=Environments)
     """Environments that tasks can name."""
-    min_free: MinFree = field(default_factory=MinFree)
+    min_free: FreeRoom = field(default_factory=FreeRoom)
     secrets: Provider | None = field(default=None, repr=False)
     """Provider of secrets; None: tasks with `secrets` are refused."""
     secret_rules: SecretRules = field(default_factory=SecretRules)

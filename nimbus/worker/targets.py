@@ -75,9 +75,9 @@ class SparkTarget:
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
         """The plan for an existing session; None if it is not on this server, or the token is missing."""
-        found = RemoteServer(self.url, None).reach(session) if self.url else None
+        plan = RemoteServer(self.url, None).reach(session) if self.url else None
         try:
-            return None if found is None else replace(found, token=self.token())
+            return None if plan is None else replace(plan, token=self.token())
         except TargetError as exc:
             _log.warning("connect_token_unreadable", error=str(exc))
             return None

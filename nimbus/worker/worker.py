@@ -45,7 +45,7 @@ from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarge
 from nimbus.worker.attempt.connections import Connections
 from nimbus.worker.attempt.log import LeftoverLogs
 from nimbus.worker.data.ports import InputRefusedError
-from nimbus.worker.executor import Executor, Phase, WorkerContext, collect
+from nimbus.worker.executor import AttemptPhase, Executor, WorkerContext, collect
 from nimbus.worker.host.clock import pauses
 from nimbus.worker.host.identity import take_work_dir
 from nimbus.worker.host.task_user import open_to_users
@@ -196,7 +196,7 @@ class Worker:
         phases = Counter(self._phases.copy().values())
         return WorkerStanding(
             slots=self._settings.slots,
-            attempts={phase.value: phases[phase] for phase in Phase if phase is not Phase.DONE},
+            attempts={phase.value: phases[phase] for phase in AttemptPhase if phase is not AttemptPhase.DONE},
             registered=self._registration.stands,
             draining=self._registration.draining,
             leftover_logs=self._leftover_logs.count + self._pool.unstored.count,
@@ -266,7 +266,7 @@ class Worker:
         connect = self._settings.connect
         if connect is None or connect.look_after():
             return
-        if not any(self._phases.get(order.attempt) is Phase.PREPARING for order in self._orders.values()):
+        if not any(self._phases.get(attempt) is AttemptPhase.PREPARING for attempt in self._orders):
             self._connect_forks.close()
 
     def _renew(self) -> None:
@@ -292,13 +292,13 @@ class Worker:
         orders = self._board.assignments(self._settings.id, self._orders_changed if arm else None)
         self._orders, self._has_looked = {order.attempt: order for order in orders}, True
         for attempt, phase in list(self._phases.items()):
-            if phase is Phase.DONE and attempt not in self._orders:
+            if phase is AttemptPhase.DONE and attempt not in self._orders:
                 del self._phases[attempt]
         self._collecting &= self._orders.keys()
         self._read_at_s = {key: at_s for key, at_s in self._read_at_s.items() if key in self._orders}
         for order in orders:
             if order.kind is AssignmentKind.RUN and order.attempt not in self._phases:
-                self._phases[order.attempt] = Phase.PREPARING
+                self._phases[order.attempt] = AttemptPhase.PREPARING
                 self._read_at_s[order.attempt] = time.monotonic()
                 self._context.do(partial(self._take, order))
             elif order.kind is AssignmentKind.REAP and order.attempt not in self._collecting:
@@ -386,7 +386,7 @@ class Worker:
         holder = self._holder_of(order)
         self.executors[holder].launch(order, plan)
         read_at_s = self._read_at_s.pop(order.attempt, None)
-        if read_at_s is not None and self._phases.get(order.attempt) is Phase.RUNNING:
+        if read_at_s is not None and self._phases.get(order.attempt) is AttemptPhase.RUNNING:
             self._context.metrics.launched(holder, time.monotonic() - read_at_s)
 
     def _holder_of(self, order: Assignment) -> Holder:
@@ -404,7 +404,7 @@ class Worker:
             return
         folder = self._processes.folder(attempt)
         if folder.exists and not folder.is_delivered:
-            if self._phases.get(attempt) in (None, Phase.DONE):
+            if self._phases.get(attempt) in (None, AttemptPhase.DONE):
                 self._processes.settle(folder)
         elif collect(self._board, order, self.executors):
             return

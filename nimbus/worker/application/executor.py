@@ -42,7 +42,7 @@ from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
 from nimbus.worker.driver.environment import event_log_settings
 from nimbus.worker.driver.files import import_path, task_conf, worker_conf
-from nimbus.worker.executor import Phase, Sight, WorkerContext
+from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext
 from nimbus.worker.host.clock import pauses
 from nimbus.worker.libraries import find_wheels
 from nimbus.worker.settings import RunnerPlan
@@ -103,11 +103,11 @@ class ApplicationExecutor:
         for record in self._records.all():
             if record.attempt in self._followed:
                 continue
-            self._context.phases[record.attempt] = Phase.SETTLING
+            self._context.phases[record.attempt] = AttemptPhase.SETTLING
             target = self._targets.get(record.target)
             if target is None:
                 _log.error("target_not_configured", attempt=record.attempt, target=record.target)
-                self._context.phases[record.attempt] = Phase.DONE
+                self._context.phases[record.attempt] = AttemptPhase.DONE
             elif record.driver is None:
                 self._context.do(partial(self._close_unknown, record.attempt, target))
             else:
@@ -125,7 +125,7 @@ class ApplicationExecutor:
             return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
             return
-        self._context.phases[order.attempt] = Phase.RUNNING
+        self._context.phases[order.attempt] = AttemptPhase.RUNNING
         self._submit(order, plan, target, pauses(1.0, 15.0))
 
     # Submission.
@@ -135,11 +135,11 @@ class ApplicationExecutor:
     ) -> None:
         slots = self._context.board.read(AttemptId.parse(order.attempt))
         if slots.end is not None:  # closed in the meantime
-            self._context.phases[order.attempt] = Phase.DONE
+            self._context.phases[order.attempt] = AttemptPhase.DONE
             return
         if slots.claim is not None or slots.submitted is not None:  # another worker has submitted it
             if self.probe(order.attempt, slots.claim) is Sight.ELSEWHERE:
-                self._context.phases[order.attempt] = Phase.DONE
+                self._context.phases[order.attempt] = AttemptPhase.DONE
             return
         key = self._context.board.attempt_key()
         tag = self._tag(order.attempt)
@@ -288,7 +288,7 @@ class ApplicationExecutor:
     # Following.
 
     def _follow(self, attempt: str, target: ClusterTarget, driver: str) -> None:
-        self._context.phases[attempt] = Phase.RUNNING
+        self._context.phases[attempt] = AttemptPhase.RUNNING
         one = _Followed(attempt=attempt, target=target, driver=driver, since_s=time.monotonic())
         self._followed[attempt] = one
         self._context.do(partial(self._beat, one))
@@ -403,7 +403,7 @@ class ApplicationExecutor:
 
     def _done(self, attempt: str) -> None:
         self._followed.pop(attempt, None)
-        self._context.phases[attempt] = Phase.DONE
+        self._context.phases[attempt] = AttemptPhase.DONE
         self._context.do(partial(self._records.forget, attempt))
 
     # The methods below are for attempts of any worker with the target.

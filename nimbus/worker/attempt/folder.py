@@ -363,7 +363,7 @@ class AttemptFolder:
 def _object_in(file: Path) -> dict[str, Any]:
     """An object that user code may have written; empty if there is none or it is invalid."""
     try:
-        found = json.loads(read_untrusted(file, _LARGEST_OBJECT_BYTES) or b"{}")
+        document = json.loads(read_untrusted(file, _LARGEST_OBJECT_BYTES) or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

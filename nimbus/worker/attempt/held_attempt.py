@@ -26,7 +26,7 @@ from nimbus.result import ResultError
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.limits import LimitWatch
 from nimbus.worker.attempt.log import LimitedLog, log_tail
-from nimbus.worker.attempt.verdict import REASON_LIMIT, Verdict, judge
+from nimbus.worker.attempt.verdict import REASON_LIMIT, Ending, judge
 from nimbus.worker.data.parquet_columns import table_in
 from nimbus.worker.data.ports import DataPlace, OutputRefusedError
 from nimbus.worker.driver.files import measured
@@ -52,8 +52,8 @@ class HeldAttempt:
     started_at: datetime | None = None
     oom_kills: int = 0
     """The machine's count before the driver started."""
-    kept: tuple[Verdict, str | None] | None = None
-    """The verdict about a success after its output was stored, or was not; and the output's reference."""
+    kept: tuple[Ending, str | None] | None = None
+    """The ending of a success after its output was stored, or was not; and the output's reference."""
     record: End | None = None
     """The exit record."""
     is_over: bool = False
@@ -178,21 +178,21 @@ class HeldAttempt:
 
     def ended(self, story: m.Story, written_by: str, application: str | None = None, jvm: str = "") -> End:
         """The exit record."""
-        verdict, reference = self.kept or (self._judge(story), None)
+        ending, reference = self.kept or (self._judge(story), None)
         return End(
             attempt=self.order.attempt,
-            outcome=verdict.outcome,
+            outcome=ending.outcome,
             written_by=written_by,
             ended_at=datetime.now(UTC),
             started_at=self.started_at,
-            exit_code=verdict.exit_code,
-            failure=verdict.failure,
+            exit_code=ending.exit_code,
+            failure=ending.failure,
             pipeline_at_fault=story.pipeline_at_fault,
-            reason=verdict.reason,
+            reason=ending.reason,
             output=reference,
-            result=verdict.result,
+            result=ending.result,
             table=self.table,
-            checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else self.folder.checkpoint(),
+            checkpoint=None if ending.outcome is Outcome.SUCCEEDED else self.folder.checkpoint(),
             nonce=self.claim.nonce,
             application=application,
             jvm=jvm,
@@ -204,7 +204,7 @@ class HeldAttempt:
         spark = self.folder.spark_cost() if self.order.task.kind.uses_spark else {}
         return cost_of({**spark, "cpu_ms": used.cpu_ms, "peak_memory_bytes": peak})
 
-    def _judge(self, story: m.Story) -> Verdict:
+    def _judge(self, story: m.Story) -> Ending:
         return judge(
             story,
             is_program=self.order.task.kind.is_program,
@@ -256,18 +256,18 @@ def committed(
     check: Callable[[], object],
     *,
     published: bool = False,
-) -> tuple[Verdict, str | None]:
+) -> tuple[Ending, str | None]:
     """Store the output of a success before its END, which is the commit of the attempt.
 
     The driver and all its descendants are dead, so the output does not change any more. The task's timeout
     does not apply. `check` raises OutputRefusedError if it may not be stored.
 
     Returns:
-        The verdict with the task's result, and the output's reference; a failure if the output cannot be
+        The ending with the task's result, and the output's reference; a failure if the output cannot be
         stored, or the result is invalid.
     """
     try:
-        success = Verdict(Outcome.SUCCEEDED, "", 0, result=folder.result())
+        success = Ending(Outcome.SUCCEEDED, "", 0, result=folder.result())
         check()
         return success, place.commit(output, folder.output_prefix(), folder.noted, published=published)
     except ResultError as exc:
@@ -277,4 +277,4 @@ def committed(
     except (BlobSyncError, OutputRefusedError) as exc:
         why = f"its output could not be stored: {exc}"
     readable = why.encode(errors="replace").decode()  # a name may contain any bytes
-    return Verdict(Outcome.FAILED, readable[:REASON_LIMIT], 0, FailureClass.ERROR), None
+    return Ending(Outcome.FAILED, readable[:REASON_LIMIT], 0, FailureClass.ERROR), None

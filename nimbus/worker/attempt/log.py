@@ -237,10 +237,10 @@ def store_event_log(folder: AttemptFolder, archive: LogArchive) -> None:
 
     Raises the archive's errors.
     """
-    found = sorted(folder.work.glob(_EVENT_LOGS), key=lambda file: file.lstat().st_mtime_ns)
-    if not found:
+    files = sorted(folder.work.glob(_EVENT_LOGS), key=lambda file: file.lstat().st_mtime_ns)
+    if not files:
         return
-    data = read_untrusted(found[-1], LARGEST_EVENT_LOG_BYTES)
+    data = read_untrusted(files[-1], LARGEST_EVENT_LOG_BYTES)
     if data is None:
         _log.warning("event_log_not_stored", attempt=str(folder.attempt), most_bytes=LARGEST_EVENT_LOG_BYTES)
         return

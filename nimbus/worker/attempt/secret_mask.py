@@ -34,9 +34,9 @@ class Mask:
     def _told(self, data: bytes, *, is_all: bool) -> bytes:
         told, place, starts = bytearray(), 0, dict.fromkeys(self._texts, -1)
         cut = len(data) if is_all else self._cut(data, place)
-        while (found := _first(data, starts, place)) is not None and starts[found] < cut:
-            told += data[place : starts[found]] + STARS
-            place = starts[found] + len(found)
+        while (text := _first(data, starts, place)) is not None and starts[text] < cut:
+            told += data[place : starts[text]] + STARS
+            place = starts[text] + len(text)
             if place > cut:
                 cut = self._cut(data, place)
         told += data[place:cut]

@@ -34,8 +34,8 @@ _JVM_ENDED, _TRACEBACK_LINE = "[JAVA_GATEWAY_EXITED]", "Traceback (most recent c
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Outcome, reason as text, exit code (128 + n for signal n, as in shells), class of failure."""
+class Ending:
+    """How an attempt ended: the reason as text, the exit code 128 + n for signal n, as in shells."""
 
     outcome: Outcome
     reason: str
@@ -52,8 +52,8 @@ def judge(
     timeout: timedelta | None,
     log_tail: str,
     oom_killer: bool = False,
-) -> Verdict:
-    """Determine the verdict about an attempt that has ended.
+) -> Ending:
+    """Determine how an attempt has ended.
 
     Args:
         story: What was observed. A stop or a timeout after the code had ended makes no difference, because
@@ -66,28 +66,28 @@ def judge(
     status = story.status
     code = 128 - status if status is not None and status < 0 else status
     if story.refused:
-        return Verdict(Outcome.REFUSED, story.refused[:REASON_LIMIT], None)
+        return Ending(Outcome.REFUSED, story.refused[:REASON_LIMIT], None)
     if story.lost:
-        return Verdict(Outcome.LOST, story.lost, None)
+        return Ending(Outcome.LOST, story.lost, None)
     if story.is_success(Terms(is_program=is_program)):
-        return Verdict(Outcome.SUCCEEDED, "", 0)
+        return Ending(Outcome.SUCCEEDED, "", 0)
     match story.ordered:
         case Ordered.TIMEOUT:
             why = f"it did not end within {timeout}"
-            return Verdict(Outcome.TIMED_OUT, why, code, FailureClass.TIMED_OUT)
+            return Ending(Outcome.TIMED_OUT, why, code, FailureClass.TIMED_OUT)
         case Ordered.STOP:
-            return Verdict(Outcome.STOPPED, "stopped on request", code)
+            return Ending(Outcome.STOPPED, "stopped on request", code)
         case Ordered.OUTDATED:
-            return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
+            return Ending(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
         case Ordered.LIMIT:
             failure = FailureClass.OUT_OF_MEMORY if is_memory(story.exceeded or "") else FailureClass.ERROR
-            return Verdict(Outcome.FAILED, story.exceeded or "ended: it exceeded a limit", code, failure)
+            return Ending(Outcome.FAILED, story.exceeded or "ended: it exceeded a limit", code, failure)
         case Ordered.SERVER_GONE | Ordered.CUT_OFF:
-            return Verdict(Outcome.LOST, _LOST[story.ordered], code)
+            return Ending(Outcome.LOST, _LOST[story.ordered], code)
         case Ordered.NOT:
             why = _failure(status, log_tail, oom_killer=oom_killer)
             failure = failure_class(status, log_tail, oom_killer=oom_killer)
-            return Verdict(Outcome.FAILED, why, code, failure)
+            return Ending(Outcome.FAILED, why, code, failure)
 
 
 def _failure(status: int | None, log_tail: str, *, oom_killer: bool) -> str:
@@ -127,8 +127,8 @@ def error_in(log_tail: str) -> str:
 def _error_lines(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines()]
     for at in range(len(lines) - 1, -1, -1):
-        if found := _LINE_OF_ERROR.match(lines[at]):
-            told = [found[1]]
+        if error := _LINE_OF_ERROR.match(lines[at]):
+            told = [error[1]]
             for line in lines[at + 1 : at + _SOME_LINES]:
                 if not line or line.startswith(("\tat ", "    at ", "Traceback")):
                     break
@@ -231,10 +231,10 @@ def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False
 
     `status`: as of `Popen.returncode`; None: it could not be collected. The others: as of `judge`.
     """
-    found = _of_exit(status, log_tail) or _of_log(log_tail)
-    if oom_killer and found in (FailureClass.KILLED, FailureClass.EXECUTOR_LOST):
+    failure = _of_exit(status, log_tail) or _of_log(log_tail)
+    if oom_killer and failure in (FailureClass.KILLED, FailureClass.EXECUTOR_LOST):
         return FailureClass.OUT_OF_MEMORY
-    return found
+    return failure
 
 
 def without_other_threads(log_tail: str) -> str:
@@ -258,9 +258,9 @@ def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
 
 def _of_log(log_tail: str) -> FailureClass:
     story = last_error(log_tail)
-    for found, search in _SEARCHES:
+    for failure, search in _SEARCHES:
         if search.search(story):
-            return found
+            return failure
     if "py4j" in story and _JVM_GONE.search(story):
         return _of_lost_jvm(log_tail)
     return FailureClass.ERROR

@@ -39,7 +39,7 @@ def make_session(folder: Path) -> Any:
     )
     # The runner releases it. Code that stops its session and creates another gets the same one again.
     session.release_session_on_close = False
-    session.registerProgressHandler(Progress(folder / "progress.json"))
+    session.registerProgressHandler(ConnectProgress(folder / "progress.json"))
     return session
 
 
@@ -48,7 +48,7 @@ def bind_session(session: Any, server_session_id: str) -> None:
     session.client._server_session_id = server_session_id
 
 
-class Progress:
+class ConnectProgress:
     """Writes the server's progress reports to `progress.json`, in the form of `driver_progress`."""
 
     def __init__(self, place: Path) -> None:

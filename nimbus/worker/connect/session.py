@@ -79,10 +79,10 @@ def check_packages(find: Callable[[str], object] = find_spec) -> None:
     missing = []
     for module, package in _PACKAGES.items():
         try:
-            found = find(module)
+            spec = find(module)
         except ModuleNotFoundError:  # the parent package is missing
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             missing.append(package)
     if missing:
         raise MissingPackagesError(missing)

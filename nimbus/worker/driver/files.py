@@ -135,17 +135,17 @@ def reads_document(order: Assignment) -> dict[str, Any]:
     return {
         name: [
             {
-                "partition": one.partition,
-                "run": one.run,
-                "number": one.number,
-                "at": one.at.isoformat(),
-                "item": one.item,
-                "value": one.value if one.outside is None else one.outside.value,
-                "outside": one.outside and one.outside.uri,
-                "sha256": one.outside and one.outside.sha256,
-                "verified": one.outside is not None and is_verified(one.outside, order),
+                "partition": version.partition,
+                "run": version.run,
+                "number": version.number,
+                "at": version.at.isoformat(),
+                "item": version.item,
+                "value": version.value if version.outside is None else version.outside.value,
+                "outside": version.outside and version.outside.uri,
+                "sha256": version.outside and version.outside.sha256,
+                "verified": version.outside is not None and is_verified(version.outside, order),
             }
-            for one in versions
+            for version in versions
         ]
         for name, versions in order.pins.items()
     }

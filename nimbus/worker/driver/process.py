@@ -215,9 +215,9 @@ class DriverProcess:
         own = os.getpid()
         below = procfs.descendants(own)
         return [
-            found.id
-            for found in procfs.living()
-            if found.id.pid != own and (found.id.pid in below or found.session == own)
+            process.id
+            for process in procfs.living()
+            if process.id.pid != own and (process.id.pid in below or process.session == own)
         ]
 
 

@@ -69,15 +69,15 @@ def spark_submit(
 
 def installed_spark() -> str:
     """The folder of the package `pyspark`, found without importing it."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
         raise ModuleNotFoundError("pyspark is not installed")
-    return str(Path(found.origin).parent)
+    return str(Path(package.origin).parent)
 
 
 def variables(task: TaskContext) -> dict[str, str]:
     """The context of a task, as environment variables."""
-    found = {
+    values = {
         "PIPELINE": task.pipeline,
         "RUN_ID": task.run_id,
         "TASK": task.task,
@@ -93,20 +93,21 @@ def variables(task: TaskContext) -> dict[str, str]:
         "RELEASE_ROOT": str(task.release_root),
     }
     with suppress(WriteVersionError):
-        found |= {"WRITE_KEY": task.write_key, "WRITE_VERSION": str(task.write_version)}
+        values |= {"WRITE_KEY": task.write_key, "WRITE_VERSION": str(task.write_version)}
     if task.data_interval_start is not None and task.data_interval_end is not None:
-        found["DATA_INTERVAL_START"] = task.data_interval_start.isoformat()
-        found["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()
+        values["DATA_INTERVAL_START"] = task.data_interval_start.isoformat()
+        values["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()
     if len(task.inputs) <= MAX_INPUTS:
-        found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
-        found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
+        values |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
+        values |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
     if task.pinned and len(task.read_inputs) <= MAX_INPUTS:
         paths = {
-            name: [one.outside or str(one.path) for one in versions] for name, versions in task.reads.items()
+            name: [version.outside or str(version.path) for version in versions]
+            for name, versions in task.reads.items()
         }
-        found["READS"] = json.dumps(paths)
-    found |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}
-    return {f"NIMBUS_{name}": value for name, value in found.items()}
+        values["READS"] = json.dumps(paths)
+    values |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}
+    return {f"NIMBUS_{name}": value for name, value in values.items()}
 
 
 def _text(value: Any) -> str:

@@ -166,14 +166,14 @@ def _figures(context: Any) -> Iterator[tuple[str, int]]:
         spark.listenerBus().waitUntilEmpty(_EVENTS_MS)
     store, jvm = spark.statusStore(), context._gateway.jvm
     executors = list(_each(store.executorList(False), until))
-    yield "task_ms", sum(one.totalDuration() for one in executors)
-    yield "shuffle_read_bytes", sum(one.totalShuffleRead() for one in executors)
-    yield "shuffle_write_bytes", sum(one.totalShuffleWrite() for one in executors)
-    if peak := max((_peak(one) for one in executors if one.id() != "driver"), default=0):
+    yield "task_ms", sum(executor.totalDuration() for executor in executors)
+    yield "shuffle_read_bytes", sum(executor.totalShuffleRead() for executor in executors)
+    yield "shuffle_write_bytes", sum(executor.totalShuffleWrite() for executor in executors)
+    if peak := max((_peak(executor) for executor in executors if executor.id() != "driver"), default=0):
         yield _PEAK, peak
     no_quantiles, no_statuses = context._gateway.new_array(jvm.double, 0), jvm.java.util.ArrayList()
     stages = store.stageList(None, False, False, no_quantiles, no_statuses)
-    yield "spill_bytes", sum(one.diskBytesSpilled() for one in _each(stages, until))
+    yield "spill_bytes", sum(stage.diskBytesSpilled() for stage in _each(stages, until))
 
 
 def _each(entries: Any, until: float) -> Iterator[Any]:
@@ -185,9 +185,9 @@ def _each(entries: Any, until: float) -> Iterator[Any]:
 
 def _peak(executor: Any) -> int:
     """The memory of its processes, if Spark measures that (`spark.executor.processTreeMetrics.enabled`)."""
-    found = executor.peakMemoryMetrics()
-    if not found.isDefined():
+    metrics = executor.peakMemoryMetrics()
+    if not metrics.isDefined():
         return 0
-    value = found.get().getMetricValue
+    value = metrics.get().getMetricValue
     tree = sum(int(value(f"ProcessTree{kind}RSSMemory")) for kind in ("JVM", "Python", "Other"))
     return tree or int(value("JVMHeapMemory")) + int(value("JVMOffHeapMemory"))

@@ -100,11 +100,11 @@ def folders_of(task: TaskContext, needed: str) -> list[str]:
 
 def _inputs_by_folder(task: TaskContext, inputs: Iterable[str]) -> dict[str, list[str]]:
     """The inputs that have a table in each folder."""
-    found: dict[str, list[str]] = {}
-    for one in inputs:
-        for folder in folders_of(task, one):
-            found.setdefault(folder, []).append(one)
-    return found
+    folders: dict[str, list[str]] = {}
+    for needed in inputs:
+        for folder in folders_of(task, needed):
+            folders.setdefault(folder, []).append(needed)
+    return folders
 
 
 def markers(statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
         read: [one.input for one in versions if not one.outside] for read, versions in task.reads.items()
     }
     folders = {name: _inputs_by_folder(task, inputs) for name, inputs in sources.items()}
-    outside = {read: found for read, versions in task.reads.items() if (found := _outside(versions))}
+    outside = {read: others for read, versions in task.reads.items() if (others := _outside(versions))}
     for read in outside:
         folders[read].setdefault(DATA_FOLDER, [])
     for name, (source, folder) in views(folders, text).items():
@@ -172,7 +172,7 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
 
 def _outside(versions: Iterable[ReadVersion]) -> list[ReadVersion]:
     """The versions of data from outside."""
-    return [one for one in versions if one.outside]
+    return [version for version in versions if version.outside]
 
 
 def format_of(uri: str) -> str:
@@ -182,9 +182,9 @@ def format_of(uri: str) -> str:
         SqlTaskError: it tells none.
     """
     name = re.sub(r"\.(gz|bz2|zst)$", "", uri.rstrip("/").lower())
-    for ends, found in _FORMATS.items():
+    for ends, form in _FORMATS.items():
         if name.endswith(ends):
-            return found
+            return form
     raise SqlTaskError(
         f"{uri} is data from outside, and the end of its name tells no format that a view can have "
         f"({', '.join(_FORMATS)}, also with .gz, .bz2, .zst): name it so, or read it by a Python task"
@@ -194,12 +194,12 @@ def format_of(uri: str) -> str:
 def _read_outside(spark: SparkSession, version: ReadVersion) -> DataFrame:
     """A table of data from outside. The first line of a CSV file has the names of its columns."""
     uri = version.outside
-    found = format_of(uri)
+    form = format_of(uri)
     place = unquote(uri) if uri.startswith("file:") else uri.replace("s3://", "s3a://", 1)
     if version.verified:  # so it is one file, and no pattern of others that were not compared
         place = re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", place)
-    options = {"header": True, "inferSchema": True} if found == "csv" else {}
-    return spark.read.format(found).options(**options).load(place)
+    options = {"header": True, "inferSchema": True} if form == "csv" else {}
+    return spark.read.format(form).options(**options).load(place)
 
 
 def _is_remote(spark: SparkSession, task: TaskContext) -> bool:

@@ -13,7 +13,7 @@ MIN_FREE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MinFree:
+class FreeRoom:
     """Limits below which a worker gets no new attempts. None: not checked."""
 
     memory_bytes: int | None = None
@@ -22,7 +22,7 @@ class MinFree:
     """Free on the file system of the work folder."""
 
 
-def lacking(least: MinFree, work_dir: Path) -> str:
+def lacking(least: FreeRoom, work_dir: Path) -> str:
     """What there is too little of, as text; empty if there is enough."""
     if least.memory_bytes is not None and (free := available_memory()) < least.memory_bytes:
         return f"{_mib(free)} of memory free, and worker.min_free.memory is {_mib(least.memory_bytes)}"

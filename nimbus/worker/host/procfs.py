@@ -73,14 +73,14 @@ def read_stat(pid: int) -> ProcessStat | None:
 
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None when there is no such process."""
-    found = read_stat(pid)
-    return found.id.start_ticks if found is not None else None
+    stat = read_stat(pid)
+    return stat.id.start_ticks if stat is not None else None
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
     """True if this process still runs. A zombie does not."""
-    found = read_stat(pid)
-    return found is not None and found.id.start_ticks == start_ticks and not found.is_dead
+    stat = read_stat(pid)
+    return stat is not None and stat.id.start_ticks == start_ticks and not stat.is_dead
 
 
 def environment_of(pid: int) -> bytes | None:
@@ -112,16 +112,16 @@ def living() -> Iterator[ProcessStat]:
         if not entry.name.isdecimal():
             continue
         try:
-            found = read_stat(int(entry.name))
+            stat = read_stat(int(entry.name))
         except PermissionError:
             continue
-        if found is not None and not found.is_dead:
-            yield found
+        if stat is not None and not stat.is_dead:
+            yield stat
 
 
 def with_variable(name: str, value: str) -> list[ProcessId]:
     """Living processes of this user that were started with `name=value`."""
-    return [found.id for found in living() if has_variable(found.id.pid, name, value)]
+    return [process.id for process in living() if has_variable(process.id.pid, name, value)]
 
 
 def session_of(leader: ProcessId) -> list[ProcessId]:
@@ -130,17 +130,17 @@ def session_of(leader: ProcessId) -> list[ProcessId]:
     if now is not None and now.id != leader:
         return []
     return [
-        found.id
-        for found in living()
-        if found.session == leader.pid and found.id.start_ticks >= leader.start_ticks
+        process.id
+        for process in living()
+        if process.session == leader.pid and process.id.start_ticks >= leader.start_ticks
     ]
 
 
 def descendants(root: int) -> set[int]:
     """Pids of all living processes below `root`."""
     children: dict[int, list[int]] = {}
-    for found in living():
-        children.setdefault(found.parent, []).append(found.id.pid)
+    for process in living():
+        children.setdefault(process.parent, []).append(process.id.pid)
     below: set[int] = set()
     todo = [root]
     while todo:
@@ -153,7 +153,7 @@ def descendants(root: int) -> set[int]:
 def identities(root: int) -> list[ProcessId]:
     """All living processes below `root`."""
     pids = descendants(root)
-    return [found.id for found in living() if found.id.pid in pids]
+    return [process.id for process in living() if process.id.pid in pids]
 
 
 def below(root: int) -> list[int]:
@@ -163,12 +163,12 @@ def below(root: int) -> list[int]:
     """
     if not _CHILDREN.exists():  # a kernel without PROC_CHILDREN
         return sorted(descendants(root))
-    found, todo = [], [root]
+    pids, todo = [], [root]
     while todo:
         below = children(todo.pop())
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def children(pid: int) -> list[int]:

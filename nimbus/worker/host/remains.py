@@ -34,8 +34,8 @@ def runners(tag: str) -> list[ProcessId]:
 
     A task of another user can set the variable, but cannot have our uid.
     """
-    found = procfs.with_variable(RUNNER_VARIABLE, tag)
-    return [runner for runner in found if procfs.user_of(runner.pid) == os.getuid()]
+    tagged = procfs.with_variable(RUNNER_VARIABLE, tag)
+    return [runner for runner in tagged if procfs.user_of(runner.pid) == os.getuid()]
 
 
 def kill_session(leader: ProcessId) -> bool:

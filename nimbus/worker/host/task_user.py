@@ -77,10 +77,10 @@ class TaskUser:
             return False
 
     def _may(self, path: Path, right: int) -> bool:
-        found = path.stat()
-        if found.st_uid == self.uid:
-            return bool(found.st_mode & right << 6)
-        return bool(found.st_mode & (right << 3 if found.st_gid in self.groups else right))
+        status = path.stat()
+        if status.st_uid == self.uid:
+            return bool(status.st_mode & right << 6)
+        return bool(status.st_mode & (right << 3 if status.st_gid in self.groups else right))
 
 
 @dataclass(frozen=True, slots=True)

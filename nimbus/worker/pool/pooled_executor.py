@@ -14,7 +14,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker import settlement
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.log import LeftoverLogs
-from nimbus.worker.executor import Phase, Sight, WorkerContext
+from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext
 from nimbus.worker.host import procfs, remains
 from nimbus.worker.host.identity import host_id, own_process
 from nimbus.worker.host.loop import Action
@@ -104,7 +104,7 @@ class PooledExecutor:
         for folder in ExecutorFolder.all_in(self._context.settings.work_dir):
             live = _Live(folder, None, {str(task.attempt) for task in folder.tasks()})
             for attempt in live.sent:
-                self._context.phases[attempt] = Phase.SETTLING
+                self._context.phases[attempt] = AttemptPhase.SETTLING
             self._await_end(live, folder.lock.last_holder())
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
@@ -113,7 +113,7 @@ class PooledExecutor:
         assert live.connection is not None  # noqa: S101 - it is ours
         live.sent.add(order.attempt)
         self._orders[order.attempt] = order
-        self._context.phases[order.attempt] = Phase.RUNNING
+        self._context.phases[order.attempt] = AttemptPhase.RUNNING
         try:
             send_order(live.connection, order, plan)
         except BlockingIOError:

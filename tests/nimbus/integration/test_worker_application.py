@@ -24,7 +24,7 @@ from nimbus.worker import settlement
 from nimbus.worker.application import bootstrap, follow
 from nimbus.worker.application.door import Door
 from nimbus.worker.application.manager import DriverReport, DriverState, Submission
-from nimbus.worker.executor import Phase, Sight
+from nimbus.worker.executor import AttemptPhase, Sight
 from nimbus.worker.host import procfs
 from nimbus.worker.targets import TargetError
 from tests.nimbus.cluster_bench import SECRETS, TARGET, ClusterBench, cluster_bench
@@ -561,7 +561,7 @@ def test_attempts_that_wait_for_their_submission_are_submitted_by_the_next_worke
     assert held.begun.wait(60)
     cluster.bench.board.add_attempt(second)
     cluster.bench.board.assign("w1", replace(made, attempt=second))
-    eventually(lambda: worker._phases.get(second) is Phase.RUNNING, "the second one is in the queue")
+    eventually(lambda: worker._phases.get(second) is AttemptPhase.RUNNING, "the second one is in the queue")
     assert [record.stem for record in records(cluster)] == [ATTEMPT]
 
     cluster.stop_workers()

@@ -273,7 +273,7 @@ def test_progress_is_written_as_that_of_a_spark_of_its_own(tmp_path: Path) -> No
         num_completed_tasks: int
         done: bool
 
-    progress = client.Progress(tmp_path / "progress.json")
+    progress = client.ConnectProgress(tmp_path / "progress.json")
 
     progress([Stage(0, 8, 8, True), Stage(1, 4, 1, False)], 2, "operation", False)
 

@@ -12,11 +12,11 @@ import pytest
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.held_attempt import committed
-from nimbus.worker.attempt.verdict import Verdict
+from nimbus.worker.attempt.verdict import Ending
 from nimbus.worker.data.places import FolderPlace
 from nimbus.worker.host.files import flush_above, flush_tree
 
-SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
+SUCCESS = Ending(Outcome.SUCCEEDED, "", 0)
 
 
 class Disk:
@@ -43,7 +43,7 @@ def output(tmp_path: Path) -> Path:
     return place
 
 
-def with_all_above(output: Path, tmp_path: Path, disk: Disk) -> Verdict:
+def with_all_above(output: Path, tmp_path: Path, disk: Disk) -> Ending:
     place = FolderPlace(tmp_path / "data", fsync=disk.fsync)
     folder = AttemptFolder(tmp_path / "r.t.1")
     folder.path.mkdir()

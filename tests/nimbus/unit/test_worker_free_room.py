@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.worker.host import free_room
-from nimbus.worker.host.free_room import MinFree, available_memory, lacking
+from nimbus.worker.host.free_room import FreeRoom, available_memory, lacking
 
 GIB = 1 << 30
 
@@ -15,15 +15,15 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("least", "said"),
     [
-        (MinFree(), ""),
-        (MinFree(memory_bytes=GIB), ""),
-        (MinFree(memory_bytes=3 * GIB), "2048 MiB of memory free, and worker.min_free.memory is 3072 MiB"),
-        (MinFree(disk_bytes=1), ""),
-        (MinFree(disk_bytes=1 << 62), f"of disk free, and worker.min_free.disk is {1 << 42} MiB"),
+        (FreeRoom(), ""),
+        (FreeRoom(memory_bytes=GIB), ""),
+        (FreeRoom(memory_bytes=3 * GIB), "2048 MiB of memory free, and worker.min_free.memory is 3072 MiB"),
+        (FreeRoom(disk_bytes=1), ""),
+        (FreeRoom(disk_bytes=1 << 62), f"of disk free, and worker.min_free.disk is {1 << 42} MiB"),
     ],
 )
 def test_worker_says_what_it_has_too_little_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: MinFree, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: FreeRoom, said: str
 ) -> None:
     monkeypatch.setattr(free_room, "available_memory", lambda: 2 * GIB)
 
@@ -35,11 +35,12 @@ def test_worker_with_a_full_or_missing_disk_says_so_without_a_limit_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (
-        lacking(MinFree(), tmp_path / "no") == f"worker.work_dir {tmp_path / 'no'}: No such file or directory"
+        lacking(FreeRoom(), tmp_path / "no")
+        == f"worker.work_dir {tmp_path / 'no'}: No such file or directory"
     )
     monkeypatch.setattr(free_room, "MIN_FREE_BYTES", 1 << 62)
 
-    assert lacking(MinFree(), tmp_path).endswith(f"an attempt needs {1 << 42} MiB")
+    assert lacking(FreeRoom(), tmp_path).endswith(f"an attempt needs {1 << 42} MiB")
 
 
 def test_idle_file_cache_of_a_control_group_counts_as_free(tmp_path: Path) -> None:

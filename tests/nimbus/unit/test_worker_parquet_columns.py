@@ -16,7 +16,7 @@ from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt import held_attempt
 from nimbus.worker.attempt.held_attempt import HeldAttempt
-from nimbus.worker.attempt.verdict import Verdict
+from nimbus.worker.attempt.verdict import Ending
 from nimbus.worker.data.parquet_columns import MAX_BYTES, MAX_COLUMNS, table_in
 from nimbus.worker.data.places import FolderPlace
 from tests.nimbus.worker_bench import Bench
@@ -122,7 +122,7 @@ def test_end_of_an_attempt_whose_output_is_published_has_its_columns(
     bench.close()
     held.claim, held.output = held.new_claim(Holder.PROCESS), tmp_path / "output"
     write(held.output / "a.parquet", {"x": pa.int32()})
-    stored = Verdict(Outcome.SUCCEEDED, "", 0), "bench/run1/task/1"
+    stored = Ending(Outcome.SUCCEEDED, "", 0), "bench/run1/task/1"
     monkeypatch.setattr(held_attempt, "committed", lambda *_args, **_more: stored)
 
     held.commit(FolderPlace(bench.data), lambda: None)
