@@ -5,7 +5,9 @@ So permissions, validation and records are in one place. No script is needed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import parse_qs
@@ -18,6 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
 from nimbus.domain.parameters import parsed_json
+from nimbus.domain.pipeline import ParameterSpec
 from nimbus.web.pages import Pages, segment
 from nimbus.web.problems import problem_page
 
@@ -180,7 +183,7 @@ def _release(form: Form) -> dict[str, Any]:
 
 
 def _start(pipeline: str, form: Form) -> dict[str, Any]:
-    """Fields of parameters are named `<kind>.<parameter>`; see `nimbus.web.pipeline.start_form`."""
+    """Fields of parameters are named `<kind>.<parameter>`; see `fields`."""
     parameters = {}
     for field, (value, *_) in form.items():
         kind, _, name = field.partition(".")
@@ -189,6 +192,60 @@ def _start(pipeline: str, form: Form) -> dict[str, Any]:
         elif kind == "json" and value:
             parameters[name] = _json(value)
     return {"pipeline": pipeline, "parameters": parameters}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of the form that starts a run."""
+
+    parameter: str
+    name: str
+    value: str
+    options: Sequence[tuple[str, str]]
+    """Values of a choice, each with its label; empty: any text."""
+    required: bool
+    hint: str
+    number: bool
+    minimum: float | None
+    maximum: float | None
+
+
+def fields(parameters: Mapping[str, ParameterSpec], given: Mapping[str, Any]) -> list[Field]:
+    """The fields of the form that starts a run, in the order of the definition.
+
+    The prefix of a field's name decides how its text becomes a value: `json.x` is parsed as JSON, `text.x` is
+    used unchanged, `some.x` is used unchanged unless it is empty. A missing value gets the default.
+
+    Args:
+        parameters: The parameters of the pipeline.
+        given: Values instead of defaults, by name.
+    """
+    return [
+        _field(name, parameter, given.get(name, parameter.default)) for name, parameter in parameters.items()
+    ]
+
+
+def _field(name: str, parameter: ParameterSpec, value: Any) -> Field:
+    is_list = parameter.type == "list"  # its choices are those of its values
+    choices = [] if is_list else parameter.choices or ([True, False] if parameter.type == "boolean" else [])
+    is_text = parameter.type == "string" and not choices
+    kind = "json" if not is_text else "some" if parameter.default is None else "text"
+    shown = "" if value is None else str(value) if is_text else _text(value)
+    return Field(
+        parameter=name,
+        name=f"{kind}.{name}",
+        value=shown,
+        options=[(_text(choice), choice if isinstance(choice, str) else _text(choice)) for choice in choices],
+        required=parameter.required,
+        hint=" ".join(filter(None, (parameter.description, 'a JSON list, such as ["a", "b"]' * is_list))),
+        number=parameter.type in ("integer", "number"),
+        minimum=parameter.minimum,
+        maximum=parameter.maximum,
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _backfill(pipeline: str, backfill: str, form: Form) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from nimbus.api.access import authorize_page
 from nimbus.api.seen import seen_services
 from nimbus.api.services import ApiServices
-from nimbus.web import about, actions, commands, problems, release, search
-from nimbus.web.backfill import page as backfill
-from nimbus.web.dataset import page as dataset
+from nimbus.web import actions, backfill, cluster, dataset, problems, release
 from nimbus.web.home import page as home
 from nimbus.web.home.day import Day
 from nimbus.web.pages import Frames, Pages
@@ -34,7 +32,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize_page)])
     web.state.api, web.state.reader = api, services.reader
     problems.install(web, pages)
-    parts = (about, backfill, commands, dataset, home, pipeline, release, run, task, output, search)
+    parts = (backfill, cluster, dataset, home, pipeline, release, run, task, output)
     for part in parts:
         web.include_router(part.router(services, pages))
     web.include_router(actions.router(pages))

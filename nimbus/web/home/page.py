@@ -1,4 +1,4 @@
-"""Pages about the cluster as a whole, about workers, and about the schedulers and their election."""
+"""The home page: what needs attention, who leads, and a day of runs."""
 
 from __future__ import annotations
 
@@ -7,54 +7,32 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from heapq import nsmallest
 from itertools import islice
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
-from fastapi import APIRouter, BackgroundTasks, Query
-from pydantic import BeforeValidator
+from fastapi import APIRouter, BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.explain.facts import by_dataset
-from nimbus.api.models import StatusModel, WorkerModel
-from nimbus.api.paging import CursorText, PageQuery
-from nimbus.api.requests import CommandIdText
+from nimbus.api.models import StatusModel
 from nimbus.api.routes.cluster import cluster_status, known_workers
-from nimbus.api.routes.limits import known_shares
-from nimbus.api.routes.terms import TermModel, known_terms, succession, term_model
 from nimbus.api.seen import SeenReader
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.datasets import first_late_from, newest_data
-from nimbus.domain.ids import CommandId, DatasetName, PipelineName
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.run import ListedRun
-from nimbus.domain.terms import EndCause
 from nimbus.web.home.attention import MOST, Facts, Failing, failing_pipelines, notices, why_failed
 from nimbus.web.home.day import DAY, Day
 from nimbus.web.home.timeline import Axis, head, lane, load, said
-from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty
+from nimbus.web.pages import Pages
 from nimbus.web.pipeline.foresight import due, following, upcoming
 
-_WORKERS = 200
-"""Limit of workers in one page."""
 _FRESH = 100
 """Limit of datasets with `fresh` that are read for notices."""
 _LANES, _FIRES, _LOADS = 30, 12, 48
 """Limits of pipelines on the time axis and of their fires to come, and number of figures of slots on it."""
-_TERMS = 40
-WORKER_STATES = {
-    "free": "waiting",
-    "working": "running",
-    "cordoned": "paused",
-    "draining": "stopping",
-    "lacks room": "failed",
-    "backs off": "queued",
-}
-"""States of workers, each with its icon."""
-_WorkerState = Annotated[
-    Literal["free", "working", "cordoned", "draining", "lacks room", "backs off"] | None,
-    BeforeValidator(none_if_empty),
-]
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
@@ -98,86 +76,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         }
         return pages.answer(request, "cluster.html", shown)
 
-    @routes.get("/workers")
-    def workers(
-        request: Request,
-        state: _WorkerState = None,
-        find: Annotated[str, Query(max_length=200)] = "",
-        sort: SortText = None,
-        cursor: CursorText = None,
-    ) -> Response:
-        found = known_workers(services)
-        fitting = (one for one in found if state in (None, worker_state(one)) and _has(one, find))
-        order: ListOrder[WorkerModel] = ListOrder.of(
-            sort,
-            "id",
-            id=lambda one: (one.id,),
-            slots=lambda one: (one.busy, one.slots, one.id),
-            load=lambda one: (int(100 * one.load_average), one.id),
-            memory=lambda one: (one.memory_available_bytes, one.id),
-            reported=lambda one: (int(one.reported_at.timestamp()), one.id),
-        )
-        page = PageQuery(_WORKERS, cursor).page(fitting, order.key, newest_first=order.newest_first)
-        shown = {
-            "workers": page.rows,
-            "state_of": worker_state,
-            "states": WORKER_STATES,
-            "given": {"state": state, "find": find, "sort": sort},
-            "sort": order.sort,
-            "slots": sum(one.slots for one in found if not one.draining),
-            "busy": sum(one.busy for one in found),
-            "count": len(found),
-            "teams": known_shares(services),
-            "is_later_page": cursor is not None,
-            "later": page.next_cursor,
-        }
-        return pages.answer(request, "workers.html", shown)
-
-    @routes.get("/election")
-    def election(
-        request: Request, command: CommandIdText | None = None, cursor: CursorText = None
-    ) -> Response:
-        health, schedulers = services.health, services.reader.schedulers()
-        found = views.participants_model(health.participants(), schedulers, health.leader())
-        page, complete = known_terms(services, PageQuery(_TERMS, cursor))
-        terms = [term_model(term) for term in page.rows]
-        others = [one for one in found.participants if not one.is_leader and one.queue_position is not None]
-        shown = {
-            "command": command,
-            "decided": None if command is None else services.commands.outcome(CommandId(command)),
-            "leader": found.leader,
-            "participants": found.participants,
-            "next": others[0] if others else None,
-            "ready": [one.id for one in others if one.ready],
-            "succession": succession(services),
-            "terms": terms,
-            "terms_complete": complete,
-            "later_terms": page.next_cursor,
-            "is_later_page": cursor is not None,
-            "cause": cause,
-        }
-        return pages.answer(request, "election.html", shown)
-
     return routes
-
-
-def worker_state(worker: WorkerModel) -> str:
-    """A key of `WORKER_STATES`: what keeps it from work first."""
-    if worker.cordoned is not None:
-        return "cordoned"
-    if worker.draining:
-        return "draining"
-    if worker.lacks:
-        return "lacks room"
-    if worker.refusals:
-        return "backs off"
-    return "working" if worker.busy else "free"
-
-
-def _has(worker: WorkerModel, text: str) -> bool:
-    """True when its id, host, a label or a target has a text in its name."""
-    names = (worker.id, worker.hostname, *worker.labels, *worker.targets)
-    return any(text.casefold() in name.casefold() for name in names)
 
 
 def _late_from(services: ApiServices, pipelines: Iterable[PipelineRecord]) -> dict[DatasetName, datetime]:
@@ -230,18 +129,3 @@ def _timeline(
         "lanes": lanes,
         "more_lanes": len(of_it.keys() - set(shown)),
     }
-
-
-CAUSES = {
-    EndCause.RESIGNED: "handed over",
-    EndCause.HANDED_OVER: "handed over by name",
-    EndCause.STOPPED: "process stopped",
-    EndCause.FAILED: "engine failed",
-    EndCause.LOST: "lost the lock",
-    EndCause.DIED: "died, or was cut off",
-}
-
-
-def cause(term: TermModel) -> str:
-    """Why a term ended."""
-    return "" if term.cause is None else CAUSES[term.cause]

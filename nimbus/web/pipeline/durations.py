@@ -11,7 +11,7 @@ from markupsafe import Markup
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import format_span
-from nimbus.web.pipeline.grid import mark, paths
+from nimbus.web.pipeline.grid import drawing, level, linked, mark, paths
 from nimbus.web.pipeline.history import Cell, Column, Past
 from nimbus.web.times import Times
 
@@ -114,16 +114,7 @@ def _of(name: str, cells: Iterable[tuple[Column, Cell]]) -> Durations | None:
 
 
 _WIDTH, _LEFT, _HEIGHT = 900, 130, 150
-_POINTS = Markup(
-    '<svg id="points" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
-    'aria-label="{said}">{lines}{marks}{links}</svg>'
-)
-_LINE = Markup('<path class="{kind}" d="M{x} {y}.5H{w}"/><text class="w r" x="{tx}" y="{ty}">{said}</text>')
 _DATE = Markup('<text class="w{end}" x="{x}" y="{y}">{text}</text>')
-_POINT = Markup(
-    '<a href="{href}" aria-label="{said}"><title>{said}</title>'
-    '<rect class="over" x="{x}" y="{y}" width="12" height="12"/></a>'
-)
 
 
 def points(of: Durations, limit_s: float | None, times: Times, href: Callable[[Column], str]) -> Markup:
@@ -154,22 +145,21 @@ def points(of: Durations, limit_s: float | None, times: Times, href: Callable[[C
             marks.append(("queued", f"M{x} {y}v-{above}"))
         waited = f", queued {format_span(queued_s)}" if queued_s >= 1 else ""
         said = f"{times.date_text(column.date)}: {cell.state} after {format_span(took_s)}{waited}"
-        links.append(_POINT.format(href=href(column), said=said, x=x - 6, y=y - 6))
+        links.append(linked(href(column), said, (x - 6, y - 6), (12, 12)))
     known = [("scale", top_s, ""), ("median", of.median_s, "median "), ("limit", limit_s, "limit ")]
     lines = [
-        _LINE.format(
-            kind=kind, x=_LEFT, y=y_of(s), w=_WIDTH, tx=_LEFT - 4, ty=y_of(s) + 4, said=word + format_span(s)
-        )
-        for kind, s, word in known
-        if s is not None and s <= top_s
+        level(kind, word + format_span(seconds), _LEFT, _WIDTH, y_of(seconds))
+        for kind, seconds, word in known
+        if seconds is not None and seconds <= top_s
     ]
     ends = ((_LEFT, "", first), (_WIDTH, " r", max(began)))
     dates = (_DATE.format(end=end, x=x, y=_HEIGHT + 20, text=times.text(at)) for x, end, at in ends)
-    return _POINTS.format(
-        w=_WIDTH + 2,
-        h=_HEIGHT + 26,
-        said=f"{len(of.cells)} durations, oldest first",
-        lines=Markup("").join((*lines, *dates)),
-        marks=paths(marks),
-        links=Markup("").join(links),
+    return drawing(
+        "points",
+        (_WIDTH + 2, _HEIGHT + 26),
+        f"{len(of.cells)} durations, oldest first",
+        *lines,
+        *dates,
+        paths(marks),
+        *links,
     )

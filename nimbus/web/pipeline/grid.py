@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from itertools import chain
+from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -27,19 +27,22 @@ _LETTER, _NARROWEST = 7, 80
 _BARS, _LETTERS, _HEAD, _DATES = 44, 13, 16, 40
 """Heights above the rows of a grid (durations, kinds of runs, states) and below them (dates)."""
 _PATH = Markup('<path class="{}" d="{}"/>')
-_GRID = Markup(
-    '<svg id="{id}" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
-    'aria-label="{said}">{scale}{marked}{cells}{labels}{columns}</svg>'
+_DRAWING = Markup(
+    '<svg id="{id}" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="{role}" '
+    'aria-label="{said}">{parts}</svg>'
 )
-_NAME = Markup('<text class="r" x="{x}" y="{y}">{label}{title}</text>')
-_SCALE = Markup('<path class="scale" d="M{x} {y}.5H{w}"/><text class="w r" x="{tx}" y="{ty}">{said}</text>')
-_ROW = Markup('<rect class="marked" x="0" y="{y}" width="{w}" height="{h}"/>')
-_COLUMN = Markup(
+_LINKED = Markup(
     '<a href="{href}" aria-label="{said}"{here}><title>{said}</title>'
-    '<rect class="over" x="{x}" y="2" width="{box}" height="{h}"/></a>'
+    '<rect class="over" x="{x}" y="{y}" width="{w}" height="{h}"/></a>'
 )
+_LEVEL = Markup('<path class="{kind}" d="M{x} {y}.5H{w}"/><text class="w r" x="{tx}" y="{ty}">{said}</text>')
+_NAME = Markup('<text class="r" x="{x}" y="{y}">{label}{title}</text>')
+_ROW = Markup('<rect class="marked" x="0" y="{y}" width="{w}" height="{h}"/>')
 _SMALL = Markup('<text class="w" x="{x}" y="{y}"{turned}>{text}</text>')
 _TITLE = Markup("<title>{}</title>")
+_DAY = Markup('<text x="0" y="{y}">{label}</text>')
+_DAYS = 84
+"""Width of the labels of a calendar."""
 _TICKS = Markup('<svg class="ticks" width="{w}" height="{h}" role="img" aria-label="{said}">{paths}</svg>')
 
 
@@ -75,6 +78,25 @@ def paths(boxes: Iterable[tuple[str, str]]) -> Markup:
     for state, box in boxes:
         found.setdefault(state, []).append(box)
     return Markup("").join(_PATH.format(state, "".join(of)) for state, of in sorted(found.items()))
+
+
+def drawing(name: str, size: tuple[int, int], said: str, *parts: Markup, role: str = "group") -> Markup:
+    """A picture with an id, its width and height, a description, and what is drawn."""
+    width, height = size
+    return _DRAWING.format(id=name, w=width, h=height, said=said, parts=Markup("").join(parts), role=role)
+
+
+def linked(
+    href: str, said: str, at: tuple[int, int], size: tuple[int, int], *, is_here: bool = False
+) -> Markup:
+    """A box without colour that leads to a page, and says what is drawn in it."""
+    here = Markup(' class="here"') if is_here else ""
+    return _LINKED.format(href=href, said=said, here=here, x=at[0], y=at[1], w=size[0], h=size[1])
+
+
+def level(kind: str, said: str, left: int, right: int, y: int, *, below: int = 4) -> Markup:
+    """A line across a picture, with a figure at its left."""
+    return _LEVEL.format(kind=kind, x=left, w=right, y=y, tx=left - 2, ty=y + below, said=said)
 
 
 KINDS = {
@@ -143,12 +165,11 @@ def grid(
             if one.state == "missing"
             else one.state
         )
-        at = Markup(' class="here"') if one.run is not None and one.run == here else ""
-        said = f"{run}, {date}{again}"
-        place = {"x": left + wide * number, "box": wide - _CELL + _BOX, "h": height - 2}
-        links.append(_COLUMN.format(href=href(one), said=said, here=at, **place))
+        box = {"at": (left + wide * number, 2), "size": (wide - _CELL + _BOX, height - 2)}
+        is_here = one.run is not None and one.run == here
+        links.append(linked(href(one), f"{run}, {date}{again}", **box, is_here=is_here))
     scale = [
-        _SCALE.format(x=left - 4, w=width, y=y, tx=left - 6, ty=y + 10, said=format_span(longest * share))
+        level("scale", format_span(longest * share), left - 4, width, y, below=10)
         for y, share in ((4, 1), (4 + (_BARS - 4) // 2, 0.5))
     ]
     labels = (
@@ -161,17 +182,63 @@ def grid(
         for y, task in enumerate(rows)
     )
     at_row = next((number for number, task in enumerate(rows) if task == marked), None)
-    return _GRID.format(
-        id=name,
-        w=width,
-        h=height + _DATES,
-        said=f"{counted(len(rows), 'task')} in {counted(len(columns), 'run')}, oldest first",
-        scale=Markup("").join(scale),
-        marked="" if at_row is None else _ROW.format(y=top + _CELL * at_row - 1, w=width, h=_CELL),
-        cells=paths(boxes),
-        labels=Markup("").join(chain(labels, letters)),
-        columns=Markup("").join(links),
+    return drawing(
+        name,
+        (width, height + _DATES),
+        f"{counted(len(rows), 'task')} in {counted(len(columns), 'run')}, oldest first",
+        *scale,
+        *([] if at_row is None else [_ROW.format(y=top + _CELL * at_row - 1, w=width, h=_CELL)]),
+        paths(boxes),
+        *labels,
+        *letters,
+        *links,
     )
+
+
+def calendar(
+    dates: Iterable[tuple[datetime, str]], zone: tzinfo, href: Callable[[datetime], str] | None = None
+) -> Markup:
+    """Dates with their states as boxes, in one row for each day, month or year, by the distance of dates.
+
+    Args:
+        dates: In any order, at least one.
+        zone: The zone of days and months.
+        href: Returns the URL of a date. None: dates are no links.
+    """
+    placed = sorted(dates)
+    row_of, column_of = _layout([date.astimezone(zone) for date, _ in placed])
+    rows: dict[str, int] = {}
+    boxes, links, count, last = [], [], 0, 0
+    for at, state in placed:
+        date = at.astimezone(zone)
+        count = count + 1 if row_of(date) in rows else 0
+        y, column = rows.setdefault(row_of(date), len(rows)), column_of(date, count)
+        x, last = _DAYS + _CELL * column, max(last, column)
+        boxes.append((state, mark(state, x, _CELL * y + 1)))
+        if href is not None:
+            said = f"{date:%Y-%m-%d %H:%M}, {'no run' if state == 'missing' else state}"
+            links.append(linked(href(at), said, (x, _CELL * y), (_CELL - 1, _CELL - 1)))
+    labels = (_DAY.format(y=_CELL * y + _BOX, label=label) for label, y in rows.items())
+    counts = Counter(state for _, state in placed)
+    return drawing(
+        "calendar",
+        (_DAYS + _CELL * (1 + last), _CELL * len(rows)),
+        ", ".join(f"{count} {state}" for state, count in counts.items()),
+        paths(boxes),
+        *labels,
+        *links,
+        role="group" if href else "img",
+    )
+
+
+def _layout(dates: Sequence[datetime]) -> tuple[Callable[[datetime], str], Callable[[datetime, int], int]]:
+    """Functions for the row and the column of a date. The column may depend on the count in the row."""
+    step = min((abs(two - one) for one, two in pairwise(dates)), default=timedelta(1))
+    if step < timedelta(hours=23):  # 23: the day on which summer time begins
+        return (lambda date: f"{date:%Y-%m-%d}"), (lambda _, count: count)
+    if step < timedelta(days=28):
+        return (lambda date: f"{date:%Y-%m}"), (lambda date, _: date.day - 1)
+    return (lambda date: f"{date:%Y}"), (lambda date, _: date.month - 1)
 
 
 def ticks(runs: Sequence[ListedRun], now: datetime) -> Markup:

@@ -33,14 +33,13 @@ from nimbus.domain.ids import CommandId, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunCause, RunState
-from nimbus.web.backfill.dates import ShownDate, calendar
+from nimbus.web.actions import fields
 from nimbus.web.home.day import Day
 from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
 from nimbus.web.pipeline.durations import durations, points
 from nimbus.web.pipeline.foresight import following, foresee, upcoming
-from nimbus.web.pipeline.grid import KINDS, grid, ticks
+from nimbus.web.pipeline.grid import KINDS, calendar, grid, ticks
 from nimbus.web.pipeline.history import Past, by_date, missing
-from nimbus.web.pipeline.start_form import fields
 from nimbus.web.pipeline.strip import backfill_href, column_href, dated, failed_said
 from nimbus.web.run import graph
 from nimbus.web.times import Times
@@ -269,9 +268,8 @@ def _panel(
             # Runs by hand have no date of the schedule, by whose distance the calendar has its rows.
             of_dates = [one for one in (*past.older, *past.columns) if one.has_interval]
             days = by_date(of_dates, record, index, services.clock.now(), _YEAR)
-            shown = [ShownDate(date=one.date, interval=None, state=one.state, run=one.run) for one in days]
-            by_day = {one.date: one for one in days}
-            drawn = calendar(shown, times.zone(), lambda one: href(by_day[one.date])) if shown else None
+            by_day, shown = {one.date: one for one in days}, [(one.date, one.state) for one in days]
+            drawn = calendar(shown, times.zone(), lambda date: href(by_day[date])) if shown else None
             ends = (days[0].date, days[-1].date) if days else None
             count = sum(gap[2] for gap in missing(days))
             return {"calendar": drawn, "dates": len(shown), "ends": ends, "gaps": count}

@@ -1,7 +1,8 @@
-"""Pages about one task of a run, and its log."""
+"""Pages about one task of a run, with the line of code that failed, and its log."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -13,27 +14,29 @@ from starlette.responses import Response
 
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
+from nimbus.api.routes.releases import MOST_TEXT_BYTES
 from nimbus.api.runs.logs import known_attempt, unstored_log
 from nimbus.api.runs.lookup import FoundRun, find_run, unknown_task
 from nimbus.api.runs.models import TaskModel
 from nimbus.api.runs.outputs import OutputModel
 from nimbus.api.runs.replay import children_list
 from nimbus.api.runs.routes import list_results, purged_parts, shown_run
-from nimbus.api.services import ApiServices
+from nimbus.api.services import ApiServices, Releases
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Part as Purged
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
+from nimbus.domain.wording import harmless
 from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment
 from nimbus.web.pipeline.strip import strip
-from nimbus.web.task.code import failed_code
 from nimbus.web.task.log import PAGE, PART, LineNumbers, Window, last_lines, line_start, pieces, search
 from nimbus.web.task.output import listed
-from nimbus.worker.attempt.verdict import TAIL_BYTES
+from nimbus.worker.attempt.verdict import TAIL_BYTES, last_error
 
 _TAIL_BYTES = 32 * 1024
 """How much of a log's end a task's page shows without scripts."""
@@ -222,3 +225,55 @@ def _reasons(task: TaskRun) -> dict[int, str]:
             used += 1
             found[attempt.number] = f"{ended}: retry {used} of {task.spec.retries.limit}"
     return found
+
+
+_FRAME = re.compile(r'^[ |+]*File "([^"\n]{1,4096})", line (\d{1,7})(?:, in ([^\n]{1,200}))?$', re.M)
+"""A frame of a traceback, of an exception group too; a syntax error has no function."""
+_MOST_FRAMES = 100
+_AROUND = 4
+_LONGEST_LINE = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """Lines of a file of a release."""
+
+    path: str
+    line: int
+    """The line that failed."""
+    function: str
+    """Empty: it is not known."""
+    lines: tuple[tuple[int, str], ...]
+    """Numbers and texts of the lines around it."""
+
+
+def failed_code(releases: Releases, release: ReleaseOf, log_tail: str) -> Code | None:
+    """The innermost line of the release's code in the last error of a log.
+
+    Names and numbers in a log are those of a task: they are looked up among the files of the release, not
+    opened. None: there is none, it is no text in UTF-8 of 256 KiB at most, or the release is not here.
+    """
+    frames = list(_FRAME.finditer(last_error(log_tail)))[-_MOST_FRAMES:]
+    try:
+        if not frames or not releases.is_here(release):
+            return None
+        files = {file.path: file.size_bytes for file in releases.files(release) or ()}
+        for frame in reversed(frames):
+            # Errors of Spark's Python workers name files by their place on the worker's disk.
+            path = frame[1].rpartition(f"/{release.digest}/")[2]
+            if files.get(path, MOST_TEXT_BYTES + 1) <= MOST_TEXT_BYTES:
+                data = releases.content(release, path)
+                return None if data is None else _around(path, frame, data)
+    except (NimbusError, UnicodeDecodeError):
+        pass  # the page is about more than this
+    return None
+
+
+def _around(path: str, frame: re.Match[str], data: bytes) -> Code | None:
+    line = int(frame[2])
+    lines = re.split(r"\r\n|\r|\n", data.decode())  # as Python counts them
+    if not 1 <= line <= len(lines):
+        return None
+    first = max(1, line - _AROUND)
+    shown = (harmless(text[:_LONGEST_LINE].expandtabs(4)) for text in lines[first - 1 : line + _AROUND])
+    return Code(path=path, line=line, function=frame[3] or "", lines=tuple(enumerate(shown, first)))

@@ -16,7 +16,7 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.parameters import LONGEST_TEXT, InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
-from nimbus.web.pipeline.start_form import fields
+from nimbus.web.actions import fields
 
 SPEC = PipelineSpec(
     name=PipelineName("flights"),

@@ -11,7 +11,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.release_files import ReleaseFile
-from nimbus.web.task.code import failed_code
+from nimbus.web.task.page import failed_code
 
 RELEASE = ReleaseOf(PipelineName("sums"), ReleaseDigest("a" * 64))
 SOURCE = "\n".join(f"line_{number}()" for number in range(1, 41)).encode()

@@ -10,8 +10,7 @@ from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Publication, Read
-from nimbus.web.dataset.graph import flow
-from nimbus.web.dataset.page import MOST_DAYS, days_of
+from nimbus.web.dataset import MOST_DAYS, days_of, flow
 from tests.nimbus.definitions import active
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -1,8 +1,10 @@
-"""Pages about backfills: the list, and one backfill with the state of each date."""
+"""Pages about backfills: the list, the form, and one backfill with the state of each date."""
 
 from __future__ import annotations
 
-from datetime import UTC
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import count, islice
 from re import sub
 from typing import Annotated
@@ -19,13 +21,17 @@ from nimbus.api.routes.backfill_plan import BackfillPlanBody, plan_of
 from nimbus.api.routes.backfills import backfill_model, explained, known_backfill
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.domain.backfill import Backfill, BackfillState
+from nimbus.definition.backfill_dates import dates_left, interval_of_date, whole_range
+from nimbus.domain.backfill import Backfill, BackfillState, Order
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId
+from nimbus.domain.interval_index import Ended, IntervalIndex
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.revisions import of_backfill
-from nimbus.web.backfill.dates import calendar, dates_of, shown_date
+from nimbus.domain.run import ListedRun, RunState
 from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, none_if_empty
 from nimbus.web.pipeline.foresight import foresee_backfill
+from nimbus.web.pipeline.grid import calendar
 
 _BACKFILLS, _DATES = 100, 200
 """Limits of one page."""
@@ -113,7 +119,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "revision": of_backfill(known),
             "foreseen": foresee_backfill(known, runs.values()),
             "dates": dates,
-            "calendar": calendar(dates, zone) if dates else None,
+            "calendar": calendar([(one.date, one.state) for one in dates], zone) if dates else None,
             "zone": zone,
             "is_later_page": after is not None,
             "later": dates[-1].date.isoformat() if len(found) > _DATES else None,
@@ -156,3 +162,98 @@ def _free_id(services: ApiServices, name: str, asked: Asked) -> str:
     base = f"{name[:_LONGEST_NAME]}-{days}"
     known = {one.id for one in services.reader.backfills()}
     return next(free for n in count(1) if (free := f"{base}-{n}" if n > 1 else base) not in known)
+
+
+_ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.STOPPED: "was stopped"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownDate:
+    """One date of a backfill."""
+
+    date: datetime
+    interval: DataInterval | None
+    state: str
+    """State of its run; `waiting`: it will get a run; `skipped`: it gets none; `not_run`: not known."""
+    run: str | None = None
+    """Its run, or the run because of which it gets none."""
+    said: str = ""
+
+
+def dates_of(backfill: Backfill, after: datetime | None) -> Iterator[tuple[datetime, DataInterval | None]]:
+    """The dates of the range in the order of the backfill, each with its data interval.
+
+    Args:
+        backfill: A backfill in any state.
+        after: Only dates after this one are returned. None: all.
+    """
+    if backfill.request.as_one_run:
+        span = whole_range(backfill)
+        if span is not None and after is None:
+            yield span.end, span
+        return
+    if after is not None and not backfill.request.first <= after <= backfill.request.last:
+        return  # no page has a link to this
+    for date in dates_left(replace(backfill, position=after)):
+        yield date, interval_of_date(backfill, date)
+
+
+def shown_date(
+    backfill: Backfill,
+    date: datetime,
+    interval: DataInterval | None,
+    index: IntervalIndex | None,
+    runs: Mapping[str, ListedRun],
+) -> ShownDate:
+    """The state of one date, or its expected state if it were started now.
+
+    Args:
+        backfill: The backfill of the date.
+        date: The date.
+        interval: Its data interval.
+        index: The pipeline's index of intervals.
+        runs: Live runs, and runs that ended lately, by id.
+    """
+    run = backfill.run_id(date)
+    if (listed := runs.get(run)) is not None:
+        return ShownDate(date=date, interval=interval, state=listed.state.value, run=run)
+    last = None if index is None or interval is None else index.last(interval)
+    if last is not None and last.run == run:
+        return ShownDate(date=date, interval=interval, state=last.outcome.value, run=run)
+    is_past, scheduled = _is_past(backfill, date), runs.get(backfill.scheduled_run_id(date))
+    if scheduled is not None and not scheduled.state.is_final and not backfill.request.as_one_run:
+        said = f"{'got' if is_past else 'gets'} no run: that of the schedule has not ended"
+        return ShownDate(date=date, interval=interval, state="skipped", run=scheduled.id, said=said)
+    state, other, said = (_past if is_past else _ahead)(backfill, last)
+    return ShownDate(date=date, interval=interval, state=state, run=other, said=said)
+
+
+def _is_past(backfill: Backfill, date: datetime) -> bool:
+    """True when the backfill is past a date."""
+    at, request = backfill.position, backfill.request
+    if at is None or request.as_one_run:
+        return at is not None
+    return date >= at if request.order is Order.NEWEST else date <= at
+
+
+def _past(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str]:
+    if last is None:
+        return "not_run", None, "it started no run, or what became of it is no longer known"
+    if last.at < backfill.created_at:
+        return "skipped", last.run, f"skipped: its last run {_ENDED[last.outcome]} before"
+    said = (
+        "which run it was is no longer known"
+        if last.run is None
+        else "its last run was not started by this backfill"
+    )
+    return last.outcome.value, last.run, said
+
+
+def _ahead(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str]:
+    other = None if last is None else last.run
+    had = "" if last is None else f": its last run {_ENDED[last.outcome]}"
+    if backfill.state is BackfillState.CANCELLED:
+        return "not_run", other, "the backfill was cancelled before it"
+    if backfill.request.as_one_run or backfill.needs(last):
+        return "waiting", other, f"gets a run{had}"
+    return "skipped", other, f"gets no run{had}"

@@ -1,1 +1,0 @@
-"""The pages of backfills and their dates."""
