@@ -28,6 +28,8 @@ from nimbus.worker.host.clock import pauses
 from nimbus.worker.host.loop import Action, Loop
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 
+_log = structlog.get_logger(__name__)
+
 
 class Sight(Enum):
     """What this worker knows about an attempt's holder."""
@@ -73,9 +75,6 @@ class Executor(Protocol):
     def close(self) -> None:
         """Accept no more attempts; running ones continue."""
         ...
-
-
-_log = structlog.get_logger(__name__)
 
 
 class AttemptPhase(Enum):

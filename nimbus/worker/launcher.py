@@ -29,9 +29,13 @@ from nimbus.worker.host.remains import RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.settings import RunnerStartup
 
-RUNNER, EXECUTOR, KEEPER = "runner", "executor", "keeper"
+RUNNER, EXECUTOR, JVM_KEEPER = "runner", "executor", "keeper"
 """Kinds of requests to a fork server."""
 _DETACH_DEADLINE_S = 30.0
+_ANSWER_S = 30.0
+"""Time limit for a response: a new fork server first imports for half a second."""
+_END_S = 5.0
+_log = structlog.get_logger(__name__)
 
 
 class LaunchFailedError(NimbusError):
@@ -116,13 +120,6 @@ def launch(
     return ProcessId(pid, ticks) if ticks is not None else None
 
 
-_ANSWER_S = 30.0
-"""Time limit for a response: a new fork server first imports for half a second."""
-_END_S = 5.0
-
-_log = structlog.get_logger(__name__)
-
-
 class ForkRefusedError(OSError):
     """The fork server is alive, but could not fork."""
 
@@ -182,9 +179,9 @@ class ForkLauncher:
             request = {"kind": EXECUTOR, "folder": str(folder.path), "tag": tag}
             return self._fork(request, [file, worker.fileno()])
 
-    def fork_keeper(self, place: Path, control: int) -> ProcessId:
+    def fork_jvm_keeper(self, place: Path, control: int) -> ProcessId:
         """Fork a keeper of a Spark JVM: see `jvm.keeper`. Raises OSError, as `fork_executor`."""
-        keeper = self._fork({"kind": KEEPER, "folder": str(place)}, [control])
+        keeper = self._fork({"kind": JVM_KEEPER, "folder": str(place)}, [control])
         if keeper is None:
             raise ForkRefusedError("it has ended at once")
         return keeper

@@ -27,6 +27,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from nimbus.domain.errors import NimbusError
 from nimbus.worker.host.files import sync_folder
 
+MAX_TOTAL_BYTES = 4 << 30
+MAX_MEMBERS = 200_000
+_CHUNK_BYTES = 1 << 20
+
 
 def find_wheels(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
     """The wheels that the patterns name, as paths in the release. Of each package, only the first.
@@ -58,11 +62,6 @@ def _found(release_root: Path, patterns: Iterable[str]) -> Iterator[list[str]]:
             paths = sorted(release_root.rglob("*"))
             files = [path.relative_to(release_root).as_posix() for path in paths if path.is_file()]
         yield matching(pattern, files)
-
-
-MAX_TOTAL_BYTES = 4 << 30
-MAX_MEMBERS = 200_000
-_CHUNK_BYTES = 1 << 20
 
 
 class BadWheelError(NimbusError):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 import structlog
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard
@@ -157,9 +156,6 @@ class ProcessExecutor:
         return attempt_tag(self._context.board.cluster(), attempt)
 
 
-_log = structlog.get_logger(__name__)
-
-
 def ending_of_the_dead(
     folder: AttemptFolder,
     board: AttemptBoard,
@@ -183,19 +179,11 @@ def ending_of_the_dead(
         StoreUnavailableError: try again; nothing was recorded.
     """
     attempt = str(folder.attempt)
-    runner = folder.last_runner()
-    if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
-        remains.kill_session(runner)
-    if (keeper := folder.keeper()) is not None:
-        remains.kill_keeper(keeper)
-    remains.kill_tagged(attempt_tag(board.cluster(), attempt))
-    release_left(folder.session(), folder.path, connect)
+    _kill_left(folder, folder.session(), lambda: attempt_tag(board.cluster(), attempt), connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
     refused = settlement.ended(attempt, Outcome.REFUSED, why, now)
     won = settlement.fence(board, refused, worker, now)
-    if won is None:
-        return None
-    if not won.is_fenced and won.worker != worker:
+    if won is None or (not won.is_fenced and won.worker != worker):
         return None
     if won.is_fenced:
         return folder.record_exit(replace(refused, nonce=won.nonce))
@@ -221,14 +209,26 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
 
 def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
     """Kill the remaining processes of an attempt, of any worker, and release its Spark Connect session."""
-    runner, folder = _runner_of(claim), AttemptFolder.of_claim(claim)
-    if runner is not None:
+    if claim is not None and _runner_of(claim) is not None:
+        _kill_left(AttemptFolder.of_claim(claim), claim.session, lambda: tag, connect)
+    else:
+        remains.kill_tagged(tag)
+
+
+def _kill_left(
+    folder: AttemptFolder | None,
+    session: ConnectSession | None,
+    tag: Callable[[], str],
+    connect: ConnectReach | None,
+) -> None:
+    """`folder`: of the dead runner. If `tag` raises, without ZooKeeper, what needs no tag is killed."""
+    if folder is not None and (runner := folder.last_runner()) is not None:
         remains.kill_session(runner)
-    if runner is not None and folder is not None and (keeper := folder.keeper()) is not None:
-        remains.kill_keeper(keeper)
-    remains.kill_tagged(tag)
-    if claim is not None and runner is not None:
-        release_left(claim.session, Path(claim.folder or ""), connect)
+    if folder is not None and (keeper := folder.jvm_keeper()) is not None:
+        remains.kill_jvm_keeper(keeper)
+    remains.kill_tagged(tag())
+    if folder is not None:
+        release_left(session, folder.path, connect)
 
 
 def record_of(claim: Claim | None) -> End | None:

@@ -74,7 +74,7 @@ class AttemptFolder:
         self.order_file = path / "order.json"
         self.lock_file = path / "lock"
         self._lock = ProcessLock(self.lock_file)
-        self.keeper_file = path / "keeper"
+        self.jvm_keeper_file = path / "keeper"
         self.session_file = path / "session.json"
         self.claim_file = path / "claim.json"
         self.exit_file = path / "exit.json"
@@ -195,17 +195,17 @@ class AttemptFolder:
         """The last process that took the lock in this boot, dead or alive."""
         return self._lock.last_holder()
 
-    def note_keeper(self, keeper: ProcessId) -> None:
+    def note_jvm_keeper(self, keeper: ProcessId) -> None:
         """Record the keeper of the attempt's JVM, for the process that must end it with the attempt."""
-        write_atomic(self.keeper_file, process_text(keeper))
+        write_atomic(self.jvm_keeper_file, process_text(keeper))
 
-    def forget_keeper(self) -> None:
+    def forget_jvm_keeper(self) -> None:
         """The attempt has given its JVM back."""
-        self.keeper_file.unlink()
+        self.jvm_keeper_file.unlink()
 
-    def keeper(self) -> ProcessId | None:
+    def jvm_keeper(self) -> ProcessId | None:
         """The keeper of the JVM that the attempt has, in this boot."""
-        return process_in(self.keeper_file)
+        return process_in(self.jvm_keeper_file)
 
     def note_session(self, session: ConnectSession) -> None:
         """Record the attempt's Connect session, for the process that must release it."""

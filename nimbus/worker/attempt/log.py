@@ -35,6 +35,15 @@ _PUNCH_HOLE = 1 | 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _fallocate = _libc.fallocate
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+CHUNK_BYTES = 1 << 20
+ENOUGH_BYTES = 64 << 10
+"""This much new text is sent immediately."""
+_POLL_S = 0.5
+LARGEST_EVENT_LOG_BYTES = 64 << 20
+"""Compressed size of Spark's event log; about a tenth of the text. A larger one stays in its folder."""
+_EVENT_LOGS = "*.zstd*"
+"""`<application>.zstd`, with the suffix `.inprogress` if Spark could not finish it."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +130,6 @@ class LimitedLog:
             return self._file.stat().st_size
         except FileNotFoundError:
             return 0
-
-
-CHUNK_BYTES = 1 << 20
-ENOUGH_BYTES = 64 << 10
-"""This much new text is sent immediately."""
-_POLL_S = 0.5
-LARGEST_EVENT_LOG_BYTES = 64 << 20
-"""Compressed size of Spark's event log; about a tenth of the text. A larger one stays in its folder."""
-_EVENT_LOGS = "*.zstd*"
-"""`<application>.zstd`, with the suffix `.inprogress` if Spark could not finish it."""
-
-_log = structlog.get_logger(__name__)
 
 
 def log_tail(folder: AttemptFolder) -> str:

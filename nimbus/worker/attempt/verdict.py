@@ -31,6 +31,83 @@ _LOST = {
     Ordered.CUT_OFF: "ZooKeeper did not answer for so long that another host could get the task",
 }
 _JVM_ENDED, _TRACEBACK_LINE = "[JAVA_GATEWAY_EXITED]", "Traceback (most recent call last):"
+TAIL_BYTES = 64 << 10
+"""How much of a log's end is read. A Spark error has the stack of each cause: 6 to 12 KB for a short job."""
+_SIGNALS = range(1, 32)
+_CRASHES = (
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+    signal.SIGTRAP,
+)
+_OUT_OF_MEMORY_EXITS = (52, 128 + signal.SIGKILL)
+"""Spark's own code, and the code of a container whose process was killed, usually by its memory limit."""
+_START = re.compile(
+    r'^(?:Traceback \(most recent call last\):|  \+ Exception Group Traceback|Exception in thread "main" )',
+    re.M,
+)
+_LINKS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+    "An exception was thrown from the Python worker:",
+)
+_SERVER_STACK = (
+    r"JVM stacktrace:\n.*(?:\n|\Z)(?:(?:\s+at |\s+\.\.\. |Caused by: |\s*Suppressed: ).*(?:\n|\Z))*"
+)
+"""The server's stack that a Spark Connect client adds to an exception's message."""
+_WHOLE_SERVER_STACK = re.compile(f"^{_SERVER_STACK}", re.M)
+_TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)" + rf"(?:\n*{_SERVER_STACK})?"
+_OF_A_THREAD = re.compile(
+    rf'^Exception in thread (?!").*:\n{_TRACEBACK}(?:\n(?:During|The above) .*\n\n{_TRACEBACK})*', re.M
+)
+"""In Python's form; a JVM puts the thread's name in quotes."""
+_PLACE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )"
+"""The places of an exception's name, which exclude the middle of a message."""
+_TYPE = _PLACE + r"(?:[\w$]+\.)*"
+_SPARK_TYPE = _PLACE + r"(?:pyspark|org\.apache\.spark)\.(?:[\w$]+\.)*"
+_RULES = (
+    (
+        FailureClass.OUT_OF_MEMORY,
+        _TYPE + r"\w*Memory(?:Error|Exception)\b"
+        r"|\[Errno 12\]"
+        r"|std::bad_alloc"
+        r"|exceeding (?:physical |virtual )?memory limits|possible container OOM|OOMKilled"
+        r"|ExecutorLostFailure .*(?:exited with|exit) code 52\b",
+    ),
+    (
+        FailureClass.MISSING_INPUT,
+        _TYPE + r"(?:FileNotFoundError|NoSuchFileException)\b"
+        r"|" + _TYPE + r"FileNotFoundException\b(?!.*\((?:Permission denied|No space left|Too many open))"
+        r"|\[(?:PATH_NOT_FOUND|FAILED_READ_FILE\.FILE_NOT_EXIST|UNABLE_TO_INFER_SCHEMA)\b"
+        r"|Input path does not exist: "
+        r"|An error occurred \((?:NoSuchKey|NoSuchBucket|404)\) when calling",
+    ),
+    (
+        FailureClass.ANALYSIS,
+        _SPARK_TYPE + r"(?:\w*Analysis|Parse|NoSuch\w+)Exception\b"
+        r"|^\[[A-Z0-9]+[_.][A-Z0-9_.]+\] [\s\S]{0,2000}?SQLSTATE: 42",  # syntax or access rule
+    ),
+    (
+        FailureClass.EXECUTOR_LOST,
+        r"ExecutorLostFailure|Python worker exited unexpectedly|" + _TYPE + r"\w*FetchFailed",
+    ),
+)
+_SEARCHES = tuple((found, re.compile(rule, re.M)) for found, rule in _RULES)
+_JVM_GONE = re.compile(
+    r"^py4j\.protocol\.Py4JNetworkError\b"
+    r"|^py4j\.protocol\.Py4JError: An error occurred while calling [\w.:]+$"  # and no Java exception follows
+    r"|^py4j\.protocol\.Py4J(?:Java)?Error: <exception str\(\) failed>"  # the text would come from the JVM
+    r"|cancelled because SparkContext was shut down$"
+    r"|^Connection(?:Refused|Reset)Error\b",
+    re.M,
+)
+_JVM_SHORT_OF_MEMORY = re.compile(
+    r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime Environment"
+)
+_JVM_CRASHED = re.compile(r"fatal error has been detected by the Java Runtime Environment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,90 +217,6 @@ def _error_lines(text: str) -> str:
 def _shorten(text: str) -> str:
     limit = REASON_LIMIT - 80  # room for how the process ended
     return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-TAIL_BYTES = 64 << 10
-"""How much of a log's end is read. A Spark error has the stack of each cause: 6 to 12 KB for a short job."""
-
-_SIGNALS = range(1, 32)
-_CRASHES = (
-    signal.SIGABRT,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGSEGV,
-    signal.SIGSYS,
-    signal.SIGTRAP,
-)
-_OUT_OF_MEMORY_EXITS = (52, 128 + signal.SIGKILL)
-"""Spark's own code, and the code of a container whose process was killed, usually by its memory limit."""
-
-_START = re.compile(
-    r'^(?:Traceback \(most recent call last\):|  \+ Exception Group Traceback|Exception in thread "main" )',
-    re.M,
-)
-_LINKS = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-    "An exception was thrown from the Python worker:",
-)
-
-_SERVER_STACK = (
-    r"JVM stacktrace:\n.*(?:\n|\Z)(?:(?:\s+at |\s+\.\.\. |Caused by: |\s*Suppressed: ).*(?:\n|\Z))*"
-)
-"""The server's stack that a Spark Connect client adds to an exception's message."""
-_WHOLE_SERVER_STACK = re.compile(f"^{_SERVER_STACK}", re.M)
-_TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)" + rf"(?:\n*{_SERVER_STACK})?"
-_OF_A_THREAD = re.compile(
-    rf'^Exception in thread (?!").*:\n{_TRACEBACK}(?:\n(?:During|The above) .*\n\n{_TRACEBACK})*', re.M
-)
-"""In Python's form; a JVM puts the thread's name in quotes."""
-
-_PLACE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )"
-"""The places of an exception's name, which exclude the middle of a message."""
-_TYPE = _PLACE + r"(?:[\w$]+\.)*"
-_SPARK_TYPE = _PLACE + r"(?:pyspark|org\.apache\.spark)\.(?:[\w$]+\.)*"
-_RULES = (
-    (
-        FailureClass.OUT_OF_MEMORY,
-        _TYPE + r"\w*Memory(?:Error|Exception)\b"
-        r"|\[Errno 12\]"
-        r"|std::bad_alloc"
-        r"|exceeding (?:physical |virtual )?memory limits|possible container OOM|OOMKilled"
-        r"|ExecutorLostFailure .*(?:exited with|exit) code 52\b",
-    ),
-    (
-        FailureClass.MISSING_INPUT,
-        _TYPE + r"(?:FileNotFoundError|NoSuchFileException)\b"
-        r"|" + _TYPE + r"FileNotFoundException\b(?!.*\((?:Permission denied|No space left|Too many open))"
-        r"|\[(?:PATH_NOT_FOUND|FAILED_READ_FILE\.FILE_NOT_EXIST|UNABLE_TO_INFER_SCHEMA)\b"
-        r"|Input path does not exist: "
-        r"|An error occurred \((?:NoSuchKey|NoSuchBucket|404)\) when calling",
-    ),
-    (
-        FailureClass.ANALYSIS,
-        _SPARK_TYPE + r"(?:\w*Analysis|Parse|NoSuch\w+)Exception\b"
-        r"|^\[[A-Z0-9]+[_.][A-Z0-9_.]+\] [\s\S]{0,2000}?SQLSTATE: 42",  # syntax or access rule
-    ),
-    (
-        FailureClass.EXECUTOR_LOST,
-        r"ExecutorLostFailure|Python worker exited unexpectedly|" + _TYPE + r"\w*FetchFailed",
-    ),
-)
-_SEARCHES = tuple((found, re.compile(rule, re.M)) for found, rule in _RULES)
-
-_JVM_GONE = re.compile(
-    r"^py4j\.protocol\.Py4JNetworkError\b"
-    r"|^py4j\.protocol\.Py4JError: An error occurred while calling [\w.:]+$"  # and no Java exception follows
-    r"|^py4j\.protocol\.Py4J(?:Java)?Error: <exception str\(\) failed>"  # the text would come from the JVM
-    r"|cancelled because SparkContext was shut down$"
-    r"|^Connection(?:Refused|Reset)Error\b",
-    re.M,
-)
-_JVM_SHORT_OF_MEMORY = re.compile(
-    r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime Environment"
-)
-_JVM_CRASHED = re.compile(r"fatal error has been detected by the Java Runtime Environment")
 
 
 def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False) -> FailureClass:

@@ -48,6 +48,20 @@ _KILL_DEADLINE_S = 10.0
 _CLOSE_S = 2.0
 
 _log = structlog.get_logger(__name__)
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_FOLDERS = ("tmp", "local", "warehouse")
+_LOG_BYTES = 16 << 20
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",  # as of a Spark that PySpark starts
+    # An operation whose client, runner and worker are dead ends within a minute. A client
+    # that is alive reattaches in time, unless it leaves a result unread for that long.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
+    "spark.connect.execute.manager.detachedTimeout": "30s",
+    # A driver may compute for a long time between two operations. Its runner releases the session.
+    "spark.connect.session.manager.defaultSessionTimeout": "24h",
+}
+"""Defaults that `worker.spark_conf` may override."""
 
 
 class ConnectServerError(NimbusError):
@@ -231,22 +245,6 @@ class LocalServer:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_KILL_DEADLINE_S)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_FOLDERS = ("tmp", "local", "warehouse")
-_LOG_BYTES = 16 << 20
-_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.log.level": "WARN",  # as of a Spark that PySpark starts
-    # An operation whose client, runner and worker are dead ends within a minute. A client
-    # that is alive reattaches in time, unless it leaves a result unread for that long.
-    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
-    "spark.connect.execute.manager.detachedTimeout": "30s",
-    # A driver may compute for a long time between two operations. Its runner releases the session.
-    "spark.connect.session.manager.defaultSessionTimeout": "24h",
-}
-"""Defaults that `worker.spark_conf` may override."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,10 @@ sys.path.append(bundle)
 main(arguments)
 """
 """The same with another interpreter, which imports our modules from an archive, after its own packages."""
+_READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
+"""Prefixes of variables of the loader, libc and OpenSSL."""
+_READ_BY_LIBRARIES = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
+"""Prefixes of variables that numpy, pyarrow and grpc read when they are imported."""
 
 
 def prepare_driver(
@@ -130,12 +134,6 @@ def run_driver(
     if plan.interpreter:
         program = (plan.interpreter, "-I", "-u", "-c", _START, plan.bundle)
     os.execve(program[0], [*program, *arguments], environment)  # noqa: S606 - no shell
-
-
-_READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
-"""Prefixes of variables of the loader, libc and OpenSSL."""
-_READ_BY_LIBRARIES = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
-"""Prefixes of variables that numpy, pyarrow and grpc read when they are imported."""
 
 
 def why_own_interpreter(

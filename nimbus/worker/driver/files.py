@@ -32,6 +32,12 @@ from nimbus.worker.host.remains import ATTEMPT_VARIABLE, attempt_tag
 from nimbus.worker.settings import RunnerPlan
 
 _NO_LIMITS = asdict(Limits())
+_PYTHONPATH = "spark.executorEnv.PYTHONPATH"
+_ARCHIVES = "spark.archives"
+_READABLE = 0o644
+"""For the task's user, to whom the folder belongs, whatever this process's umask is."""
+_WHEELS = ".nimbus-wheels"
+"""Folder of unpacked wheels in the release's archive."""
 
 
 def write_plan(
@@ -182,14 +188,6 @@ def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, st
         "TMPDIR": str(folder.short_scratch(plan.user)),
         "SPARK_LOCAL_DIRS": str(folder.spark_local),
     }
-
-
-_PYTHONPATH = "spark.executorEnv.PYTHONPATH"
-_ARCHIVES = "spark.archives"
-_READABLE = 0o644
-"""For the task's user, to whom the folder belongs, whatever this process's umask is."""
-_WHEELS = ".nimbus-wheels"
-"""Folder of unpacked wheels in the release's archive."""
 
 
 def import_path(

@@ -30,6 +30,12 @@ MAX_INPUTS = 1000
 """Limit of inputs in the environment, which Linux limits to 2 MB together with the arguments."""
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 """Exit codes of shells for a program that cannot be started."""
+_FLOW = re.compile(r": Flow '?(.{1,200}?)'? (?:is|has|has been) ([A-Z]+)\b")
+_DONE = ("COMPLETED", "EXCLUDED", "IDLE", "SKIPPED", "STOPPED")
+_NAMED = 50
+"""Most flows that are named: progress is written to ZooKeeper repeatedly."""
+_WAREHOUSE = "spark.sql.warehouse.dir"
+_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 def become(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
@@ -112,14 +118,6 @@ def variables(task: TaskContext) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-_FLOW = re.compile(r": Flow '?(.{1,200}?)'? (?:is|has|has been) ([A-Z]+)\b")
-_DONE = ("COMPLETED", "EXCLUDED", "IDLE", "SKIPPED", "STOPPED")
-_NAMED = 50
-"""Most flows that are named: progress is written to ZooKeeper repeatedly."""
-_WAREHOUSE = "spark.sql.warehouse.dir"
-_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 class FlowBook(io.TextIOBase):

@@ -29,6 +29,11 @@ _FIRST_S = 0.1
 _MAX_STAGES = 1000
 """Stages whose figures may still change. A stream has millions over its life."""
 _MAX_QUERIES = 20
+_EVENTS_MS = 1000
+"""How long to wait for the store to take in the last events."""
+_DEADLINE_S = 2.0
+"""A figure that is not complete by then is left out. An entry takes a millisecond."""
+_PEAK = "executor_peak_bytes"
 
 
 class StageBook:
@@ -132,13 +137,6 @@ def _names(context: Any) -> dict[str, str]:
     """The application's names, for users of Spark's own pages."""
     names = {"application": context.applicationId, "ui": context.uiWebUrl}
     return {name: str(value) for name, value in names.items() if value}
-
-
-_EVENTS_MS = 1000
-"""How long to wait for the store to take in the last events."""
-_DEADLINE_S = 2.0
-"""A figure that is not complete by then is left out. An entry takes a millisecond."""
-_PEAK = "executor_peak_bytes"
 
 
 class CostBook:

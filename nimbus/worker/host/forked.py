@@ -31,6 +31,13 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NUMBERS = tuple(map(int, signal.valid_signals()))
 _libc = ctypes.CDLL(None, use_errno=True)
+ROOM = {"NIMBUS_ROOM": " " * 8192}
+"""Reserves space in the environment of a program that forks, for the variables of a child."""
+ARGUMENT_ROOM = " " * 256
+"""Reserves space as the last argument of a program that forks."""
+_PR_SET_NAME = 15
+_FIRST_FIELD = 45
+"""Index in /proc/self/stat after the command's name: bounds of the arguments, then of the environment."""
 
 
 class Forked(BaseException):
@@ -117,18 +124,6 @@ def take_standard_input() -> int:
     os.dup2(nowhere, 0)
     os.close(nowhere)
     return taken
-
-
-ROOM = {"NIMBUS_ROOM": " " * 8192}
-"""Reserves space in the environment of a program that forks, for the variables of a child."""
-
-ARGUMENT_ROOM = " " * 256
-"""Reserves space as the last argument of a program that forks."""
-
-_PR_SET_NAME = 15
-_libc = ctypes.CDLL(None, use_errno=True)
-_FIRST_FIELD = 45
-"""Index in /proc/self/stat after the command's name: bounds of the arguments, then of the environment."""
 
 
 def make_room() -> bool:

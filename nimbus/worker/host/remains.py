@@ -14,13 +14,13 @@ RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
 """In the environment of a runner."""
 EXECUTOR_VARIABLE = "NIMBUS_EXECUTOR_OF"
 """In the environment of an executor; its value is the worker's folder."""
-KEEPER_VARIABLE = "NIMBUS_JVM_OF"
+JVM_KEEPER_VARIABLE = "NIMBUS_JVM_OF"
 """In the environment of a kept JVM and of all processes that it starts, and of its keeper."""
 _KILL_DEADLINE_S = 10.0
 
 
-def keeper_tag(keeper: ProcessId) -> str:
-    """The value of `KEEPER_VARIABLE`."""
+def jvm_keeper_tag(keeper: ProcessId) -> str:
+    """The value of `JVM_KEEPER_VARIABLE`."""
     return f"{keeper.pid}/{keeper.start_ticks}"
 
 
@@ -43,12 +43,12 @@ def kill_session(leader: ProcessId) -> bool:
     return procfs.kill_all(lambda: _of_session(leader), deadline_s=_KILL_DEADLINE_S)
 
 
-def kill_keeper(keeper: ProcessId) -> bool:
+def kill_jvm_keeper(keeper: ProcessId) -> bool:
     """Kill the keeper of a JVM, the JVM, and all processes below it."""
 
     def find() -> list[ProcessId]:
         below = procfs.identities(keeper.pid) if procfs.is_alive(keeper.pid, keeper.start_ticks) else []
-        tagged = procfs.with_variable(KEEPER_VARIABLE, keeper_tag(keeper))
+        tagged = procfs.with_variable(JVM_KEEPER_VARIABLE, jvm_keeper_tag(keeper))
         return [*tagged, *_of_session(keeper), *below]
 
     return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)

@@ -27,7 +27,7 @@ from nimbus.worker.host.forked import show_as
 from nimbus.worker.host.identity import ProcessLock, own_process
 from nimbus.worker.host.process_log import leave
 from nimbus.worker.host.procfs import ProcessId
-from nimbus.worker.host.remains import KEEPER_VARIABLE, keeper_tag
+from nimbus.worker.host.remains import JVM_KEEPER_VARIABLE, jvm_keeper_tag
 from nimbus.worker.jvm.plan import JvmPlan
 
 LOCK = "lock"
@@ -56,7 +56,11 @@ def begin(place: Path, control: int) -> int:
         with os.fdopen(descriptors[0], "rb") as file:
             plan = JvmPlan.decode(file.read())
         here = place / "work" / "tmp"  # a shell takes PWD as it is, if it leads to the same folder
-        environment = {**plan.environment, KEEPER_VARIABLE: keeper_tag(own_process()), "PWD": str(here)}
+        environment = {
+            **plan.environment,
+            JVM_KEEPER_VARIABLE: jvm_keeper_tag(own_process()),
+            "PWD": str(here),
+        }
         environment.pop("SPARK_LOCAL_DIRS", None)  # it would override an attempt's folder
         show_as("nimbus-keeper", ("nimbus.worker.jvm", place.name), environment, plan.secret_names)
         forked.reset_modules()

@@ -42,7 +42,7 @@ class KeptJvm:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self.id = forks.fork_keeper(place, theirs.fileno())
+                self.id = forks.fork_jvm_keeper(place, theirs.fileno())
             with memory_file(plan.encode()) as file:
                 socket.send_fds(self._control, [b"plan"], [file])
         except OSError:

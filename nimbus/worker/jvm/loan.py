@@ -53,7 +53,7 @@ class Loan:
             OSError: a folder cannot be used, or the keeper has ended.
         """
         self._folder = folder
-        folder.note_keeper(self._keeper)
+        folder.note_jvm_keeper(self._keeper)
         folder.scratch.rmdir()
         self._tmp.rename(folder.scratch)
         self._tmp.symlink_to(folder.scratch)
@@ -100,7 +100,7 @@ class Loan:
                 why = "it has ended" if is_gone else f"its keeper did not answer: {exc}"
         if why:
             _log.info("jvm_not_kept", because=why)
-            remains.kill_keeper(self._keeper)
+            remains.kill_jvm_keeper(self._keeper)
         self._connection.close()
         return why
 
@@ -115,7 +115,7 @@ class Loan:
         for path in self._folder.scratch.iterdir():
             remove_tree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         self._folder.scratch.rename(self._tmp)
-        self._folder.forget_keeper()  # from now on it may have another attempt
+        self._folder.forget_jvm_keeper()  # from now on it may have another attempt
         self._connection.send(OVER)
         self._connection.recv(1)
         return ""

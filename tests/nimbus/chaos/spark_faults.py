@@ -63,7 +63,7 @@ def _used_harmed(part: str, harm: str, cluster: Cluster, run_id: str, rng: rando
         return None if found is None else _attempt_harmed(found, "Spark", part, harm)
     name, attempt = found
     folders = AttemptFolder.all_in(cluster.work_dirs()[attempt["worker"]])
-    keeper = next((folder.keeper() for folder in folders if str(folder.attempt) == name), None)
+    keeper = next((folder.jvm_keeper() for folder in folders if str(folder.attempt) == name), None)
     pair = None if keeper is None else _pair(keeper)
     if pair is None:  # it has just ended
         return None

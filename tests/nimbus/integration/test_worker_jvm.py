@@ -186,7 +186,7 @@ def test_next_attempt_has_the_jvm_of_the_one_before_and_sees_only_its_own(
     assert max(cpus_ms[1:]) < cpus_ms[0], "each has its own part of the time of the JVM"
     assert all((cost.peak_memory_bytes or 0) > 150 << 20 and cost.task_ms for cost in costs), costs
     assert not folder.scratch.exists()
-    assert folder.keeper() is None
+    assert folder.jvm_keeper() is None
     jvms.look_after()
     assert jvms.state == "1 idle"
     jvms.close()
@@ -375,7 +375,7 @@ spark.sparkContext.parallelize(range(2), 2).map(lambda n: time.sleep(600)).colle
 
 
 def keeper_of(folder: AttemptFolder) -> ProcessId:
-    found = folder.keeper()
+    found = folder.jvm_keeper()
     assert found is not None
     return found
 

@@ -26,7 +26,7 @@ def test_attempt_does_not_end_before_its_keeper_has_told_the_worker(
     runner, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     held = loan.Loan(ProcessId(os.getpid(), 0), tmp_path, runner)  # no process: its start differs
     monkeypatch.setattr(
-        held, "_folder", SimpleNamespace(scratch=scratch, forget_keeper=lambda: None), raising=False
+        held, "_folder", SimpleNamespace(scratch=scratch, forget_jvm_keeper=lambda: None), raising=False
     )
     with keeper:
         keeper.send(OPENED)
