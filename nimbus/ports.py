@@ -45,7 +45,7 @@ from nimbus.domain.outputs import Results, TaskResults
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Table, Version
-from nimbus.domain.purge import Kept as KeptRun
+from nimbus.domain.purge import KeptReason as KeptRun
 from nimbus.domain.purge import Purged, PurgeOrder, RunNote
 from nimbus.domain.run import ListedRun, Run, RunPlace, RunState
 from nimbus.domain.schedulers import SchedulerInfo
@@ -796,7 +796,7 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class LiveChanges:
     """What changed in the live state since the last `ChangeFeed.take`."""
 
     topics: frozenset[str]
@@ -827,7 +827,7 @@ class ChangeFeed(Protocol):
         """
         ...
 
-    def take(self, *, beats: bool) -> Changed:
+    def take(self, *, beats: bool) -> LiveChanges:
         """What has changed since the last call. The first call returns `lost`.
 
         Args:
@@ -922,7 +922,7 @@ class DefinitionNotHereError(NimbusError):
         )
 
 
-class Kept(StrEnum):
+class KeptLog(StrEnum):
     """What the log archive keeps of an attempt."""
 
     LOG = "log"
@@ -934,7 +934,7 @@ class Kept(StrEnum):
 class LogArchive(Protocol):
     """Logs of attempts, readable from any scheduler while they grow and afterwards."""
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG) -> None:
         """Store bytes `offset` to `offset + len(data)` of an attempt's log. Safe to repeat."""
         ...
 
@@ -945,7 +945,9 @@ class LogArchive(Protocol):
         """
         ...
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
+    def read(
+        self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: KeptLog = KeptLog.LOG
+    ) -> bytes:
         """At most `limit` stored bytes from `offset` on; empty if nothing is stored there (yet)."""
         ...
 

@@ -46,7 +46,7 @@ LARGEST_UNFOLDED = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _PlanNode:
     parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...]
@@ -65,7 +65,7 @@ WRITTEN_ONCE = (PINS, LISTS)
 _PINNED = "pinned"
 _LISTS = "lists"
 _PINS = TypeAdapter(tuple[Version, ...])
-_PLAN = TypeAdapter(_Plan)
+_PLAN = TypeAdapter(_PlanNode)
 _LISTED = TypeAdapter(ListedRun)
 _TASK = TypeAdapter(TaskRun)
 _HEADER = TypeAdapter(RunHeader)
@@ -139,7 +139,7 @@ def changes(run: Run, before: Run) -> dict[str, Encode]:
     return nodes
 
 
-class Head(NamedTuple):
+class RunNode(NamedTuple):
     """A run's own node."""
 
     body: Mapping[str, Any]
@@ -147,7 +147,7 @@ class Head(NamedTuple):
     """Names of the nodes below it that hold the rest of the run."""
 
 
-def head_of(header: bytes, place: str) -> Head:
+def head_of(header: bytes, place: str) -> RunNode:
     """Read a run's own node.
 
     Raises:
@@ -171,7 +171,7 @@ def head_of(header: bytes, place: str) -> Head:
             *(f"{LISTS}{task}-{n}" for task, count in lists.items() for n in range(count)),
         )
     )
-    return Head(found, names)
+    return RunNode(found, names)
 
 
 def decode(nodes: Mapping[str, bytes], place: str) -> Run:
@@ -179,7 +179,7 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
     return completed(head_of(nodes[""], place), nodes, place)
 
 
-def completed(head: Head, nodes: Mapping[str, bytes], place: str) -> Run:
+def completed(head: RunNode, nodes: Mapping[str, bytes], place: str) -> Run:
     """Read a run from its own node and those below it.
 
     Raises:
@@ -263,7 +263,7 @@ def _is_small(run: Run) -> bool:
 def _plan_of(run: Run) -> bytes:
     found = _plans.get(run.tasks.plan)
     if found is None:
-        plan = _Plan(
+        plan = _PlanNode(
             parameters=run.parameters,
             variables=run.variables,
             python_path=run.python_path,
@@ -321,7 +321,7 @@ def _pieces(plan: bytes) -> Iterator[bytes]:
 
 
 @lru_cache(maxsize=1024)
-def _decode_plan(packed: bytes) -> tuple[_Plan, Tasks]:
+def _decode_plan(packed: bytes) -> tuple[_PlanNode, Tasks]:
     """Read a plan. Runs with equal plans share one parsed plan, its tasks and their initial states."""
     plan = _PLAN.validate_json(_unfolded(packed))
     return plan, Tasks(TaskRun(spec=spec) for spec in plan.tasks)

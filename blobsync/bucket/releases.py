@@ -29,7 +29,7 @@ COMPRESSED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Publication:
+class PublicationMark:
     """A release was published at a time, by the publisher's clock."""
 
     at: datetime
@@ -154,7 +154,7 @@ def _read(store: ObjectStore, key: str, most: int) -> bytes | None:
     return bytes(data)
 
 
-def published(store: ObjectStore, name: str) -> list[Publication]:
+def published(store: ObjectStore, name: str) -> list[PublicationMark]:
     """The history of `name`, newest first. A release that was published twice is listed twice.
 
     An entry is written shortly before its release becomes visible, and may remain when the release is
@@ -172,7 +172,7 @@ def published(store: ObjectStore, name: str) -> list[Publication]:
     for entry in entries:
         at = _time(entry[1]) if entry is not None else None
         if entry is not None and at is not None:
-            found.append(Publication(at, entry[2]))
+            found.append(PublicationMark(at, entry[2]))
     return sorted(found, reverse=True)
 
 

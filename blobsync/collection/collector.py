@@ -34,7 +34,7 @@ from blobsync.bucket.leases import boottime_s
 from blobsync.bucket.ports import ObjectStore
 from blobsync.collection.decision import CollectionPolicy, Tallies
 from blobsync.collection.inventory import CollectionStore, Found, Kind, Tally
-from blobsync.collection.run import Run
+from blobsync.collection.run import CollectionRun
 from blobsync.errors import GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.progress import Progress
@@ -134,7 +134,7 @@ def collect_garbage(
     bucket = CollectionStore(
         store, retry or RetryPolicy(), stopping or threading.Event(), progress, clock_s, may_delete
     )
-    run = Run(bucket, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
+    run = CollectionRun(bucket, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
     with suppress(StoppedError):
         run.run()
     report = _report(run, dry_run=dry_run)
@@ -150,7 +150,7 @@ def collect_garbage(
     return report
 
 
-def _report(run: Run, *, dry_run: bool) -> CollectionReport:
+def _report(run: CollectionRun, *, dry_run: bool) -> CollectionReport:
     look, failed = run.first, run.deletion.failed
     return CollectionReport(
         dry_run=dry_run,

@@ -38,7 +38,7 @@ _UPLOADED = (keys.BLOBS, keys.PACKS)
 _log = Log(__name__)
 
 
-class Look(NamedTuple):
+class CollectionPlan(NamedTuple):
     """One look at the store, and the decision."""
 
     found: Inventory
@@ -54,7 +54,7 @@ class _Outcome:
     again: bool = False
 
 
-class Run:
+class CollectionRun:
     """One run. Not reusable.
 
     Args:
@@ -86,7 +86,7 @@ class Run:
         self._store, self._keep, self._policy, self._clock = store, keep, policy, clock
         self._dry_run = dry_run
         self._reach = Reach(store)
-        self.first = Look(Inventory({}, Tally()), Decision((), (), {}), [])
+        self.first = CollectionPlan(Inventory({}, Tally()), Decision((), (), {}), [])
         self.earlier = Standing({})
         self.unreadable_tombstones: tuple[str, ...] = ()
         self.deletion = Deletion(store, self._reach)
@@ -139,7 +139,7 @@ class Run:
 
     def _look(
         self, earlier: Standing, publishers: list[LiveLease], now: datetime, on_progress: Callable[[], None]
-    ) -> Look:
+    ) -> CollectionPlan:
         found = self._store.list_all(now, on_progress)
         leased = {item.lease.subject for item in publishers if item.lease is not None}
         kept = roots(found, self._keep, leased, now, self._policy)
@@ -149,7 +149,7 @@ class Run:
         in_grace = self._reach.in_grace(
             releases_in_grace(found, kept.keys(), marks, now, self._policy), on_progress
         )
-        return Look(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
+        return CollectionPlan(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
 
     def _refuse_too_much(self, due: tuple[Found, ...]) -> None:
         done, more = self.deletion.total, counted(due)

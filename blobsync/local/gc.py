@@ -92,7 +92,7 @@ def gc(
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _DeletionPlan:
     due: list[_Collectable]
     waiting: list[_Collectable]
     marks: dict[str, float]
@@ -101,7 +101,9 @@ class _Plan:
     why: str
 
 
-def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float, listing: _Listing) -> _Plan:
+def _plan(
+    store: LocalStore, keep: Set[str], grace: timedelta, now: float, listing: _Listing
+) -> _DeletionPlan:
     """Decide by what is needed now. The caller must hold the store's lock.
 
     Files of the listing that were written again since then stay: their state differs.
@@ -119,10 +121,10 @@ def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float, listi
         (due if ripe else waiting).append(item)
     due = [item for item in due if _is_unchanged(store.root, item)]
     marked = {item.state: marks[item.state] for item in waiting}
-    return _Plan(due, waiting, marked, listing.total_bytes, why)
+    return _DeletionPlan(due, waiting, marked, listing.total_bytes, why)
 
 
-def _refuse_too_much(plan: _Plan, max_share: float) -> None:
+def _refuse_too_much(plan: _DeletionPlan, max_share: float) -> None:
     due = sum(item.size_bytes for item in plan.due if item.place.startswith(_COUNTED))
     if due > max_share * plan.total_bytes:
         raise GcRefusedError(
@@ -131,7 +133,7 @@ def _refuse_too_much(plan: _Plan, max_share: float) -> None:
         )
 
 
-def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
+def _carry_out(store: LocalStore, plan: _DeletionPlan, trash: Path) -> None:
     for number, item in enumerate(plan.due):
         store.context.step("gc-move")
         trash.mkdir(exist_ok=True)

@@ -32,7 +32,7 @@ _END_S = 5.0
 """Longest wait for the end of the thread. It takes longer only if the disk hangs."""
 
 
-class Claim(NamedTuple):
+class OwnedPartial(NamedTuple):
     """A file that this process owns until it closes `fd`. See `Partials.release`."""
 
     path: Path
@@ -54,7 +54,7 @@ class Partials:
         self._seen: dict[str, tuple[FileIdentity, float]] = {}
         self._thread: threading.Thread | None = None
 
-    def claim(self, name: str) -> Claim | None:
+    def claim(self, name: str) -> OwnedPartial | None:
         """Open and lock a file for an object. None: another owner, which runs, receives the object.
 
         Raises:
@@ -71,7 +71,7 @@ class Partials:
                         os.close(fd)
                         return None
                     self._touch(fd)
-                    return Claim(path, fd)
+                    return OwnedPartial(path, fd)
                 runs = not self._is_stalled(path, fd)
             except BaseException:
                 with self._changed:

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from blobsync.errors import BlobSyncConfigError
 from blobsync.s3.config import S3Config
 from blobsync.s3.messages import HttpError, parsed
-from blobsync.s3.patience import Limits
+from blobsync.s3.patience import TimeLimits
 
 if TYPE_CHECKING:
     import ssl
@@ -57,7 +57,7 @@ class Endpoint:
     port: int
     tls: ssl.SSLContext | None
     connect_timeout_s: float
-    limits: Limits
+    limits: TimeLimits
     proxy: Proxy | None = None
 
 
@@ -77,7 +77,7 @@ def endpoint_at(url: SplitResult, config: S3Config, trusted: str | None) -> Endp
         port=url.port or _PORTS[url.scheme],
         tls=_tls(trusted) if url.scheme == "https" else None,
         connect_timeout_s=config.connect_timeout.total_seconds(),
-        limits=Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s),
+        limits=TimeLimits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s),
         proxy=proxy_for(url.scheme, url.netloc),
     )
 

@@ -24,7 +24,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.utils import get_environ_proxies
 
 from blobsync.s3.config import S3Config
-from blobsync.s3.patience import Limits, Patience
+from blobsync.s3.patience import Patience, TimeLimits
 
 _COMPLETING = 10
 """To complete an upload a server has this many times the usual limit; it sends blanks meanwhile."""
@@ -115,7 +115,7 @@ class Transport(URLLib3Session):
             "socket_options": _SOCKET_OPTIONS,
         }
         super().__init__(**settings)
-        limits = Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s)
+        limits = TimeLimits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s)
         self._pool_classes_by_scheme.update(_pools(limits))  # type: ignore[attr-defined] # shared with pools
 
     def _get_ssl_context(self) -> ssl.SSLContext:
@@ -127,7 +127,7 @@ class Transport(URLLib3Session):
 class _Patient:
     """Mixed into connections: notes which phase a request is in."""
 
-    limits: Limits
+    limits: TimeLimits
     sock: Any
 
     def _new_conn(self) -> socket.socket:
@@ -163,7 +163,7 @@ class _Patient:
         return answer
 
 
-def _pools(limits: Limits) -> dict[str, type]:
+def _pools(limits: TimeLimits) -> dict[str, type]:
     plain = type("PatientConnection", (_Patient, AWSHTTPConnection), {"limits": limits})
     tls = type("PatientTlsConnection", (_Patient, AWSHTTPSConnection), {"limits": limits})
     return {

@@ -38,7 +38,7 @@ from blobsync.retry import WRONG_BYTES, read_again_if_wrong
 from blobsync.sync.agenda import URGENT
 from blobsync.sync.damage import DamagedObjects
 from blobsync.sync.pool import DaemonPool, Lane
-from blobsync.sync.table import Fetch, Look
+from blobsync.sync.table import Fetch, FindMissing
 
 _GRACE_S = 60.0
 _SLOWEST_BYTES_PER_S = 64 << 10
@@ -60,7 +60,7 @@ class Inspection:
     asked_store: bool
 
 
-def inspect(store: ObjectStore, local: LocalStore, job: Look) -> Inspection:
+def inspect(store: ObjectStore, local: LocalStore, job: FindMissing) -> Inspection:
     """Find what a release lacks on this host. If nothing is missing, the release is kept.
 
     The caller must protect the release from collection before, so that its objects stay.

@@ -24,7 +24,7 @@ from blobsync.sync.agenda import DiskWatch
 from blobsync.sync.jobs import Arrival, Inspection, Transfers
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState, failure_of
-from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
+from blobsync.sync.table import Fetch, FindMissing, Job, ObjectCounts, SyncTable
 from blobsync.sync.waits import Holds, Waits
 
 _log = Log(__name__)
@@ -60,7 +60,7 @@ class SyncLoop:
     def __init__(
         self,
         local: LocalStore,
-        inspect: Callable[[Look], Inspection],
+        inspect: Callable[[FindMissing], Inspection],
         transfers: Transfers,
         looks: DaemonPool,
         holds: Holds,
@@ -193,7 +193,12 @@ class SyncLoop:
         return _LOOKS - self._looking, self._window - self._fetching
 
     def _looked(
-        self, table: SyncTable, job: Look, began_s: float, result: Inspection | BaseException, now_s: float
+        self,
+        table: SyncTable,
+        job: FindMissing,
+        began_s: float,
+        result: Inspection | BaseException,
+        now_s: float,
     ) -> None:
         self._looking -= 1
         if table is not self._table:
@@ -248,7 +253,7 @@ class SyncLoop:
 
     def _start(self, job: Job) -> None:
         table, began_s = self._table, time.monotonic()
-        if isinstance(job, Look):
+        if isinstance(job, FindMissing):
             look = self._looks.submit(partial(self._inspect, job))
             self._looking += 1
             look.add_done_callback(

@@ -32,7 +32,7 @@ from blobsync.sync.loop import LOOK_THREADS, SyncLoop
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.waits import CLOSED, Holds, Wait, Waits
+from blobsync.sync.waits import CLOSED, EnsureCall, Holds, Waits
 
 _log = Log(__name__)
 
@@ -204,7 +204,7 @@ class Syncer:
                 self._unsubscribe = self._local.subscribe_disk(lambda _state: self._loop.disk_turned())
                 self._thread.start()
 
-    def _folder(self, wait: Wait) -> Path:
+    def _folder(self, wait: EnsureCall) -> Path:
         """Wait until the release is complete. Its tree is made on another thread, since the disk may hang."""
         while True:
             self._loop.ensure(wait.ref)

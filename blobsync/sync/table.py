@@ -36,7 +36,7 @@ _RECOUNT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FindMissing:
     """Find what a release lacks.
 
     Attributes:
@@ -58,7 +58,7 @@ class Fetch:
     order: int = 0
 
 
-Job = Look | Fetch
+Job = FindMissing | Fetch
 
 
 class ObjectCounts(NamedTuple):
@@ -196,7 +196,7 @@ class SyncTable:
     def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
         """Jobs to start now: at most this many of each kind, plus urgent ones; see `Agenda.take`."""
         found = ((ref, self._releases[ref]) for ref in self._looks.take(now_s, looks))
-        jobs: list[Job] = [Look(ref, release.known, release.fresh_layout) for ref, release in found]
+        jobs: list[Job] = [FindMissing(ref, release.known, release.fresh_layout) for ref, release in found]
         names = self._fetches.take(now_s, fetches)
         return [*jobs, *(Fetch(self._missing[name].item, self._fetches[name].order) for name in names)]
 

@@ -38,7 +38,7 @@ _FOLDER = "folder"
 Result = TypeVar("Result")
 
 
-class Wait:
+class EnsureCall:
     """One call of `ensure`.
 
     Args:
@@ -155,27 +155,27 @@ class Waits:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waits: dict[ReleaseRef, list[Wait]] = {}
+        self._waits: dict[ReleaseRef, list[EnsureCall]] = {}
         self._closed = False
 
     def __contains__(self, ref: ReleaseRef) -> bool:
         with self._lock:
             return ref in self._waits
 
-    def of(self, refs: Iterable[ReleaseRef]) -> list[Wait]:
+    def of(self, refs: Iterable[ReleaseRef]) -> list[EnsureCall]:
         """The calls that wait for one of these releases."""
         with self._lock:
             return [wait for ref in refs for wait in self._waits.get(ref, ())]
 
     @contextmanager
-    def open(self, ref: ReleaseRef, until_s: float) -> Iterator[Wait]:
+    def open(self, ref: ReleaseRef, until_s: float) -> Iterator[EnsureCall]:
         """Wait for a release. Errors of the object store in the `with` are raised as those of the release.
 
         Raises:
             SyncerClosedError: the syncer was closed.
             ReleaseAbsentError, ReleaseCorruptError: in place of the errors of the object store.
         """
-        wait = Wait(ref, until_s)
+        wait = EnsureCall(ref, until_s)
         with self._lock:
             if self._closed:
                 raise SyncerClosedError(CLOSED)

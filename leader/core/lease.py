@@ -156,7 +156,7 @@ class _Process:
 os.register_at_fork(after_in_child=_Process.forked)
 
 
-class Hold:
+class LockHold:
     """One period of holding the lock, won with a node of `session_id` on the connection `generation`.
 
     `over` is set once and never cleared: once `stands` has returned False, it does not return True again.
@@ -187,7 +187,7 @@ class LeadershipLease:
         self._process = _Process.number
         self._session_id: int | None = None  # owner of the latch node
         self._proven_at: timedelta | None = None
-        self.hold: Hold | None = None
+        self.hold: LockHold | None = None
         """The present hold. It may be over: `stands` checks it."""
 
     def objection(self) -> str | None:
@@ -217,7 +217,7 @@ class LeadershipLease:
         Returns:
             False if the lock cannot be held: that connection broke, or the last proof that counts is too old.
         """
-        hold = Hold(self._session_id, generation)
+        hold = LockHold(self._session_id, generation)
         self.hold = hold if self._is_certain(hold) else None
         return self.hold is not None
 
@@ -225,7 +225,7 @@ class LeadershipLease:
         """End the hold."""
         self.hold = None
 
-    def stands(self, hold: Hold | None) -> bool:
+    def stands(self, hold: LockHold | None) -> bool:
         """True when the lock is certainly held now, and was so since `hold` began.
 
         No I/O. Never true in a forked child: the session belongs to the parent.
@@ -245,7 +245,7 @@ class LeadershipLease:
         """Time since the last proof was sent; None without one."""
         return None if self._proven_at is None else self._clock() - self._proven_at
 
-    def _is_certain(self, hold: Hold) -> bool:
+    def _is_certain(self, hold: LockHold) -> bool:
         """Reads the facts before the clock: a pause between the two can only change the answer to False."""
         facts = self._liveness.facts
         if facts.session_id != hold.session_id or facts.alive_since is None:

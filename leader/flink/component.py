@@ -62,7 +62,7 @@ class LeaderContender(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:
+class FlinkTerm:
     """One leadership, and the session id issued for it."""
 
     leadership: Leadership
@@ -89,7 +89,7 @@ class Component:
         session: ZooKeeperSession | None,
         *,
         post: Callable[[Callable[[], None]], object],
-        present: Callable[[], Term | None],
+        present: Callable[[], FlinkTerm | None],
         abdicate: Callable[[str], None],
         clock: Clock,
     ) -> None:
@@ -107,7 +107,7 @@ class Component:
 
     # --- the contender --------------------------------------------------------------------------------
 
-    def grant(self, term: Term) -> None:
+    def grant(self, term: FlinkTerm) -> None:
         """Call the contender's `grant`, if there is a contender and `term` is the present term."""
         contender = self.contender
         if self._present() is not term or contender is None or self._granted is not None:

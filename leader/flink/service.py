@@ -22,7 +22,7 @@ import structlog
 from leader.clock import Clock, Countdown, boottime
 from leader.elector import Electable, Elector
 from leader.errors import ElectionConfigError, ElectionStateError, LeaderError
-from leader.flink.component import Component, LeaderContender, Term
+from leader.flink.component import Component, FlinkTerm, LeaderContender
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.terms import Leadership
 from leader.runtime.driver import InboxThread
@@ -61,7 +61,7 @@ class LeaderElectionService:
         self._paths, self._session, self._clock = ElectionPaths(checked_root(root)), session, clock
         self._lock = threading.RLock()  # held for a few instructions, never while calling foreign code
         self._elections: dict[str, LeaderElection] = {}
-        self._term: Term | None = None
+        self._term: FlinkTerm | None = None
         self._started = self._stopped = False
         self._ended = threading.Event()
         self._revocation = threading.Event()  # set when all are revoked and withdrawn, or `stop` gives up
@@ -178,7 +178,7 @@ class LeaderElectionService:
 
     def elected(self, leadership: Leadership) -> None:
         """See `Electable.elected`. Only the elector calls it."""
-        term = Term(leadership, uuid4())
+        term = FlinkTerm(leadership, uuid4())
         with self._lock:
             if self._stopped:
                 return
@@ -208,7 +208,7 @@ class LeaderElectionService:
     def _components(self) -> list[Component]:
         return [election._component for election in list(self._elections.values())]
 
-    def _grant_all(self, term: Term) -> None:
+    def _grant_all(self, term: FlinkTerm) -> None:
         for component in self._components:
             component.grant(term)
 

@@ -85,7 +85,7 @@ class Tree:
             return None
         return (node.data, node.stat) if isinstance(request, rq.Get) else node.stat
 
-    def _each(self, path: str) -> tuple[bytes, rq.Stat] | rq.RefusedError:
+    def _each(self, path: str) -> tuple[bytes, rq.Stat] | rq.RequestRefusedError:
         node = self.get(path)
         return rq.NodeMissingError(path) if node is None else (node.data, node.stat)
 
@@ -143,7 +143,7 @@ class Tree:
         return other
 
 
-class Draft:
+class OpenTransaction:
     """A transaction before its commit. Its later operations see the changes of the earlier ones."""
 
     def __init__(self, tree: Tree, *, session_id: int, zxid: int, now_ms: int) -> None:
@@ -185,7 +185,7 @@ class Draft:
                 self._known(operation.path, operation.version)
                 return True
             return self.do(operation)
-        except rq.RefusedError as exc:
+        except rq.RequestRefusedError as exc:
             raise rq.TransactionFailedError(index, exc) from exc
 
     def _create(self, request: rq.Create) -> str:

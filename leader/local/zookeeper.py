@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.tree import Changes, Draft, OnWatch, Tree
+from leader.local.tree import Changes, OnWatch, OpenTransaction, Tree
 from leader.protocol import requests as rq
 from leader.protocol.requests import drive
 
@@ -74,10 +74,10 @@ class MemoryZooKeeper:
         self._commit(draft.changes)
         return answer
 
-    def _draft(self, session_id: int) -> Draft:
+    def _draft(self, session_id: int) -> OpenTransaction:
         self.zxid += 1
         now_ms = self.clock() // timedelta(milliseconds=1)
-        return Draft(self.tree, session_id=session_id, zxid=self.zxid, now_ms=now_ms)
+        return OpenTransaction(self.tree, session_id=session_id, zxid=self.zxid, now_ms=now_ms)
 
     def _commit(self, changes: Changes) -> None:
         self.tree.apply(changes)

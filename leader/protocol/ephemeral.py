@@ -38,7 +38,7 @@ class EphemeralNode:
 
     def keep(
         self, data: bytes, session_id: int, fences: tuple[r.Check, ...] = (), *, watch: bool
-    ) -> r.Steps[r.RefusedError | None]:
+    ) -> r.Steps[r.RequestRefusedError | None]:
         """Write the node, or correct it. A correct node that this session wrote is only read.
 
         Args:

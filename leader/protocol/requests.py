@@ -168,7 +168,7 @@ def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
 # --- refusals ---------------------------------------------------------------------------------
 
 
-class RefusedError(LeaderError):
+class RequestRefusedError(LeaderError):
     """ZooKeeper refused a request; nothing was changed."""
 
     code = "refused"
@@ -179,35 +179,35 @@ class RefusedError(LeaderError):
         self.path = path
 
 
-class NodeMissingError(RefusedError):
+class NodeMissingError(RequestRefusedError):
     """The node does not exist."""
 
     code = "node_missing"
     what = "the node does not exist"
 
 
-class NodeExistsError(RefusedError):
+class NodeExistsError(RequestRefusedError):
     """The node exists already."""
 
     code = "node_exists"
     what = "the node exists already"
 
 
-class VersionMismatchError(RefusedError):
+class VersionMismatchError(RequestRefusedError):
     """The node was changed after it was read."""
 
     code = "version_mismatch"
     what = "the node was changed after it was read"
 
 
-class NotEmptyError(RefusedError):
+class NotEmptyError(RequestRefusedError):
     """The node has children."""
 
     code = "not_empty"
     what = "the node has children"
 
 
-class NotPermittedError(RefusedError):
+class NotPermittedError(RequestRefusedError):
     """The node's access list forbids the request."""
 
     code = "not_permitted"
@@ -224,7 +224,7 @@ class TransactionFailedError(LeaderError):
 
     code = "transaction_failed"
 
-    def __init__(self, index: int, cause: RefusedError) -> None:
+    def __init__(self, index: int, cause: RequestRefusedError) -> None:
         super().__init__(f"operation {index} of the transaction was refused: {cause}")
         self.index, self.cause = index, cause
 
@@ -269,7 +269,9 @@ def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:
         some = tuple(paths[start : start + _MAX_PATHS])
         answers = yield GetEach(some)
         found |= {
-            path: it for path, it in zip(some, answers, strict=True) if not isinstance(it, RefusedError)
+            path: it
+            for path, it in zip(some, answers, strict=True)
+            if not isinstance(it, RequestRefusedError)
         }
     return found
 

@@ -19,7 +19,7 @@ from leader.zookeeper.session import ZooKeeperSession
 
 T = TypeVar("T")
 
-_REFUSALS: dict[type[Exception], type[rq.RefusedError]] = {
+_REFUSALS: dict[type[Exception], type[rq.RequestRefusedError]] = {
     kazoo.NoNodeError: rq.NodeMissingError,
     kazoo.NodeExistsError: rq.NodeExistsError,
     kazoo.BadVersionError: rq.VersionMismatchError,
@@ -114,7 +114,7 @@ class SessionExecutor:
             return tuple(_stat(one) if isinstance(one, ZnodeStat) else one for one in results)
         index, error = failed
         cause = _in_our_words(error, operations[index].path)
-        if isinstance(cause, rq.RefusedError):
+        if isinstance(cause, rq.RequestRefusedError):
             raise rq.TransactionFailedError(index, cause) from error
         raise cause from error
 

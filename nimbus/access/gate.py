@@ -47,7 +47,7 @@ FAILURES = ("token_missing", "bad_scheme", "token_unknown", "token_expired", "to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Denial:
     """Why a request is not answered."""
 
     status: int
@@ -57,7 +57,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class Presented:
     """The credentials that a request has."""
 
     authorization: str = ""
@@ -67,7 +67,7 @@ class Credentials:
     address: str = ""
 
 
-class Gate:
+class AccessGate:
     """Authenticates requests and limits their rate. Any thread.
 
     Args:
@@ -122,10 +122,10 @@ class Gate:
         known = self._in_store or {}
         return {key: token for key, token in self._in_file.items() if key not in known}
 
-    def admit(self, sent: Credentials, now: datetime, now_s: float) -> Principal | Refusal:
+    def admit(self, sent: Presented, now: datetime, now_s: float) -> Principal | Denial:
         """The principal of a request, or the refusal."""
         principal = self._identified(sent, now)
-        if isinstance(principal, Refusal):
+        if isinstance(principal, Denial):
             if principal.status != 401:
                 return principal
             return self.failed(principal.code, sent.address, now_s) or principal
@@ -135,7 +135,7 @@ class Gate:
                 return _slower("requests", wait_s)
         return principal
 
-    def failed(self, code: str, address: str, now_s: float) -> Refusal | None:
+    def failed(self, code: str, address: str, now_s: float) -> Denial | None:
         """Count one of FAILURES. Return a refusal if there are too many from this address."""
         self._failed.labels(code).inc()
         wait_s = self._failures.take(address, now_s)
@@ -162,13 +162,13 @@ class Gate:
         key = self._session_key
         return None if key is None else session.session_for(principal, key, session.end_of(principal, now))
 
-    def _identified(self, sent: Credentials, now: datetime) -> Principal | Refusal:
+    def _identified(self, sent: Presented, now: datetime) -> Principal | Denial:
         if sent.authorization:
             return self._by_token(sent, now)
         if sent.session and (found := self._by_session(sent, now)) is not None:
             return found
         if self.required:
-            return Refusal(
+            return Denial(
                 status=401,
                 code="token_missing",
                 message="This scheduler requires authentication: send a token (`Authorization: Bearer "
@@ -181,25 +181,25 @@ class Gate:
             address=sent.address,
         )
 
-    def _by_token(self, sent: Credentials, now: datetime) -> Principal | Refusal:
+    def _by_token(self, sent: Presented, now: datetime) -> Principal | Denial:
         scheme, _, text = sent.authorization.partition(" ")
         if scheme.lower() != "bearer":
-            return Refusal(status=401, code="bad_scheme", message="Only `Authorization: Bearer` is known.")
+            return Denial(status=401, code="bad_scheme", message="Only `Authorization: Bearer` is known.")
         if self.jwts is not None and is_jwt(text):
             return _by_jwt(self.jwts, text.strip(), sent.address)
         token = tokens.find(text.strip(), self._known())
         if token is not None:
             return self._principal(token, sent, now)
         if self._in_store is None:
-            return Refusal(
+            return Denial(
                 status=503,
                 code="access_unknown",
                 message="This scheduler has not read the tokens of the cluster yet; ask again.",
                 retry_after_s=2,
             )
-        return Refusal(status=401, code="token_unknown", message="The token is not known, or was revoked.")
+        return Denial(status=401, code="token_unknown", message="The token is not known, or was revoked.")
 
-    def _by_session(self, sent: Credentials, now: datetime) -> Principal | None:
+    def _by_session(self, sent: Presented, now: datetime) -> Principal | None:
         key = self._session_key
         said = None if key is None else session.read(sent.session, key, now)
         if said is None:
@@ -218,9 +218,9 @@ class Gate:
     def _known(self) -> Mapping[str, Token]:
         return {**self._in_file, **(self._in_store or {})} if self._in_file else self._in_store or {}
 
-    def _principal(self, token: Token, sent: Credentials, now: datetime) -> Principal | Refusal:
+    def _principal(self, token: Token, sent: Presented, now: datetime) -> Principal | Denial:
         if why := tokens.expired(token, now):
-            return Refusal(status=401, code="token_expired", message=why)
+            return Denial(status=401, code="token_expired", message=why)
         return Principal(
             name=token.name,
             role=token.role,
@@ -231,9 +231,9 @@ class Gate:
         )
 
 
-def _by_jwt(jwts: JwtVerifier, text: str, address: str) -> Principal | Refusal:
+def _by_jwt(jwts: JwtVerifier, text: str, address: str) -> Principal | Denial:
     if not jwts.has_keys:
-        return Refusal(
+        return Denial(
             status=503,
             code="access_unknown",
             message="This scheduler has not read the keys of the identity provider yet; ask again.",
@@ -242,13 +242,13 @@ def _by_jwt(jwts: JwtVerifier, text: str, address: str) -> Principal | Refusal:
     try:
         return jwts.bearer(text, address)
     except JwtRefusedError as exc:
-        return Refusal(status=401, code=exc.code, message=f"{exc}.")
+        return Denial(status=401, code=exc.code, message=f"{exc}.")
     except AccessDeniedError as exc:
-        return Refusal(status=403, code=exc.code, message=str(exc))
+        return Denial(status=403, code=exc.code, message=str(exc))
 
 
-def _slower(what: str, wait_s: float) -> Refusal:
-    return Refusal(
+def _slower(what: str, wait_s: float) -> Denial:
+    return Denial(
         status=429,
         code="too_many_requests",
         message=f"Too many {what}: wait, then go on more slowly.",

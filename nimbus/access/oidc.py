@@ -18,7 +18,7 @@ from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, Princ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class GroupRole:
     """Role and teams of the members of a group."""
 
     role: AccessRole
@@ -32,7 +32,7 @@ class Grants:
 
     issuer: str
     """The identity provider of the groups. Groups of another provider with equal names have no grant."""
-    by_group: Mapping[str, Grant] = field(default_factory=dict)
+    by_group: Mapping[str, GroupRole] = field(default_factory=dict)
     default_role: AccessRole | None = None
     """Role of people in none of these groups; None: they are refused."""
 
@@ -40,7 +40,7 @@ class Grants:
         """Those of the groups that have a grant, in the order of the configuration."""
         return tuple(group for group in self.by_group if group in groups)
 
-    def of(self, name: str, issuer: str, groups: Collection[str]) -> Grant:
+    def of(self, name: str, issuer: str, groups: Collection[str]) -> GroupRole:
         """The grant of a person: the highest role of the groups, and the teams of all of them.
 
         Raises:
@@ -50,9 +50,9 @@ class Grants:
         if grants:
             highest = max((grant.role for grant in grants), key=list(AccessRole).index)
             teams = (team for grant in grants for team in grant.teams)
-            return Grant(role=highest, teams=tuple(dict.fromkeys(teams)))
+            return GroupRole(role=highest, teams=tuple(dict.fromkeys(teams)))
         if issuer == self.issuer and self.default_role is not None:
-            return Grant(role=self.default_role)
+            return GroupRole(role=self.default_role)
         raise AccessDeniedError(
             "no_role",
             f"the identity provider knows {name}, and none of their groups has a role here: `oidc.groups` in "

@@ -30,7 +30,7 @@ class Login(NamedTuple):
     groups: tuple[str, ...]
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     """The content of a valid session cookie."""
 
     holder: str | Login
@@ -50,7 +50,7 @@ def session_for(principal: Principal, key: bytes, ends_at: datetime) -> str:
     return f"{said}.{signature(said, key)}"
 
 
-def read(session: str, key: bytes, now: datetime) -> Session | None:
+def read(session: str, key: bytes, now: datetime) -> BrowserSession | None:
     """The content of a session cookie; None: it is expired, or not signed by this cluster."""
     said, _, signed = session.rpartition(".")
     holder, _, expiry = said.partition(".")
@@ -62,10 +62,10 @@ def read(session: str, key: bytes, now: datetime) -> Session | None:
     if ends_at <= now:
         return None
     if not holder.startswith(_OIDC):
-        return Session(holder, ends_at)
+        return BrowserSession(holder, ends_at)
     login = holder.removeprefix(_OIDC)
     name, issuer, groups = json.loads(base64.urlsafe_b64decode(login + "=" * (-len(login) % 4)))
-    return Session(Login(name, issuer, tuple(groups)), ends_at)
+    return BrowserSession(Login(name, issuer, tuple(groups)), ends_at)
 
 
 def signature(said: str, key: bytes) -> str:

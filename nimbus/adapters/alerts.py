@@ -38,7 +38,7 @@ def signature(secret: bytes, at_s: int, body: bytes) -> str:
     return f"t={at_s},v1={mac}"
 
 
-class Webhook:
+class WebhookTarget:
     """See `nimbus.ports.AlertTarget`. Any status from 200 to 299 accepts; redirects are not followed."""
 
     def __init__(self, url: str, secret: Callable[[], str | None]) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from blobsync import BlobSyncError, S3ObjectStore
-from nimbus.domain.waits import DataSource, Look, Seen
+from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
 
 MOST_BUCKETS = 16
 """Most buckets whose clients are cached."""
@@ -41,7 +41,7 @@ class DataProber:
         self._bucket = lru_cache(MOST_BUCKETS)(open_bucket)
         self._http_allow = frozenset(host.strip("[]").lower() for host in http_allow)
 
-    def probe(self, look: Look) -> Seen:
+    def probe(self, look: DataProbe) -> ProbeResult:
         """Probe once. An error counts as "not there"."""
         try:
             match look.source:
@@ -51,24 +51,24 @@ class DataProber:
                     return _file(look.address)
                 case DataSource.HTTP:
                     status = status_of(look.address, self._http_allow)
-                    return Seen(status == look.status, str(status))
+                    return ProbeResult(status == look.status, str(status))
         except (BlobSyncError, UnfitAnswerError, OSError, ValueError) as exc:  # ValueError: not a host name
-            return Seen(False, str(exc) or type(exc).__name__)
+            return ProbeResult(False, str(exc) or type(exc).__name__)
 
-    def _in_s3(self, address: str) -> Seen:
+    def _in_s3(self, address: str) -> ProbeResult:
         bucket, _, key = address.removeprefix("s3://").partition("/")
         store = self._bucket(bucket)
         if key.endswith("/"):
-            return Seen(next(iter(store.list(key)), None) is not None, "no object with this prefix")
-        return Seen(store.size(key) is not None, "no such object")
+            return ProbeResult(next(iter(store.list(key)), None) is not None, "no object with this prefix")
+        return ProbeResult(store.size(key) is not None, "no such object")
 
 
-def _file(path: str) -> Seen:
+def _file(path: str) -> ProbeResult:
     try:
         Path(path).stat()
     except FileNotFoundError:
-        return Seen(False, "no such file")
-    return Seen(True, "")
+        return ProbeResult(False, "no such file")
+    return ProbeResult(True, "")
 
 
 TIMEOUT_S = 5.0

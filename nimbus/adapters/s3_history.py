@@ -53,7 +53,7 @@ from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskN
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.outputs import Results, TaskResults
 from nimbus.domain.publications import Table, Version, interval_in, moment_text
-from nimbus.domain.purge import Kept, Purged, PurgeOrder, RunNote, reused_runs
+from nimbus.domain.purge import KeptReason, Purged, PurgeOrder, RunNote, reused_runs
 from nimbus.domain.run import LATEST_S, Run, RunPlace, RunState, place, place_at
 from nimbus.domain.terms import Term
 from nimbus.ports import RecentRuns
@@ -142,18 +142,18 @@ class S3History:
             versions = valid_objects(self._store, f"{DATASETS}{dataset}/")
             self._store.delete_many(one.key for one in versions if one.key.rpartition("~")[2] > last)
 
-    def kept_version(self, run: Run, now: datetime) -> Kept | None:
-        kept = set[Kept]()
+    def kept_version(self, run: Run, now: datetime) -> KeptReason | None:
+        kept = set[KeptReason]()
         for publication, version in versions_of(run):
             newest = self.version(publication.dataset, version.partition)
             # The newest one: a withdrawal has perhaps published the run's version again, and later.
             if newest is None or newest.may_go(now):
                 continue
             if newest.run == run.id:
-                return Kept.PUBLISHED
+                return KeptReason.PUBLISHED
             if newest.keep_versions > 1:
                 stored = self.versions(publication.dataset, newest.keep_versions, version.partition)
-                kept |= {Kept.VERSIONS for one in stored if one.run == run.id}
+                kept |= {KeptReason.VERSIONS for one in stored if one.run == run.id}
         return next(iter(kept), None)
 
     def forget_versions(self, run: Run) -> None:

@@ -21,7 +21,7 @@ from threading import Lock
 from blobsync import ObjectInfo, ObjectStore
 from nimbus.adapters.s3_records import or_unavailable
 from nimbus.domain.ids import AttemptId, RunId
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 
 _INDEX_BYTES = 64 << 10
 """How much of a pack is read for its first line; if the line is longer, the whole pack is read."""
@@ -41,7 +41,7 @@ class S3LogArchive:
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         """Indexes of the packs that were read last, by key."""
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG) -> None:
         with or_unavailable(f"{kept} of {attempt} could not be stored"):
             self._store.write(f"{_prefix(attempt, kept)}{offset:016d}", data)
 
@@ -53,19 +53,21 @@ class S3LogArchive:
             with or_unavailable(f"logs of run {run} could not be stored"):
                 self._store.write(f"{_packs(run)}{uuid.uuid4().hex}", _pack(of_run))
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
+    def read(
+        self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: KeptLog = KeptLog.LOG
+    ) -> bytes:
         """Read from `offset`, across chunks, up to `limit` or a gap; or from a pack."""
         with or_unavailable(f"{kept} of {attempt} cannot be read"):
             found = self._chunks(_prefix(attempt, kept), offset, limit)
             if found is None:
-                found = self._packed(attempt, offset, limit) if kept is Kept.LOG else b""
+                found = self._packed(attempt, offset, limit) if kept is KeptLog.LOG else b""
         return found
 
     def size(self, attempt: AttemptId) -> int:
         """Size of its consecutive chunks, from one listing; or from its pack's index."""
         end = None
         with or_unavailable(f"log of {attempt} cannot be read"):
-            for start, info in self._listed(_prefix(attempt, Kept.LOG)):
+            for start, info in self._listed(_prefix(attempt, KeptLog.LOG)):
                 end = end or 0
                 if start > end:
                     break
@@ -146,9 +148,9 @@ def _name(attempt: AttemptId) -> str:
     return f"{attempt.task}.{attempt.number}"
 
 
-def _prefix(attempt: AttemptId, kept: Kept) -> str:
+def _prefix(attempt: AttemptId, kept: KeptLog) -> str:
     """Key prefix of an attempt's chunks. Names have no dot, so no suffix collides with another attempt."""
-    folder = _name(attempt) if kept is Kept.LOG else f"{_name(attempt)}.{kept}"
+    folder = _name(attempt) if kept is KeptLog.LOG else f"{_name(attempt)}.{kept}"
     return f"logs/{attempt.run}/{folder}/"
 
 

@@ -35,7 +35,7 @@ from nimbus.adapters.s3_records import (
 )
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.run import Part, RunPlace, place_at
+from nimbus.domain.run import RunPart, RunPlace, place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"
@@ -81,18 +81,18 @@ class S3Purges:
             else:
                 self._store.delete(_note_key(purged.run))
 
-    def mark_done(self, purged: Purged, part: Part) -> None:
+    def mark_done(self, purged: Purged, part: RunPart) -> None:
         with or_unavailable(f"purge of run {purged.run} could not be noted"):
             self._store.write(_done_key(purged, part), INDEX_MARK)
 
-    def is_done(self, purged: Purged, part: Part) -> bool:
+    def is_done(self, purged: Purged, part: RunPart) -> bool:
         with or_unavailable(f"purge of run {purged.run} cannot be read"):
             return self._store.size(_done_key(purged, part)) is not None
 
     def unpurged_before(
         self,
         when: datetime,
-        parts: Collection[Part],
+        parts: Collection[RunPart],
         pipeline: PipelineName | None,
         beyond: RunPlace | None = None,
     ) -> Iterator[RunPlace]:
@@ -106,10 +106,12 @@ class S3Purges:
         """
         begin = str(beyond) if beyond is not None else str(place_at(when, "~"))
         runs = self._names(index_of(pipeline), begin)
-        listed = (part for part in parts if part is not Part.HISTORY)  # a run without history is not listed
+        listed = (
+            part for part in parts if part is not RunPart.HISTORY
+        )  # a run without history is not listed
         marks = [Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
         for place in readable_places(runs):
-            if Part.HISTORY in parts or not all(names.has(str(place)) for names in marks):
+            if RunPart.HISTORY in parts or not all(names.has(str(place)) for names in marks):
                 yield place
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
@@ -145,7 +147,7 @@ class S3Purges:
                 (
                     results_key(purged.run),
                     note_key(purged.run),
-                    *(_done_key(purged, part) for part in (Part.LOGS, Part.OUTPUTS)),
+                    *(_done_key(purged, part) for part in (RunPart.LOGS, RunPart.OUTPUTS)),
                     *(
                         f"{index_of(pipeline, state)}{place}"
                         for state in (*INDEXED_STATES, None)
@@ -165,5 +167,5 @@ def _note_key(run: RunId) -> str:
     return f"history/purged/runs/{run}.json"
 
 
-def _done_key(purged: Purged, part: Part) -> str:
+def _done_key(purged: Purged, part: RunPart) -> str:
     return f"history/purged/{part}/{place_at(purged.created_at, purged.run)}"

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nimbus.access import tokens
-from nimbus.access.gate import Credentials, Gate, Refusal
+from nimbus.access.gate import AccessGate, Denial, Presented
 from nimbus.access.oidc import is_jwt
 from nimbus.access.rules import check_role
 from nimbus.api.asking import enter, highest_role, principal, role_of
@@ -182,7 +182,7 @@ _LONGEST_LOGGED_PATH = 200
 class Authenticate:
     """Answers 401 to unauthenticated requests and 429 to too many requests. Plain ASGI."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, provider: IdentityProvider | None = None) -> None:
+    def __init__(self, app: ASGIApp, gate: AccessGate, provider: IdentityProvider | None = None) -> None:
         self._app, self._gate, self._provider = app, gate, provider
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -206,7 +206,7 @@ class Authenticate:
         headers = Headers(scope=scope)
         session = cookie(headers, COOKIE if self._gate.secure else PLAIN_COOKIE)
         found = who_sends(self._gate, scope, headers.get("authorization", ""), session)
-        if isinstance(found, Refusal):
+        if isinstance(found, Denial):
             return _login_page(scope) if _shows_pages(scope, headers, found) else answer_to(found)
         enter(replace(found, reason=headers.get(REASON, "")[:500]), self._gate.grants)
         return None
@@ -219,11 +219,11 @@ async def prepare(provider: IdentityProvider | None, authorization: str) -> None
         await provider.prepare(text)
 
 
-def who_sends(gate: Gate, scope: Scope, authorization: str, session: str = "") -> Principal | Refusal:
+def who_sends(gate: AccessGate, scope: Scope, authorization: str, session: str = "") -> Principal | Denial:
     """The principal of a request with these credentials, or the refusal."""
-    sent = Credentials(authorization=authorization, session=session, address=_address(scope))
+    sent = Presented(authorization=authorization, session=session, address=_address(scope))
     found = gate.admit(sent, datetime.now(UTC), time.monotonic())
-    if isinstance(found, Refusal) and found.status in (401, 403):  # 429 is not logged: it could fill the disk
+    if isinstance(found, Denial) and found.status in (401, 403):  # 429 is not logged: it could fill the disk
         path = scope["path"][:_LONGEST_LOGGED_PATH]
         _log.info("request_denied", code=found.code, address=sent.address, path=path)
     return found
@@ -274,7 +274,7 @@ def role_on_path(request: Request) -> AccessRole:
     return AccessRole.NONE if thing is None else role_of(thing)
 
 
-def answer_to(refusal: Refusal) -> Response:
+def answer_to(refusal: Denial) -> Response:
     """The problem document for a refusal."""
     headers = {}
     if refusal.status == 401:
@@ -284,7 +284,7 @@ def answer_to(refusal: Refusal) -> Response:
     return problem(refusal.status, refusal.code, refusal.message, headers=headers)
 
 
-def _shows_pages(scope: Scope, headers: Headers, refusal: Refusal) -> bool:
+def _shows_pages(scope: Scope, headers: Headers, refusal: Denial) -> bool:
     """True when a person requests a page, so that the login page is the better answer."""
     is_page = scope["path"].partition("/ui")[0] == "" and "text/html" in headers.get("accept", "")
     return is_page and refusal.status == 401 and scope["method"] in ("GET", "HEAD")

@@ -25,14 +25,14 @@ from nimbus.domain.pipeline import (
     ParameterSpec,
     PipelineSpec,
     Priority,
-    RetryPolicy,
+    Retries,
     Schedule,
     SparkDeploy,
     StartWhen,
     TaskSpec,
 )
 from nimbus.domain.publications import Publication
-from nimbus.domain.schedulers import MissingFile, Role
+from nimbus.domain.schedulers import ElectionRole, MissingFile
 
 Seconds = Annotated[
     float, BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value)
@@ -132,7 +132,7 @@ class ParticipantModel(Model):
     version: str | None = None
     started_at: datetime | None = None
     reported_at: datetime | None = None
-    role: Role | None = None
+    role: ElectionRole | None = None
     epoch: int | None = None
     leader_since: datetime | None = None
     recovered_at: datetime | None = None
@@ -295,7 +295,7 @@ class ParameterModel(Model):
     """One parameter of a pipeline."""
 
 
-@of(RetryPolicy)
+@of(Retries)
 class RetryModel(Model):
     """A task's retries."""
 
@@ -435,7 +435,7 @@ class ReadinessModel(Model):
     """True when this scheduler can serve. A standby can."""
 
     ready: bool
-    role: Role
+    role: ElectionRole
     checks: list[CheckModel]
 
 

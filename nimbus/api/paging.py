@@ -15,7 +15,7 @@ from nimbus.api.problems import NotFoundError, form
 from nimbus.api.requests import BOUND_FORMS, BoundText, PipelineNameText
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
-from nimbus.domain.filters import Filter, Parameter, Span
+from nimbus.domain.filters import Filter, Parameter, TimeSpan
 from nimbus.domain.run import RunState
 
 T = TypeVar("T")
@@ -132,8 +132,8 @@ class Where(BaseModel):
         )
 
 
-def _span(first: str | None, last: str | None) -> Span:
-    return Span(
+def _span(first: str | None, last: str | None) -> TimeSpan:
+    return TimeSpan(
         None if first is None else bound_of(first, UTC),
         None if last is None else bound_of(last, UTC, is_last=True),
     )

@@ -41,7 +41,7 @@ from nimbus.ports import (
     Definitions,
     Enqueue,
     History,
-    Kept,
+    KeptLog,
     LogArchive,
     RecentRuns,
 )
@@ -378,7 +378,9 @@ class SeenCommands(_Seen[CommandQueue]):
 class SeenLogs(_Seen[LogArchive]):
     """The reads of `nimbus.ports.LogArchive`."""
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
+    def read(
+        self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: KeptLog = KeptLog.LOG
+    ) -> bytes:
         """A piece of a log."""
         _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
         return self._all.read(attempt, offset, limit, kept)

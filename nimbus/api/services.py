@@ -11,12 +11,12 @@ from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.config.shown import Shown
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.outputs import ListedFile, Listing
-from nimbus.domain.release_files import Holders, Publication, ReleaseFile
+from nimbus.domain.release_files import Holders, ReleaseFile, ReleasePublication
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.supervision import Timings
 from nimbus.ports import (
@@ -27,7 +27,7 @@ from nimbus.ports import (
     Definitions,
     History,
     IdentityProvider,
-    Kept,
+    KeptLog,
     LogArchive,
 )
 
@@ -195,7 +195,7 @@ class Releases(Protocol):
     Methods that read storage raise StorageUnavailableError when it does not answer.
     """
 
-    def published(self, pipeline: PipelineName) -> Sequence[Publication]:
+    def published(self, pipeline: PipelineName) -> Sequence[ReleasePublication]:
         """Publications of releases, newest first. Reads storage."""
         ...
 
@@ -283,7 +283,7 @@ class AttemptDoor(Protocol):
         ...
 
     def log(
-        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG
+        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
     ) -> bool:
         """Store a piece of the log; False: it is too long, or the attempt is over for this driver.
 
@@ -356,7 +356,7 @@ class ApiServices:
     """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
     alerts: AlertTests = field(default_factory=AlertTests)
-    gate: Gate = field(default_factory=Gate)
+    gate: AccessGate = field(default_factory=AccessGate)
     """Authenticates requests."""
     provider: IdentityProvider | None = None
     """The OpenID Connect provider; None: there is none."""

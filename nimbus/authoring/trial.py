@@ -29,7 +29,7 @@ from nimbus.domain.lifecycle import (
     is_ready,
     open_attempt,
 )
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskSpec
+from nimbus.domain.pipeline import PipelineSpec, Retries, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskState
@@ -134,9 +134,7 @@ def _interval(start: datetime, end: datetime) -> DataInterval:
 
 
 def _without_retries(spec: PipelineSpec) -> PipelineSpec:
-    tasks = (
-        dataclasses.replace(task, retries=RetryPolicy(limit=0), keeps_running=False) for task in spec.tasks
-    )
+    tasks = (dataclasses.replace(task, retries=Retries(limit=0), keeps_running=False) for task in spec.tasks)
     return dataclasses.replace(spec, tasks=tuple(tasks))
 
 

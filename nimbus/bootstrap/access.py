@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from nimbus.access.gate import Gate
-from nimbus.access.oidc import Grant, Grants, JwtRules, JwtVerifier
+from nimbus.access.gate import AccessGate
+from nimbus.access.oidc import Grants, GroupRole, JwtRules, JwtVerifier
 from nimbus.api.tls import ReloadingTls
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from nimbus.adapters.oidc import OidcProvider
 
 
-def build_gate(settings: Settings, jwts: JwtVerifier | None, registry: CollectorRegistry) -> Gate:
+def build_gate(settings: Settings, jwts: JwtVerifier | None, registry: CollectorRegistry) -> AccessGate:
     """The gate, which identifies the sender of a request. It has no tokens yet."""
     api = settings.api
     secure = settings.scheduler.advertise_url.startswith("https:")
     required = api.auth == "required"
-    return Gate(required=required, per_s=api.requests_per_second, secure=secure, registry=registry, jwts=jwts)
+    return AccessGate(
+        required=required, per_s=api.requests_per_second, secure=secure, registry=registry, jwts=jwts
+    )
 
 
 def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls | None:
@@ -35,7 +37,7 @@ def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls |
 
 
 def build_access_follower(
-    settings: Settings, store: AccessStore, gate: Gate, tls: ReloadingTls | None
+    settings: Settings, store: AccessStore, gate: AccessGate, tls: ReloadingTls | None
 ) -> AccessFollower:
     """The follower, which updates the gate's tokens and checks the certificate.
 
@@ -64,7 +66,7 @@ def build_grants(settings: Settings) -> Grants | None:
     return Grants(
         issuer=oidc.issuer,
         by_group={
-            name: Grant(role=grant.role, teams=tuple(grant.teams)) for name, grant in oidc.groups.items()
+            name: GroupRole(role=grant.role, teams=tuple(grant.teams)) for name, grant in oidc.groups.items()
         },
         default_role=oidc.default_role,
     )

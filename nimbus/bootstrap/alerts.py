@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 
-from nimbus.adapters.alerts import AppriseService, Mailbox, Webhook
+from nimbus.adapters.alerts import AppriseService, Mailbox, WebhookTarget
 from nimbus.api.services import AlertTests
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.alert_targets import AlertTarget as TargetSettings
@@ -98,7 +98,7 @@ def _cluster(settings: Settings) -> str:
 def _target(name: str, target: TargetSettings, environ: Mapping[str, str]) -> AlertTarget:
     secret = partial(secret_of, name, target, environ)
     if target.kind == "webhook":
-        return Webhook("" if target.url is None else target.url.get_secret_value(), secret)
+        return WebhookTarget("" if target.url is None else target.url.get_secret_value(), secret)
     if target.kind == "apprise":
         return AppriseService(secret)
     host, _, port = (target.smtp or "").rpartition(":")

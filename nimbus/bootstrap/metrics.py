@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from blobsync import Syncer
 from leader import SessionState
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeAccess
 from nimbus.api.access import Authenticate, authorize
@@ -79,7 +79,9 @@ def tell_sync(registry: CollectorRegistry, foundation: Foundation, syncer: Synce
     )
 
 
-def create_metrics_app(registry: CollectorRegistry, gate: Gate, allowed_hosts: Iterable[str] = ()) -> FastAPI:
+def create_metrics_app(
+    registry: CollectorRegistry, gate: AccessGate, allowed_hosts: Iterable[str] = ()
+) -> FastAPI:
     """Build the application. Starts nothing.
 
     Args:

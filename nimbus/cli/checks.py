@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nimbus.cli.daemon_checks import daemon_of, secrets_of
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 from nimbus.cli.service_checks import alert_targets_of, identity_provider_of, telemetry_of
 from nimbus.cli.store_checks import store_of, zookeeper_of
 from nimbus.cli.target_checks import targets
@@ -61,7 +61,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
 
 def _python() -> Finding:
     # The installation refuses older versions, so this line informs and never fails.
-    return Finding("python", Verdict.OK, f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
+    return Finding("python", Level.OK, f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
 
 
 def java(*, needed: bool) -> Finding:
@@ -73,13 +73,13 @@ def java(*, needed: bool) -> Finding:
     except JavaMissingError as exc:
         first, _, rest = str(exc).partition("\n")
         if needed:
-            return Finding("java", Verdict.FAIL, first, rest.strip())
+            return Finding("java", Level.FAIL, first, rest.strip())
         advice = f"nothing to do if other workers run the Spark tasks. {rest.strip()}"
-        return Finding("java", Verdict.WARN, first, advice)
+        return Finding("java", Level.WARN, first, advice)
     detail = f"{found.version} from {found.origin}, {found.java_home}"
     if found.warnings:
-        return Finding("java", Verdict.WARN, detail, "passed over: " + "; ".join(found.warnings))
-    return Finding("java", Verdict.OK, detail)
+        return Finding("java", Level.WARN, detail, "passed over: " + "; ".join(found.warnings))
+    return Finding("java", Level.OK, detail)
 
 
 def _java_home() -> Path | None:
@@ -100,9 +100,9 @@ def executor(settings: Settings) -> Finding:
         running = [folder.lock for folder in ExecutorFolder.all_in(work_dir) if folder.lock.is_held()]
         holders = [lock.last_holder() for lock in running]
     except OSError as exc:
-        return Finding(name, Verdict.WARN, f"{work_dir}: {exc.strerror}", "ask as the worker's user")
+        return Finding(name, Level.WARN, f"{work_dir}: {exc.strerror}", "ask as the worker's user")
     pids = [f"pid {holder.pid}" for holder in holders if holder is not None]
-    return Finding(name, Verdict.OK, ", ".join(pids) or NONE_RUNS)
+    return Finding(name, Level.OK, ", ".join(pids) or NONE_RUNS)
 
 
 def kept_jvms(settings: Settings) -> Finding:
@@ -113,17 +113,17 @@ def kept_jvms(settings: Settings) -> Finding:
 
     name, worker = "kept JVMs", settings.worker
     if worker.idle_jvms == 0:
-        return Finding(name, Verdict.OK, "off (worker.idle_jvms)")
+        return Finding(name, Level.OK, "off (worker.idle_jvms)")
     plan = JvmPlan(release="", environment={}, master=worker.master, worker_conf=worker.spark_conf)
     if why := plan.why_not():
-        return Finding(name, Verdict.OK, f"none: {why}")
+        return Finding(name, Level.OK, f"none: {why}")
     if _java_home() is None:
-        return Finding(name, Verdict.OK, _NO_JAVA)
+        return Finding(name, Level.OK, _NO_JAVA)
     needed = plan.memory_bytes + GIVE_BACK_BYTES
     if (free := available_memory()) < needed:
         why = f"{free / 2**30:.1f} GiB of memory are available, {needed / 2**30:.1f} GiB would be needed"
-        return Finding(name, Verdict.WARN, f"none: {why}", "Spark tasks start cold; nothing else is wrong")
-    return Finding(name, Verdict.OK, f"up to {worker.idle_jvms} idle ones")
+        return Finding(name, Level.WARN, f"none: {why}", "Spark tasks start cold; nothing else is wrong")
+    return Finding(name, Level.OK, f"up to {worker.idle_jvms} idle ones")
 
 
 def environments(settings: Settings) -> Iterator[Finding]:
@@ -133,9 +133,9 @@ def environments(settings: Settings) -> Iterator[Finding]:
     for name, found in find_environments(settings.worker.environments).items():
         if isinstance(found, str):
             advice = f"mend worker.environments.{name}; tasks that name it wait for another worker"
-            yield Finding(f"environment {name}", Verdict.FAIL, found, advice)
+            yield Finding(f"environment {name}", Level.FAIL, found, advice)
         else:
-            yield Finding(f"environment {name}", Verdict.OK, found.versions)
+            yield Finding(f"environment {name}", Level.OK, found.versions)
 
 
 def disk(folder: Path) -> Finding:
@@ -143,14 +143,14 @@ def disk(folder: Path) -> Finding:
     name = f"disk {folder}"
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not os.access(there, os.W_OK):
-        return Finding(name, Verdict.FAIL, f"{there} cannot be written", "let this user write there")
+        return Finding(name, Level.FAIL, f"{there} cannot be written", "let this user write there")
     free = shutil.disk_usage(there).free
     detail = f"{size(free)} free"
     if free < _DISK_TOO_LOW:
-        return Finding(name, Verdict.FAIL, detail, "free some: releases and task outputs need room")
+        return Finding(name, Level.FAIL, detail, "free some: releases and task outputs need room")
     if free < _DISK_LOW:
-        return Finding(name, Verdict.WARN, detail, "releases and task outputs may need more")
-    return Finding(name, Verdict.OK, detail)
+        return Finding(name, Level.WARN, detail, "releases and task outputs may need more")
+    return Finding(name, Level.OK, detail)
 
 
 def s3(settings: Settings) -> Finding:
@@ -185,8 +185,8 @@ def _bucket(where: str, store: S3ObjectStore, section: str, name: str) -> Findin
     except BlobSyncError as exc:
         said, advice = exc, f"start the S3 server, or correct {section}.endpoint_url"
     else:
-        return Finding(where, Verdict.OK, "answers; credentials are right")
-    return Finding(where, Verdict.FAIL, str(said), advice)
+        return Finding(where, Level.OK, "answers; credentials are right")
+    return Finding(where, Level.FAIL, str(said), advice)
 
 
 def clock(storage: Storage) -> Finding:
@@ -199,9 +199,9 @@ def clock(storage: Storage) -> Finding:
         said = httpx.get(url, timeout=_DEADLINE_S, verify=False).headers.get("date")  # noqa: S501
         theirs = parsedate_to_datetime(said) if said else None
     except (httpx.HTTPError, ValueError) as exc:
-        return Finding("clock", Verdict.WARN, f"nothing to compare with ({exc})", "see the s3 check")
+        return Finding("clock", Level.WARN, f"nothing to compare with ({exc})", "see the s3 check")
     if theirs is None:
-        return Finding("clock", Verdict.WARN, f"{url} does not say its time", "look whether NTP runs here")
+        return Finding("clock", Level.WARN, f"{url} does not say its time", "look whether NTP runs here")
     skew = (datetime.now(UTC) - theirs).total_seconds()
     return judge_skew(skew)
 
@@ -210,10 +210,10 @@ def judge_skew(skew_s: float) -> Finding:
     """Judge how far our clock is ahead of another (negative: behind). `Date` headers have whole seconds."""
     detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the S3 server"
     if abs(skew_s) >= _SKEW_FAIL_S:
-        return Finding("clock", Verdict.FAIL, detail, "let NTP set both clocks: S3 will refuse signatures")
+        return Finding("clock", Level.FAIL, detail, "let NTP set both clocks: S3 will refuse signatures")
     if abs(skew_s) >= _SKEW_WARN_S:
-        return Finding("clock", Verdict.WARN, detail, "let NTP set both clocks: schedules would be off")
-    return Finding("clock", Verdict.OK, detail)
+        return Finding("clock", Level.WARN, detail, "let NTP set both clocks: schedules would be off")
+    return Finding("clock", Level.OK, detail)
 
 
 def port(host: str, number: int, *, tls: bool = False) -> Finding:
@@ -231,11 +231,11 @@ def port(host: str, number: int, *, tls: bool = False) -> Finding:
         except OSError as exc:
             why = exc.strerror or str(exc)
         else:
-            return Finding(name, Verdict.OK, "free")
+            return Finding(name, Level.OK, "free")
     try:
         url = httpx.URL(scheme="https" if tls else "http", host=host, port=number, path="/healthz")
         answer = httpx.get(url, timeout=_DEADLINE_S, verify=False).json()  # noqa: S501
-        return Finding(name, Verdict.OK, f"scheduler {answer['id']} serves there")
+        return Finding(name, Level.OK, f"scheduler {answer['id']} serves there")
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         advice = "stop what listens there, or set scheduler.port to another one"
-        return Finding(name, Verdict.FAIL, f"{host}:{number}: {why}", advice)
+        return Finding(name, Level.FAIL, f"{host}:{number}: {why}", advice)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
@@ -46,9 +46,9 @@ def certificate_of(settings: Settings) -> Iterator[Finding]:
         if tls is not None:
             tls.verify_for(host)
     except CertificateError as exc:
-        yield Finding(name, Verdict.FAIL, str(exc), "correct api.tls, or scheduler.advertise_url")
+        yield Finding(name, Level.FAIL, str(exc), "correct api.tls, or scheduler.advertise_url")
     else:
-        yield Finding(name, Verdict.OK, f"valid for {host}")
+        yield Finding(name, Level.OK, f"valid for {host}")
 
 
 def tokens_of(settings: Settings) -> Iterator[Finding]:
@@ -61,13 +61,13 @@ def tokens_of(settings: Settings) -> Iterator[Finding]:
     try:
         count = TokensFile(file).check()
     except TokensFileError as exc:
-        yield Finding(name, Verdict.FAIL, str(exc), "correct api.tokens_file, or the file's owner and mode")
+        yield Finding(name, Level.FAIL, str(exc), "correct api.tokens_file, or the file's owner and mode")
         return
     if count is None:
         advice = "nothing to do if the cluster has tokens; else `nimbus token create --file`"
-        yield Finding(name, Verdict.WARN, f"there is no {file}", advice)
+        yield Finding(name, Level.WARN, f"there is no {file}", advice)
     else:
-        yield Finding(name, Verdict.OK, f"{count} in {file}")
+        yield Finding(name, Level.OK, f"{count} in {file}")
 
 
 def users_of(settings: Settings) -> Iterator[Finding]:
@@ -80,11 +80,11 @@ def users_of(settings: Settings) -> Iterator[Finding]:
         users = find_users(worker.run_as, worker.run_as_pipelines)
         refuse_readable_secrets(users, secret_files(settings, os.environ))
     except TaskUserError as exc:
-        yield Finding("users of tasks", Verdict.FAIL, str(exc), "correct worker.run_as")
+        yield Finding("users of tasks", Level.FAIL, str(exc), "correct worker.run_as")
         return
     if users.all():
         names = ", ".join(sorted({user.name for user in users.all()}))
-        yield Finding("users of tasks", Verdict.OK, names)
+        yield Finding("users of tasks", Level.OK, names)
 
 
 def data_of(settings: Settings) -> Iterator[Finding]:
@@ -95,11 +95,11 @@ def data_of(settings: Settings) -> Iterator[Finding]:
     name, folder = f"worker.data {worker.data_dir}", worker.data_dir
     if not folder.is_dir():
         advice = "mount it if workers share it, or make it: a worker would make it on this host's disk"
-        yield Finding(name, Verdict.FAIL, "there is no such folder", advice)
+        yield Finding(name, Level.FAIL, "there is no such folder", advice)
     elif not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding(name, Verdict.FAIL, "cannot be written", "let this user write there")
+        yield Finding(name, Level.FAIL, "cannot be written", "let this user write there")
     else:
-        yield Finding(name, Verdict.OK, "can be written")
+        yield Finding(name, Level.OK, "can be written")
 
 
 def room_of(settings: Settings) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ def room_of(settings: Settings) -> Iterator[Finding]:
 
     folder = settings.worker.work_dir
     if folder.is_dir() and (lacks := lacking(FreeRoom(), folder)):
-        yield Finding("worker.work_dir", Verdict.FAIL, lacks, "make room, or lower worker.keep_attempts")
+        yield Finding("worker.work_dir", Level.FAIL, lacks, "make room, or lower worker.keep_attempts")
 
 
 def advertised(settings: Settings) -> Finding:
@@ -120,9 +120,9 @@ def advertised(settings: Settings) -> Finding:
         addresses = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError as exc:
         advice = "set scheduler.advertise_url to a name that all hosts know"
-        return Finding(name, Verdict.FAIL, f"{host}: {exc.strerror or exc}", advice)
+        return Finding(name, Level.FAIL, f"{host}: {exc.strerror or exc}", advice)
     if url.scheme == "http" and settings.api.tls is not None:
-        return Finding(name, Verdict.FAIL, "says http, and the API has a certificate", "write https")
+        return Finding(name, Level.FAIL, "says http, and the API has a certificate", "write https")
     family = socket.AF_INET6 if ":" in scheduler.host else socket.AF_INET
     with closing(socket.socket(family)) as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -140,7 +140,7 @@ def advertised(settings: Settings) -> Finding:
             ours.accept()[0].close()
         except OSError:
             why = "something else accepts connections there; that is right only for a proxy"
-            return Finding(name, Verdict.WARN, why, _ADVICE)
+            return Finding(name, Level.WARN, why, _ADVICE)
     return _of_other_hosts(settings, addresses)
 
 
@@ -157,20 +157,20 @@ def _served(settings: Settings) -> Finding:
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as exc:
         return _unreachable(settings, str(exc) or type(exc).__name__)
     if found != settings.scheduler.id:
-        return Finding("advertise_url", Verdict.FAIL, f"leads to scheduler {found}", _ADVICE)
+        return Finding("advertise_url", Level.FAIL, f"leads to scheduler {found}", _ADVICE)
     return _of_other_hosts(settings, set())
 
 
 def _unreachable(settings: Settings, why: str) -> Finding:
-    return Finding("advertise_url", Verdict.FAIL, f"{settings.scheduler.advertise_url}: {why}", _ADVICE)
+    return Finding("advertise_url", Level.FAIL, f"{settings.scheduler.advertise_url}: {why}", _ADVICE)
 
 
 def _of_other_hosts(settings: Settings, addresses: set[str | int]) -> Finding:
     url = settings.scheduler.advertise_url
     zookeeper = settings.store_folder is None and "127.0.0.1" not in settings.zookeeper.hosts
     if zookeeper and addresses and all(ip_address(address).is_loopback for address in addresses):
-        return Finding("advertise_url", Verdict.WARN, f"{url}: only this host reaches it", _ADVICE)
-    return Finding("advertise_url", Verdict.OK, f"{url} leads here")
+        return Finding("advertise_url", Level.WARN, f"{url}: only this host reaches it", _ADVICE)
+    return Finding("advertise_url", Level.OK, f"{url} leads here")
 
 
 _SECRETS = "secrets"
@@ -187,18 +187,18 @@ def secrets_of(settings: Settings, environment: Mapping[str, str]) -> Iterator[F
     try:
         secret_provider(section, environment)
     except SecretError as exc:
-        yield Finding(_SECRETS, Verdict.FAIL, str(exc), "correct worker.secrets")
+        yield Finding(_SECRETS, Level.FAIL, str(exc), "correct worker.secrets")
         return
     if section.provider == "file" and section.folder is not None:
         yield _folder_of_secrets(section.folder)
     elif section.provider == "env":
         count = sum(name.startswith(PREFIX) for name in environment)
-        yield Finding(_SECRETS, Verdict.OK, f"{count} variables {PREFIX}* in this environment", "")
+        yield Finding(_SECRETS, Level.OK, f"{count} variables {PREFIX}* in this environment", "")
     elif section.provider == "command" and shutil.which(section.command[0]) is None:
         advice = "correct worker.secrets.command"
-        yield Finding(_SECRETS, Verdict.FAIL, f"there is no program {section.command[0]}", advice)
+        yield Finding(_SECRETS, Level.FAIL, f"there is no program {section.command[0]}", advice)
     else:
-        yield Finding(_SECRETS, Verdict.OK, f"provider {section.provider}", "")
+        yield Finding(_SECRETS, Level.OK, f"provider {section.provider}", "")
 
 
 def _folder_of_secrets(folder: Path) -> Finding:
@@ -207,8 +207,8 @@ def _folder_of_secrets(folder: Path) -> Finding:
         open_to_all = [file.name for file in files if stat.S_IMODE(file.stat().st_mode) & 0o077]
     except OSError as exc:
         why = f"{folder}: {exc.strerror}"
-        return Finding(_SECRETS, Verdict.FAIL, why, "make it, for the worker's user alone")
+        return Finding(_SECRETS, Level.FAIL, why, "make it, for the worker's user alone")
     if open_to_all:
         why = f"others may read {', '.join(open_to_all[:5])} in {folder}"
-        return Finding(_SECRETS, Verdict.FAIL, why, "chmod 600: else tasks that need them are refused")
-    return Finding(_SECRETS, Verdict.OK, f"{len(files)} in {folder}", "")
+        return Finding(_SECRETS, Level.FAIL, why, "chmod 600: else tasks that need them are refused")
+    return Finding(_SECRETS, Level.OK, f"{len(files)} in {folder}", "")

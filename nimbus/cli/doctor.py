@@ -24,7 +24,7 @@ def doctor(config: Path | None, output: str) -> int:
     Targets are those of Spark and of alerts. Exit code 1 if a check fails.
     """
     from nimbus.cli import checks
-    from nimbus.cli.findings import Finding, Verdict
+    from nimbus.cli.findings import Finding, Level
     from nimbus.cli.storage import find_config, settings_of
     from nimbus.config import InvalidConfigurationError
 
@@ -39,8 +39,8 @@ def doctor(config: Path | None, output: str) -> int:
             found += checks.cluster(settings_of(place))
         except InvalidConfigurationError as exc:
             advice = "correct it; configs/nimbus.example.yaml has every key"
-            found.append(Finding("configuration", Verdict.FAIL, str(exc), advice))
-    bad = any(finding.verdict is Verdict.FAIL for finding in found)
+            found.append(Finding("configuration", Level.FAIL, str(exc), advice))
+    bad = any(finding.verdict is Level.FAIL for finding in found)
     if not out.told({"ok": not bad, "checks": [dataclasses.asdict(finding) for finding in found]}):
         rows = [(f.check, f.verdict.value, f.detail, f.advice) for f in found]
         out.table(("check", "", "found", "advice"), rows)

@@ -9,7 +9,7 @@ from enum import StrEnum
 _DEADLINE_S = 3.0
 
 
-class Verdict(StrEnum):
+class Level(StrEnum):
     """The result in one word."""
 
     OK = "ok"
@@ -22,7 +22,7 @@ class Finding:
     """The result of one check, with detail and advice."""
 
     check: str
-    verdict: Verdict
+    verdict: Level
     detail: str
     advice: str = ""
 
@@ -32,5 +32,5 @@ def listens(check: str, host: str, port: int, advice: str, then: str = "") -> Fi
     try:
         socket.create_connection((host, port), _DEADLINE_S).close()
     except OSError as exc:
-        return Finding(check, Verdict.FAIL, f"{host}:{port}: {exc.strerror or exc}", advice)
-    return Finding(check, Verdict.OK, f"{host}:{port} listens" + (f"; {then}" if then else ""))
+        return Finding(check, Level.FAIL, f"{host}:{port}: {exc.strerror or exc}", advice)
+    return Finding(check, Level.OK, f"{host}:{port} listens" + (f"; {then}" if then else ""))

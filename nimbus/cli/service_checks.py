@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nimbus.cli.findings import Finding, Verdict, listens
+from nimbus.cli.findings import Finding, Level, listens
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
@@ -25,12 +25,12 @@ def alert_targets_of(settings: Settings, environ: Mapping[str, str]) -> Iterator
     for name, target in settings.alerts.targets.items():
         check, problem = f"alert target {name}", missing.get(f"alerts.targets.{name}")
         if problem is not None:
-            yield Finding(check, Verdict.FAIL, "the extra apprise is not installed", problem.message)
+            yield Finding(check, Level.FAIL, "the extra apprise is not installed", problem.message)
             continue
         try:
             secret = secret_of(name, target, environ)
         except AlertNotSentError as exc:
-            yield Finding(check, Verdict.FAIL, str(exc), "correct secret_file or secret_variable")
+            yield Finding(check, Level.FAIL, str(exc), "correct secret_file or secret_variable")
             continue
         yield _known(check, secret or "") if target.kind == "apprise" else _listens(check, target)
 
@@ -43,8 +43,8 @@ def _known(check: str, url: str) -> Finding:
     try:
         service_of(url)
     except AlertNotSentError as exc:
-        return Finding(check, Verdict.FAIL, str(exc), "correct the URL")
-    return Finding(check, Verdict.OK, f"Apprise knows its URL; {_test(check)}")
+        return Finding(check, Level.FAIL, str(exc), "correct the URL")
+    return Finding(check, Level.OK, f"Apprise knows its URL; {_test(check)}")
 
 
 def _listens(check: str, target: AlertTarget) -> Finding:
@@ -81,12 +81,12 @@ def telemetry_of(settings: Settings) -> Iterator[Finding]:
         if section is None:
             continue
         if check in missing:
-            yield Finding(check, Verdict.FAIL, "its library is not installed", missing[check])
+            yield Finding(check, Level.FAIL, "its library is not installed", missing[check])
             continue
         try:
             read_headers(section.headers_file)
         except TelemetryNotSentError as exc:
-            yield Finding(check, Verdict.FAIL, str(exc), "correct headers_file")
+            yield Finding(check, Level.FAIL, str(exc), "correct headers_file")
             continue
         if url is not None:
             parts = urlsplit(url)
@@ -109,9 +109,9 @@ def identity_provider_of(settings: Settings) -> Iterator[Finding]:
             return
         keys = asyncio.run(provider.look())
     except InvalidConfigurationError as exc:
-        yield Finding(check, Verdict.FAIL, "the extra oidc is not installed", exc.problems[0].message)
+        yield Finding(check, Level.FAIL, "the extra oidc is not installed", exc.problems[0].message)
     except IdentityProviderError as exc:
         advice = "correct oidc.issuer, or let this host reach it: tokens of Nimbus work without it"
-        yield Finding(check, Verdict.FAIL, f"{settings.oidc.issuer}: {exc}", advice)
+        yield Finding(check, Level.FAIL, f"{settings.oidc.issuer}: {exc}", advice)
     else:
-        yield Finding(check, Verdict.OK, f"{settings.oidc.issuer} publishes keys for signatures: {keys}")
+        yield Finding(check, Level.OK, f"{settings.oidc.issuer} publishes keys for signatures: {keys}")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 from nimbus.cli.words import size
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def zookeeper_of(settings: Settings) -> Iterator[Finding]:
         return
     findings = list(_servers_of(settings))
     yield from findings
-    if all(finding.verdict is not Verdict.FAIL for finding in findings):
+    if all(finding.verdict is not Level.FAIL for finding in findings):
         yield from _cluster_of(settings)
 
 
@@ -58,14 +58,14 @@ def _cluster_of(settings: Settings) -> Iterator[Finding]:
             finally:
                 session.close(settings.zookeeper.call_timeout)
     except (LeaderError, NimbusError) as exc:
-        yield Finding(name, Verdict.FAIL, str(exc), "correct zookeeper.username and password, or hosts")
+        yield Finding(name, Level.FAIL, str(exc), "correct zookeeper.username and password, or hosts")
         return
-    yield Finding(name, Verdict.OK, "can be written")
+    yield Finding(name, Level.OK, "can be written")
     try:
         check_known(schema, root)
-        yield Finding("schema", Verdict.OK, f"this release knows that of the cluster, {schema}")
+        yield Finding("schema", Level.OK, f"this release knows that of the cluster, {schema}")
     except SchemaUnknownError as exc:
-        yield Finding("schema", Verdict.FAIL, str(exc), "see docs/upgrade.md")
+        yield Finding("schema", Level.FAIL, str(exc), "see docs/upgrade.md")
     if written_at is not None:
         yield _clocks((now - written_at).total_seconds(), {"ZooKeeper": 0.0, **others})
 
@@ -82,8 +82,8 @@ def _clocks(ahead_s: float, others: Mapping[str, float | None]) -> Finding:
     ]
     if off:
         advice = "let NTP set the clocks: schedules or recorded times would be off"
-        return Finding("clocks", Verdict.WARN, "; ".join(off), advice)
-    return Finding("clocks", Verdict.OK, f"that of this host agrees with {', '.join(differences)}")
+        return Finding("clocks", Level.WARN, "; ".join(off), advice)
+    return Finding("clocks", Level.OK, f"that of this host agrees with {', '.join(differences)}")
 
 
 def _servers_of(settings: Settings) -> Iterator[Finding]:
@@ -96,7 +96,7 @@ def _servers_of(settings: Settings) -> Iterator[Finding]:
     try:
         tls = zookeeper_config(settings).tls
     except ElectionConfigError as exc:
-        yield Finding("zookeeper tls", Verdict.FAIL, str(exc), "correct the keys zookeeper.tls_...")
+        yield Finding("zookeeper tls", Level.FAIL, str(exc), "correct the keys zookeeper.tls_...")
     else:
         yield from zookeeper(settings.zookeeper.hosts, None if tls is None else tls.context())
 
@@ -105,10 +105,10 @@ def zookeeper(hosts: str, tls: ssl.SSLContext | None = None) -> Iterator[Finding
     """Does each server answer? One of several that is down is a warning."""
     servers = [part.strip() for part in hosts.split("/", 1)[0].split(",") if part.strip()]
     findings = [_zookeeper_server(server, tls) for server in servers]
-    alive = sum(finding.verdict is Verdict.OK for finding in findings)
+    alive = sum(finding.verdict is Level.OK for finding in findings)
     for finding in findings:
-        if finding.verdict is Verdict.FAIL and alive > len(servers) // 2:
-            yield Finding(finding.check, Verdict.WARN, finding.detail, finding.advice)
+        if finding.verdict is Level.FAIL and alive > len(servers) // 2:
+            yield Finding(finding.check, Level.WARN, finding.detail, finding.advice)
         else:
             yield finding
 
@@ -123,17 +123,17 @@ def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> Finding:
                 secured.sendall(b"srvr")
                 said = _whole_answer(secured).decode(errors="replace")
     except ssl.SSLError as exc:
-        return Finding(name, Verdict.FAIL, f"TLS: {exc}", "correct zookeeper.tls..., or the port")
+        return Finding(name, Level.FAIL, f"TLS: {exc}", "correct zookeeper.tls..., or the port")
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
-        return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
+        return Finding(name, Level.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
     # A server may be configured to refuse this command; its refusal shows that it works, too.
     if "Mode:" in said or "not in the whitelist" in said:
         mode = said.partition("Mode: ")[2].partition("\n")[0]
-        return Finding(name, Verdict.OK, f"answers{f', {mode}' if mode else ''}")
+        return Finding(name, Level.OK, f"answers{f', {mode}' if mode else ''}")
     if "not currently serving" in said:
-        return Finding(name, Verdict.FAIL, "has no quorum", "start the other ZooKeeper servers")
-    return Finding(name, Verdict.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
+        return Finding(name, Level.FAIL, "has no quorum", "start the other ZooKeeper servers")
+    return Finding(name, Level.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
 
 
 def _secured(connection: socket.socket, host: str, tls: ssl.SSLContext | None) -> socket.socket:
@@ -161,7 +161,7 @@ def store_of(settings: Settings) -> Iterator[Finding]:
     name = f"store {file}"
     if (kind := _file_system(file)) in _OVER_A_NETWORK:
         advice = "put scheduler.state_dir on a local disk: locks and shared memory do not hold over a network"
-        yield Finding(name, Verdict.FAIL, f"lies on {kind}", advice)
+        yield Finding(name, Level.FAIL, f"lies on {kind}", advice)
     else:
         yield _checked(name, file)
 
@@ -169,17 +169,17 @@ def store_of(settings: Settings) -> Iterator[Finding]:
 def _checked(name: str, file: Path) -> Finding:
     try:
         if not file.exists():
-            return Finding(name, Verdict.OK, "none yet: it is made at the first start")
+            return Finding(name, Level.OK, "none yet: it is made at the first start")
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
             (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
     except OSError as exc:
-        return Finding(name, Verdict.WARN, str(exc.strerror), "ask as the scheduler's user")
+        return Finding(name, Level.WARN, str(exc.strerror), "ask as the scheduler's user")
     except sqlite3.Error as exc:
         said = str(exc)
     if said != "ok":
         advice = "stop the scheduler and restore the whole folder from a backup, or begin with an empty one"
-        return Finding(name, Verdict.FAIL, str(said), advice)
-    return Finding(name, Verdict.OK, f"whole, {size(file.stat().st_size)}")
+        return Finding(name, Level.FAIL, str(said), advice)
+    return Finding(name, Level.OK, f"whole, {size(file.stat().st_size)}")
 
 
 def _file_system(file: Path) -> str:

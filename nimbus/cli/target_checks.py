@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 
 if TYPE_CHECKING:
     from nimbus.worker.targets import SparkTarget
@@ -29,7 +29,7 @@ _GROUPS = {"networkpolicies": "networking.k8s.io"}
 class _Found(NamedTuple):
     """The result for one target."""
 
-    verdict: Verdict
+    verdict: Level
     detail: str
     advice: str = ""
 
@@ -51,7 +51,7 @@ def _look(target: SparkTarget) -> _Found:
     from nimbus.worker.targets import TargetError, TargetKind
 
     look: dict[TargetKind, Callable[[SparkTarget], _Found]] = {
-        TargetKind.LOCAL: lambda one: _Found(Verdict.OK, f"{one.master} on the worker's host"),
+        TargetKind.LOCAL: lambda one: _Found(Level.OK, f"{one.master} on the worker's host"),
         TargetKind.CONNECT: _connect,
         TargetKind.STANDALONE: _standalone,
         TargetKind.YARN: _yarn,
@@ -60,7 +60,7 @@ def _look(target: SparkTarget) -> _Found:
     try:
         return look[target.kind](target)
     except TargetError as exc:
-        return _Found(Verdict.FAIL, str(exc), "correct token_file or token_variable")
+        return _Found(Level.FAIL, str(exc), "correct token_file or token_variable")
 
 
 def _connect(target: SparkTarget) -> _Found:
@@ -69,7 +69,7 @@ def _connect(target: SparkTarget) -> _Found:
     try:
         version = version_of(target.plan())
     except (MissingPackagesError, ConnectSessionError) as exc:
-        return _Found(Verdict.FAIL, str(exc), "start that server, or correct url and token of the target")
+        return _Found(Level.FAIL, str(exc), "start that server, or correct url and token of the target")
     return _judged_version(f"{target.url} answers", version)
 
 
@@ -78,7 +78,7 @@ def _standalone(target: SparkTarget) -> _Found:
     masters = target.master.removeprefix("spark://").split(",")
     away = [master for master in masters if not _listens(master)]
     if len(away) == len(masters):
-        return _Found(Verdict.FAIL, f"no master answers: {', '.join(away)}", "start one, or correct master")
+        return _Found(Level.FAIL, f"no master answers: {', '.join(away)}", "start one, or correct master")
     if not target.rest:
         return _some_away(away, f"{len(masters) - len(away)} of {len(masters)} masters answer; no rest")
     token = target.token()
@@ -86,25 +86,25 @@ def _standalone(target: SparkTarget) -> _Found:
     away += [url for url, answer in answers.items() if answer is None]
     refused = [url for url, answer in answers.items() if answer is not None and answer.status in (401, 403)]
     if refused:
-        return _Found(Verdict.FAIL, f"{', '.join(refused)} refuse us", "correct token_file or token_variable")
+        return _Found(Level.FAIL, f"{', '.join(refused)} refuse us", "correct token_file or token_variable")
     leading = [url for url, answer in answers.items() if answer is not None and answer.status == 200]
     if not leading:
         said = "; ".join(f"{url}: {_reason(answer)}" for url, answer in answers.items())
         advice = "wait for a master to lead, or set spark.master.rest.enabled on the masters"
-        return _Found(Verdict.FAIL, f"no REST server takes drivers: {said}", advice)
+        return _Found(Level.FAIL, f"no REST server takes drivers: {said}", advice)
     answer = answers[leading[0]]
     version = "" if answer is None else str(answer.said.get("serverSparkVersion", ""))
     found = _judged_version(f"{leading[0]} leads", version)
-    return found if found.verdict is not Verdict.OK else _some_away(away, found.detail)
+    return found if found.verdict is not Level.OK else _some_away(away, found.detail)
 
 
 def _yarn(target: SparkTarget) -> _Found:
     folder = Path(target.env["HADOOP_CONF_DIR"])
     missing = [name for name in ("core-site.xml", "yarn-site.xml") if not (folder / name).is_file()]
     if missing:
-        return _Found(Verdict.FAIL, f"{folder} has no {', '.join(missing)}", "correct hadoop_conf_dir")
+        return _Found(Level.FAIL, f"{folder} has no {', '.join(missing)}", "correct hadoop_conf_dir")
     if not target.rest:
-        return _Found(Verdict.OK, f"{folder}; no rest, so the ResourceManager is not asked")
+        return _Found(Level.OK, f"{folder}; no rest, so the ResourceManager is not asked")
     answers = {url: _get(f"{url}/ws/v1/cluster/info") for url in target.rest}
     infos = {
         url: answer.said.get("clusterInfo", {})
@@ -115,11 +115,11 @@ def _yarn(target: SparkTarget) -> _Found:
     if not active:
         said = "; ".join(f"{url}: {_reason(answer)}" for url, answer in answers.items())
         advice = "start it, or correct rest; with Kerberos it must let this user read /ws/v1/cluster"
-        return _Found(Verdict.FAIL, f"no ResourceManager is active: {said}", advice)
+        return _Found(Level.FAIL, f"no ResourceManager is active: {said}", advice)
     away = [url for url, answer in answers.items() if answer is None]
     known = f"{active[0]} is active, Hadoop {infos[active[0]].get('hadoopVersion', '?')}"
     found = _queue(active[0], target)
-    if found.verdict is Verdict.FAIL:
+    if found.verdict is Level.FAIL:
         return _Found(found.verdict, f"{known}; {found.detail}", found.advice)
     return _some_away(away, f"{known}; {found.detail}")
 
@@ -133,17 +133,17 @@ def _queue(url: str, target: SparkTarget) -> _Found:
     root = {} if answer is None else answer.said.get("scheduler", {}).get("schedulerInfo", {})
     names = {str(one.get(key)) for one in queues(root) for key in ("queueName", "queuePath")}
     if root.get("type") == "capacityScheduler" and queue not in names:
-        return _Found(Verdict.FAIL, f"it has no queue {queue}", "correct spark.yarn.queue in conf")
+        return _Found(Level.FAIL, f"it has no queue {queue}", "correct spark.yarn.queue in conf")
     query = urlencode({"user": user})
     answer = _get(f"{url}/ws/v1/cluster/queues/{quote(queue, safe='')}/access?{query}")
     said = {} if answer is None else answer.said
     allowed = said.get("allowed", said.get("rmQueueAclInfo", {}).get("allowed"))
     if allowed is None:  # only administrators of the queue may ask
-        return _Found(Verdict.OK, f"it does not tell whether {user} may submit to queue {queue}")
+        return _Found(Level.OK, f"it does not tell whether {user} may submit to queue {queue}")
     if str(allowed).lower() != "true":
         advice = f"give {user} the right SUBMIT_APPLICATIONS, or correct spark.yarn.queue in conf"
-        return _Found(Verdict.FAIL, f"{user} may not submit to queue {queue}", advice)
-    return _Found(Verdict.OK, f"{user} may submit to queue {queue}")
+        return _Found(Level.FAIL, f"{user} may not submit to queue {queue}", advice)
+    return _Found(Level.OK, f"{user} may submit to queue {queue}")
 
 
 def _kubernetes(target: SparkTarget) -> _Found:
@@ -153,15 +153,15 @@ def _kubernetes(target: SparkTarget) -> _Found:
     try:
         verify = ssl.create_default_context(cafile=target.ca_file)
     except OSError as exc:
-        return _Found(Verdict.FAIL, f"{target.ca_file} cannot be read: {exc}", "correct ca_file")
+        return _Found(Level.FAIL, f"{target.ca_file} cannot be read: {exc}", "correct ca_file")
     answer = _get(f"{server}/version", token, verify)
     if answer is None:
-        return _Found(Verdict.FAIL, f"{server} does not answer", "start it, or correct master and ca_file")
+        return _Found(Level.FAIL, f"{server} does not answer", "start it, or correct master and ca_file")
     if answer.status in (401, 403):
-        return _Found(Verdict.FAIL, f"{server} refuses us: {answer.status}", "correct token_file")
+        return _Found(Level.FAIL, f"{server} refuses us: {answer.status}", "correct token_file")
     known = f"{server} answers, Kubernetes {answer.said.get('gitVersion', '?')}"
     if token is None:
-        return _Found(Verdict.OK, f"{known}; no token_file, so rights are not asked")
+        return _Found(Level.OK, f"{known}; no token_file, so rights are not asked")
     namespace = target.conf["spark.kubernetes.namespace"]
     denied = [
         f"{verb} {kind}"
@@ -171,11 +171,11 @@ def _kubernetes(target: SparkTarget) -> _Found:
     ]
     if denied:
         advice = f"give the token's account a role in namespace {namespace} that may do this"
-        return _Found(Verdict.FAIL, f"{known}; may not {', '.join(denied)} in {namespace}", advice)
+        return _Found(Level.FAIL, f"{known}; may not {', '.join(denied)} in {namespace}", advice)
     if _ends_with_newline(target.conf.get("spark.kubernetes.authenticate.submission.oauthTokenFile")):
         advice = "write it without one: printf %s TOKEN"
-        return _Found(Verdict.FAIL, f"{known}; token_file ends with a newline, which Spark refuses", advice)
-    return _Found(Verdict.OK, f"{known}; may do with {', '.join(_RIGHTS)} in {namespace} what is needed")
+        return _Found(Level.FAIL, f"{known}; token_file ends with a newline, which Spark refuses", advice)
+    return _Found(Level.OK, f"{known}; may do with {', '.join(_RIGHTS)} in {namespace} what is needed")
 
 
 def _ends_with_newline(file: str | None) -> bool:
@@ -193,8 +193,8 @@ def _may(server: str, namespace: str, verb: str, kind: str, token: str, verify: 
 
 def _some_away(away: list[str], detail: str) -> _Found:
     if away:
-        return _Found(Verdict.WARN, f"{detail}; {', '.join(away)} do not answer", "start them again")
-    return _Found(Verdict.OK, detail)
+        return _Found(Level.WARN, f"{detail}; {', '.join(away)} do not answer", "start them again")
+    return _Found(Level.OK, detail)
 
 
 def _judged_version(detail: str, theirs: str) -> _Found:
@@ -203,8 +203,8 @@ def _judged_version(detail: str, theirs: str) -> _Found:
     ours = version("pyspark")
     if theirs.split(".")[:2] != ours.split(".")[:2]:
         advice = "install the version of PySpark that the cluster has"
-        return _Found(Verdict.WARN, f"{detail}, Spark {theirs or '?'}; ours is {ours}", advice)
-    return _Found(Verdict.OK, f"{detail}, Spark {theirs}")
+        return _Found(Level.WARN, f"{detail}, Spark {theirs or '?'}; ours is {ours}", advice)
+    return _Found(Level.OK, f"{detail}, Spark {theirs}")
 
 
 def _reason(answer: _Answer | None) -> str:

@@ -3,7 +3,7 @@
 docs/client.md has examples.
 """
 
-from nimbus.client.client import Client, LogPiece, Run, Wanted
+from nimbus.client.client import Client, LogPiece, RunInfo, Wanted
 from nimbus.client.errors import (
     BusyError,
     ClientError,
@@ -25,7 +25,7 @@ __all__ = [
     "LogPiece",
     "NotFoundError",
     "ProblemError",
-    "Run",
+    "RunInfo",
     "SetupError",
     "UnreachableError",
     "WaitTimeoutError",

@@ -23,7 +23,7 @@ _FINAL = ("succeeded", "failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunInfo:
     """A run as a scheduler has described it."""
 
     id: str
@@ -107,7 +107,7 @@ class Client(Api):
         priority: str | None = None,
         selection: Mapping[str, Any] | None = None,
         key: str | None = None,
-    ) -> Run:
+    ) -> RunInfo:
         """Start a run of a pipeline's active release.
 
         Args:
@@ -141,17 +141,19 @@ class Client(Api):
         given = {name: value for name, value in body.items() if value is not None}
         answer = self.command("POST", "/runs", given, key=key)
         state = "pending" if answer["status"] == "pending" else "queued"
-        return Run(id=answer["run_id"], pipeline=pipeline, state=state, document=answer)
+        return RunInfo(id=answer["run_id"], pipeline=pipeline, state=state, document=answer)
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> RunInfo:
         """Read a run, also one that is pending or long over. NotFoundError: there is none."""
         return _run(self.get(("runs", run_id)))
 
-    def runs(self, *, limit: int = 100, **filters: str | None) -> list[Run]:
+    def runs(self, *, limit: int = 100, **filters: str | None) -> list[RunInfo]:
         """List runs, newest first. `filters`: those of `GET /runs`, such as `pipeline` and `state`."""
         return [_run(row) for row in self.listed("/runs", "runs", limit, **filters)["runs"]]
 
-    def watch(self, run_id: str, *, timeout_s: float | None = None, every_s: float = 0.5) -> Iterator[Run]:
+    def watch(
+        self, run_id: str, *, timeout_s: float | None = None, every_s: float = 0.5
+    ) -> Iterator[RunInfo]:
         """Yield the state of a run until it is final, through outages of five minutes.
 
         Raises:
@@ -171,7 +173,7 @@ class Client(Api):
                 raise WaitTimeoutError(f"run {run_id} is not finished after {timeout_s:g} s; it continues.")
             time.sleep(every_s)
 
-    def wait(self, run_id: str, *, timeout_s: float | None = None) -> Run:
+    def wait(self, run_id: str, *, timeout_s: float | None = None) -> RunInfo:
         """Return a run when it is final, whatever became of it. Errors as `watch`."""
         for run in self.watch(run_id, timeout_s=timeout_s):
             last = run
@@ -344,8 +346,8 @@ class Client(Api):
         return list(self.get("/workers")["workers"])
 
 
-def _run(row: Mapping[str, Any]) -> Run:
-    return Run(
+def _run(row: Mapping[str, Any]) -> RunInfo:
+    return RunInfo(
         id=row["id"],
         pipeline=row["pipeline"] or "",
         state=row["state"],

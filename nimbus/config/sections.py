@@ -28,7 +28,7 @@ from nimbus.config.values import (
     size_at_least,
 )
 from nimbus.domain.access import AccessRole
-from nimbus.domain.run import Part
+from nimbus.domain.run import RunPart
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]
@@ -274,9 +274,9 @@ class Retention(Strict):
     history: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
     interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
 
-    def by_part(self) -> dict[Part, timedelta]:
+    def by_part(self) -> dict[RunPart, timedelta]:
         """The parts with a retention time, in the order of their deletion."""
-        found = {Part.LOGS: self.logs, Part.OUTPUTS: self.outputs, Part.HISTORY: self.history}
+        found = {RunPart.LOGS: self.logs, RunPart.OUTPUTS: self.outputs, RunPart.HISTORY: self.history}
         return {part: keep for part, keep in found.items() if keep is not None}
 
 

@@ -22,8 +22,7 @@ from nimbus.domain.pipeline import (
     Limits,
     ParameterSpec,
     PipelineSpec,
-    Requirement,
-    RetryPolicy,
+    Retries,
     Schedule,
     SparkDeploy,
     SparkMode,
@@ -31,6 +30,7 @@ from nimbus.domain.pipeline import (
     SparkReuse,
     TaskKind,
     TaskSpec,
+    TriggerRule,
 )
 from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
@@ -99,12 +99,12 @@ def build_parameter(model: m.ParameterModel) -> ParameterSpec:
     return ParameterSpec(**{**_same(model, ParameterSpec), "default": model.default})
 
 
-def build_retries(own: m.RetriesModel, defaults: m.RetriesModel) -> RetryPolicy:
+def build_retries(own: m.RetriesModel, defaults: m.RetriesModel) -> Retries:
     """Retries from the task's own keys, then the definition's defaults, then the defaults of Nimbus."""
     said = _said(own, defaults)
     if "on" in said:
         said["on"] = tuple(sorted(set(said["on"])))
-    return RetryPolicy(**said)
+    return Retries(**said)
 
 
 def _limits(own: m.LimitsModel, defaults: m.LimitsModel) -> Limits | None:
@@ -122,7 +122,7 @@ def _said(own: Strict, defaults: Strict) -> dict[str, Any]:
     }
 
 
-class Spark(NamedTuple):
+class SparkSettings(NamedTuple):
     """The Spark settings of a task."""
 
     mode: SparkMode = SparkMode.CLASSIC
@@ -137,7 +137,7 @@ class Spark(NamedTuple):
         return None if self.target is None else SparkPlace(target=self.target, deploy=self.deploy)
 
 
-def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> Spark:
+def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> SparkSettings:
     """Merge a task's Spark keys with the defaults. The task's own keys win, also `target: null`.
 
     Kinds that start their own Spark are always classic.
@@ -146,7 +146,7 @@ def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> Sp
     mode = own.mode or usual or SparkMode.CLASSIC
     event_log = defaults.event_log if own.event_log is None else own.event_log
     said = {} if event_log is None or mode is SparkMode.CONNECT else {_EVENT_LOG: str(event_log).lower()}
-    return Spark(
+    return SparkSettings(
         mode=mode,
         conf={**defaults.conf, **said, **own.conf},
         target=own.target if "target" in own.model_fields_set else defaults.target,
@@ -279,14 +279,14 @@ def _both(own: Iterable[str], shared: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *shared)))
 
 
-def _environment(model: m.TaskModel, spark: Spark, defaults: m.DefaultsModel) -> str:
+def _environment(model: m.TaskModel, spark: SparkSettings, defaults: m.DefaultsModel) -> str:
     """A default is for tasks that can have one."""
     if model.environment is not None:
         return model.environment
     return "" if environment_fault(model.type, spark) else defaults.environment or ""
 
 
-def environment_fault(kind: TaskKind, spark: Spark) -> str | None:
+def environment_fault(kind: TaskKind, spark: SparkSettings) -> str | None:
     """Why a task has no environment; None: it may have one."""
     if kind not in ENVIRONMENT_KINDS:
         return f"a task of type {kind} has no interpreter that could be another"
@@ -300,7 +300,7 @@ def environment_fault(kind: TaskKind, spark: Spark) -> str | None:
 def build_task(name: str, model: m.TaskModel, pipeline: m.DefinitionModel) -> TaskSpec:
     """One task."""
     defaults = pipeline.defaults
-    spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
+    spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else SparkSettings()
     args = _arguments(model)
     texts = (
         *args,
@@ -317,7 +317,7 @@ def build_task(name: str, model: m.TaskModel, pipeline: m.DefinitionModel) -> Ta
         requirements={
             TaskName(need): asked
             for need, asked in model.requirements.items()
-            if asked is not Requirement.SUCCEEDED
+            if asked is not TriggerRule.SUCCEEDED
         },
         keeps_running=model.keep is not None,
         retries=build_retries(model.retries, defaults.retries),

@@ -13,7 +13,7 @@ from nimbus.config.checking import Strict, check
 from nimbus.config.document import Document, parse_document
 from nimbus.config.problems import InvalidDocumentError, Problem, SuggestingError
 from nimbus.config.values import described
-from nimbus.definition.faults import Fault
+from nimbus.definition.faults import KeyFault
 from nimbus.domain.calendars import MOST_DATES, MOST_DAYS_OFF, Calendar
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.wording import closest
@@ -82,22 +82,24 @@ def parse_calendar(text: bytes, name_for_errors: str) -> Calendar:
     return calendar
 
 
-def _faults(document: Document, model: CalendarModel, calendar: Calendar) -> Iterator[Fault]:
+def _faults(document: Document, model: CalendarModel, calendar: Calendar) -> Iterator[KeyFault]:
     if model.weekdays is None and not model.holidays and not model.workdays:
-        yield Fault((), "names no day; write `holidays: [2026-12-25]`, or `weekdays` that are worked")
+        yield KeyFault((), "names no day; write `holidays: [2026-12-25]`, or `weekdays` that are worked")
     if model.weekdays is not None and len(set(model.weekdays)) < len(model.weekdays):
-        yield Fault(("weekdays",), "names a weekday twice; keep one")
+        yield KeyFault(("weekdays",), "names a weekday twice; keep one")
     seen: dict[date, int | None] = {}
     for key, entries in (("holidays", model.holidays), ("workdays", model.workdays)):
         for number, days in enumerate(entries):
             line = document.line_of((key, number))
             if (twice := next((day for day in days if day in seen), None)) is not None:
-                yield Fault((key, number), f"{twice} is here twice (first on line {seen[twice]}); keep one")
+                yield KeyFault(
+                    (key, number), f"{twice} is here twice (first on line {seen[twice]}); keep one"
+                )
             seen |= {day: line for day in days if day not in seen}
     if len(seen) > MOST_DATES:
-        yield Fault(("holidays",), f"{len(seen)} dates are more than {MOST_DATES}: remove old ones")
+        yield KeyFault(("holidays",), f"{len(seen)} dates are more than {MOST_DATES}: remove old ones")
     elif (start := calendar.stretch_off()) is not None:
-        yield Fault(("holidays",), f"no day is worked from {start} on for more than {MOST_DAYS_OFF} days")
+        yield KeyFault(("holidays",), f"no day is worked from {start} on for more than {MOST_DAYS_OFF} days")
 
 
 def calendar_file(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """A key with different values. None: the key is missing."""
 
     path: tuple[str, ...]
@@ -36,7 +36,7 @@ class Change:
         return "added" if self.now is None else "removed" if self.then is None else "changed"
 
 
-def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[Change]:
+def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[KeyChange]:
     """Keys with different values. A new or removed task or section is one change.
 
     Args:
@@ -54,11 +54,11 @@ def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, **named, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
 
 
-def _changes(now: Any, then: Any, path: tuple[str, ...]) -> Iterator[Change]:
+def _changes(now: Any, then: Any, path: tuple[str, ...]) -> Iterator[KeyChange]:
     if now == then:
         return
     if not isinstance(now, Mapping) or not isinstance(then, Mapping):
-        yield Change(path, now, then)
+        yield KeyChange(path, now, then)
         return
     for key in [*now, *(key for key in then if key not in now)]:
         yield from _changes(now.get(key), then.get(key), (*path, key))

@@ -8,7 +8,7 @@ from nimbus.config.problems import InvalidDocumentError, KeyPath
 from nimbus.domain.wording import Suggestion
 
 
-class Fault(NamedTuple):
+class KeyFault(NamedTuple):
     """A fault at a key of a definition."""
 
     path: KeyPath

@@ -27,12 +27,12 @@ from nimbus.domain.pipeline import (
     FailureStrategy,
     Isolation,
     Priority,
-    Requirement,
     SparkDeploy,
     SparkMode,
     SparkReuse,
     StartWhen,
     TaskKind,
+    TriggerRule,
     WhenFull,
 )
 from nimbus.domain.publications import Partitioning
@@ -291,7 +291,7 @@ SparkConf = dict[
     Annotated[str, BeforeValidator(spark_key)],
     Annotated[str, BeforeValidator(_spark_value, json_schema_input_type=_Scalar)],
 ]
-RequirementName = Annotated[Requirement, one_of(Requirement)]
+RequirementName = Annotated[TriggerRule, one_of(TriggerRule)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 
-class Needs:
+class NeedGraph:
     """What must end before each task. Needs of unknown tasks, and of a task itself, do not count."""
 
     def __init__(self, needs: Mapping[str, Collection[str]]) -> None:

@@ -11,7 +11,7 @@ from nimbus.config.document import Document, parse_document, read_document
 from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, KeyPath, Problem
 from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.calendar_file import with_calendars
-from nimbus.definition.faults import Fault, InvalidDefinitionError
+from nimbus.definition.faults import InvalidDefinitionError, KeyFault
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang
@@ -92,7 +92,7 @@ def _checked(document: Document, root: Path | None, *, is_published: bool = Fals
         raise InvalidDefinitionError(exc.problems) from exc
 
 
-def _problems(document: Document, found: Iterable[Fault]) -> list[Problem]:
+def _problems(document: Document, found: Iterable[KeyFault]) -> list[Problem]:
     """The problems by line. Those that are not shown are only counted, because suggestions take long."""
     ordered = sorted(found, key=lambda fault: document.line_of(fault.path) or 0)
     shown = [document.problem(*fault) for fault in ordered[:MOST_SHOWN]]

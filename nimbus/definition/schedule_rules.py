@@ -8,7 +8,7 @@ from functools import partial
 from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_parameter, schedules_of
 from nimbus.definition.cron import expanded, names_its_times
-from nimbus.definition.faults import Fault
+from nimbus.definition.faults import KeyFault
 from nimbus.definition.models import DefinitionModel, ScheduleModel
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.parameters import value_fault
@@ -17,26 +17,26 @@ from nimbus.domain.webhooks import path_fault
 from nimbus.domain.wording import closest
 
 
-def schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
+def schedule_faults(model: DefinitionModel) -> Iterator[KeyFault]:
     """Faults of the schedules and their calendars."""
     schedules = schedules_of(model)
     if model.schedule is not None and model.schedules is not None:
-        yield Fault(("schedules",), "cannot stand beside `schedule`: move that one here, under a name")
+        yield KeyFault(("schedules",), "cannot stand beside `schedule`: move that one here, under a name")
     if model.deadline is not None and not schedules:
-        yield Fault(("deadline",), "needs a schedule, and there is none")
+        yield KeyFault(("deadline",), "needs a schedule, and there is none")
     if model.schedules and model.start is not None:
-        yield Fault(("schedules",), "data start the runs: write one `schedule`, which ends intervals")
+        yield KeyFault(("schedules",), "data start the runs: write one `schedule`, which ends intervals")
     first = next(iter(schedules.values()), None)
     for name, schedule in schedules.items():
         path: KeyPath = ("schedules", name) if name else ("schedule",)
         for key, message in _one_schedule_faults(model, schedule):
-            yield Fault((*path, *key), message)
+            yield KeyFault((*path, *key), message)
         if first is not None and schedule.timezone != first.timezone:
             why = f"is not {first.timezone}: all schedules of a pipeline have one zone, that of its dates"
-            yield Fault((*path, "timezone") if "timezone" in schedule.model_fields_set else path, why)
+            yield KeyFault((*path, "timezone") if "timezone" in schedule.model_fields_set else path, why)
     needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
     if model.start is not None and needed:
-        yield Fault(
+        yield KeyFault(
             ("start",) if not schedules else ("schedule",),
             f"a run that data start gets no values of parameters, and {', '.join(needed)} has no default; "
             "give it one",
@@ -79,24 +79,24 @@ def _calendar_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterato
         yield ("on_holidays",), "moves times of a day, and `cron` has * for minutes or hours: use skip"
 
 
-def webhook_faults(model: DefinitionModel) -> Iterator[Fault]:
+def webhook_faults(model: DefinitionModel) -> Iterator[KeyFault]:
     """Faults: parameters that the pipeline does not have, or that it needs and the webhook does not give."""
     if model.webhook is None:
         return
     given = model.webhook.params
     for name, text in given.items():
         if name not in model.parameters:
-            yield Fault(
+            yield KeyFault(
                 ("webhook", "params", name),
                 "the pipeline has no such parameter",
                 partial(closest, name, model.parameters),
             )
         elif (fault := path_fault(text)) is not None:
-            yield Fault(("webhook", "params", name), fault)
+            yield KeyFault(("webhook", "params", name), fault)
     needed = sorted(
         name for name, parameter in model.parameters.items() if parameter.required and name not in given
     )
     if needed:
-        yield Fault(
+        yield KeyFault(
             ("webhook",), f"does not give {', '.join(needed)}, which has no default; add it to params"
         )

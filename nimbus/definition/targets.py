@@ -30,16 +30,16 @@ _MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RunTarget:
     """A run that may be created: what it would read depends on these. See `nimbus.domain.reads.Reader`."""
 
     data_interval: DataInterval | None = None
     timezone: str = "UTC"
 
 
-def target_of(schedule: Schedule, fire: datetime) -> Target:
+def target_of(schedule: Schedule, fire: datetime) -> RunTarget:
     """The target of a fire time."""
-    return Target(interval_of(schedule, fire), schedule.timezone)
+    return RunTarget(interval_of(schedule, fire), schedule.timezone)
 
 
 def grid_of(schedule: Schedule, fire: datetime) -> DataInterval | None:
@@ -90,7 +90,7 @@ def _start(fire: datetime, length: timedelta, schedule: Schedule) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DueTarget:
     """A target that is due."""
 
     target: DataInterval | None = None
@@ -113,7 +113,7 @@ def due_targets(
     live: Container[datetime],
     now: datetime,
     only: tuple[DataInterval, ...] | None = None,
-) -> Iterator[Found]:
+) -> Iterator[DueTarget]:
     """Targets that are due, oldest first. Of those that lack the same time, only the first is told.
 
     Args:
@@ -125,8 +125,8 @@ def due_targets(
     """
     schedule = due.schedule
     if schedule is None:
-        lacking = _lacking(due, Target(), datasets)
-        yield lacking or Found(left=due.without(None))
+        lacking = _lacking(due, RunTarget(), datasets)
+        yield lacking or DueTarget(left=due.without(None))
         return
     for extent in due.extents if only is None else only:
         fire = next_fire(schedule, extent.start)
@@ -134,18 +134,18 @@ def due_targets(
             after = next_fire(schedule, fire)
             lacking = _lacking(due, target_of(schedule, fire), datasets)
             if fire in live:
-                yield Found(grid, is_live=True)
+                yield DueTarget(grid, is_live=True)
             elif lacking is None and fire > now and not _reads_its_interval(due, datasets):
-                yield Found(grid, not_before=fire)
+                yield DueTarget(grid, not_before=fire)
                 return
             elif lacking is None:
                 left = due.without(grid)
-                yield Found(grid, left=left)
+                yield DueTarget(grid, left=left)
                 if left is None and after is not None:  # nor may another one before the last of the extent
                     last = next_fire(schedule, extent.end - _MOMENT)
                     after = after if last is None else max(after, last)
             else:
-                yield Found(grid, lacking.lacks, lacking.read)
+                yield DueTarget(grid, lacking.lacks, lacking.read)
                 complete_from = _complete_from(lacking.read, schedule, fire, datasets)
                 if complete_from is None or after is None:
                     return
@@ -162,14 +162,14 @@ def _reads_its_interval(due: Due, datasets: Mapping[DatasetName, Dataset]) -> bo
     )
 
 
-def _lacking(due: Due, target: Target, datasets: Mapping[DatasetName, Dataset]) -> Found | None:
+def _lacking(due: Due, target: RunTarget, datasets: Mapping[DatasetName, Dataset]) -> DueTarget | None:
     for read in due.reads:
         try:
             lacks = missing(read, target, datasets.get(read.dataset))
         except ReadError as exc:
             lacks = str(exc)
         if lacks:
-            return Found(lacks=lacks, read=read)
+            return DueTarget(lacks=lacks, read=read)
     return None
 
 
@@ -206,7 +206,7 @@ class _Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class KnownLacks:
     """The facts of a look that found no target which may start, because each lacked something."""
 
     schedule: Schedule | None
@@ -215,9 +215,9 @@ class Looked:
     known: Mapping[DatasetName, _Known]
 
 
-def facts_of(due: Due, datasets: Mapping[DatasetName, Dataset]) -> Looked:
+def facts_of(due: Due, datasets: Mapping[DatasetName, Dataset]) -> KnownLacks:
     """The facts that decide which due targets lack something."""
-    return Looked(
+    return KnownLacks(
         due.schedule, due.reads, due.extents, {read.dataset: _known(read, datasets) for read in due.reads}
     )
 
@@ -229,7 +229,7 @@ def _known(read: Read, datasets: Mapping[DatasetName, Dataset]) -> _Known:
     return _Known(found.published > 0, found.partition, found.spans, found.spans_from)
 
 
-def changed_since(before: Looked, now: Looked) -> Spans | None:
+def changed_since(before: KnownLacks, now: KnownLacks) -> Spans | None:
     """The parts of due extents whose targets may lack nothing now, but did; None: look at all."""
     schedule = now.schedule
     if schedule is None or (before.schedule, before.reads) != (schedule, now.reads):

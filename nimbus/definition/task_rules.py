@@ -11,7 +11,7 @@ from typing import Any
 
 from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_spark
-from nimbus.definition.faults import Fault
+from nimbus.definition.faults import KeyFault
 from nimbus.definition.models import DefinitionModel, SparkModel, TaskModel, WaitForModel
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, MOST_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.pipeline import KEPT_KINDS, Isolation, SparkMode, TaskKind
@@ -27,20 +27,20 @@ _ENDS_RUN = ("schedule", "schedules", "timeout", "concurrency", "warn_after", "e
 """Keys about runs that end."""
 
 
-def kept_faults(model: DefinitionModel) -> Iterator[Fault]:
+def kept_faults(model: DefinitionModel) -> Iterator[KeyFault]:
     """Faults of all tasks with `keep`, and of their pipeline."""
     kept = [name for name, task in model.tasks.items() if task.keep]
     if not kept:
         return
     for key in _ENDS_RUN:
         if getattr(model, key) is not None:
-            yield Fault(
+            yield KeyFault(
                 (key,), f"task {kept[0]} is kept running, so a run of the pipeline does not end; remove this"
             )
     needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
     if needed:
         why = "the activation of a release starts its run, which gets no values of parameters: give a default"
-        yield Fault(("parameters", needed[0], "required"), why)
+        yield KeyFault(("parameters", needed[0], "required"), why)
     for name in kept:
         for fault in _task_faults(model.tasks[name], model.defaults.spark):
             yield fault._replace(path=("tasks", name, *fault.path))
@@ -48,31 +48,31 @@ def kept_faults(model: DefinitionModel) -> Iterator[Fault]:
         for number, need in enumerate(task.needs):
             if need in kept:
                 path = ("tasks", name, "needs", need if task.requirements else number)
-                yield Fault(
+                yield KeyFault(
                     path, f"{need!r} is kept running and does not end, so this task would never start"
                 )
 
 
-def _task_faults(task: TaskModel, defaults: SparkModel) -> Iterator[Fault]:
+def _task_faults(task: TaskModel, defaults: SparkModel) -> Iterator[KeyFault]:
     if task.type not in KEPT_KINDS:
         kinds = " and ".join(sorted(KEPT_KINDS))
-        yield Fault(
+        yield KeyFault(
             ("keep",), f"only tasks of type {kinds} can be kept running, not {task.type}; remove this"
         )
     if task.isolation is Isolation.POOLED:
-        yield Fault(("isolation",), "a task that is kept running runs isolated, not pooled; remove this")
+        yield KeyFault(("isolation",), "a task that is kept running runs isolated, not pooled; remove this")
     if task.type.uses_spark and build_spark(task.type, task.spark, defaults).mode is SparkMode.CONNECT:
         why = "a query on a Spark Connect server could outlive the driver of a task that is kept running"
-        yield Fault(("spark", "mode"), f"{why}; use mode: classic")
+        yield KeyFault(("spark", "mode"), f"{why}; use mode: classic")
     for key in _ENDS_TASK:
         if key in task.model_fields_set:
-            yield Fault((key,), "a task that is kept running does not end by itself; remove this")
+            yield KeyFault((key,), "a task that is kept running does not end by itself; remove this")
     for key in ("limit", "on"):
         if key in task.retries.model_fields_set:
             why = (
                 "a task that is kept running is started again whatever ends it, without a limit; remove this"
             )
-            yield Fault(("retries", key), why)
+            yield KeyFault(("retries", key), why)
 
 
 _OF_WORKERS = (
@@ -85,7 +85,7 @@ _BESIDE = {"status": "http", "covers": "pipeline", "last": "pipeline", "on_faile
 _SOURCES = tuple(source.value for source in DataSource)
 
 
-def wait_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
+def wait_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
     """Faults of a task that no worker runs: keys for workers, results of tasks, and wrong conditions.
 
     Args:
@@ -94,11 +94,11 @@ def wait_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
     """
     for key in _OF_WORKERS:
         if key in task.model_fields_set:
-            yield Fault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")
+            yield KeyFault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")
     texts = [*wait_texts(task), *([] if task.when is None else [(("when",), task.when)])]
     for path, text in texts:
         if tasks_read(text):
-            yield Fault(path, f"a task of type {task.type} cannot use results of other tasks")
+            yield KeyFault(path, f"a task of type {task.type} cannot use results of other tasks")
     for number, model in enumerate(task.waits_for or ()):
         for fault in _entry_faults(model, pipeline):
             yield fault._replace(path=("waits_for", number, *fault.path))
@@ -114,32 +114,32 @@ def wait_texts(task: TaskModel) -> Iterator[tuple[KeyPath, str]]:
                 yield ("waits_for", number, key), text
 
 
-def _entry_faults(model: WaitForModel, pipeline: str) -> Iterator[Fault]:
+def _entry_faults(model: WaitForModel, pipeline: str) -> Iterator[KeyFault]:
     kinds = (*_SOURCES, "pipeline")
     said = [kind for kind in kinds if getattr(model, kind) is not None]
     if len(said) != 1:
-        yield Fault((), f"must have one of {', '.join(kinds)}")
+        yield KeyFault((), f"must have one of {', '.join(kinds)}")
         return
     (kind,) = said
     for key, of_kind in _BESIDE.items():
         if getattr(model, key) is not None and kind != of_kind:
-            yield Fault((key,), f"has no meaning with {kind}; remove it")
+            yield KeyFault((key,), f"has no meaning with {kind}; remove it")
     if kind == "pipeline":
         yield from _pipeline_faults(model, pipeline)
         return
     text = getattr(model, kind)
     if "{{" not in text and (fault := address_fault(DataSource(kind), text)) is not None:
-        yield Fault((kind,), fault)
+        yield KeyFault((kind,), fault)
 
 
-def _pipeline_faults(model: WaitForModel, pipeline: str) -> Iterator[Fault]:
+def _pipeline_faults(model: WaitForModel, pipeline: str) -> Iterator[KeyFault]:
     if model.pipeline == pipeline:
-        yield Fault(("pipeline",), "would wait for itself; the interval before is `pipeline: self`")
+        yield KeyFault(("pipeline",), "would wait for itself; the interval before is `pipeline: self`")
     if model.covers is not None and model.last is not None:
-        yield Fault(("last",), "sets the interval, as covers does; remove one of them")
+        yield KeyFault(("last",), "sets the interval, as covers does; remove one of them")
     for key in ("covers", "last"):
         if model.pipeline == SELF and getattr(model, key) is not None:
-            yield Fault((key,), "self is the interval before; remove it")
+            yield KeyFault((key,), "self is the interval before; remove it")
 
 
 MOST_ITEMS_OF_PIPELINE = MOST_AT_A_DEPTH
@@ -163,29 +163,29 @@ _OF_DRIVERS = (
 """Keys about a driver, or about its slot."""
 
 
-def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
+def child_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
     """Faults of one task, without its templates. `pipeline`: the task's pipeline."""
     if task.type is not TaskKind.PIPELINE:
         for key in _OF_FAN_OUT:
             if getattr(task, key) is not None:
-                yield Fault((key,), f"a {task.type} task starts no child runs; remove this")
+                yield KeyFault((key,), f"a {task.type} task starts no child runs; remove this")
         return
     for key in _OF_DRIVERS:
         if key in task.model_fields_set:
-            yield Fault((key,), f"a pipeline task has no driver and no slot, so no {key}; remove this")
+            yield KeyFault((key,), f"a pipeline task has no driver and no slot, so no {key}; remove this")
     if task.pipeline == pipeline:
-        yield Fault(("pipeline",), f"{pipeline} would start itself endlessly")
+        yield KeyFault(("pipeline",), f"{pipeline} would start itself endlessly")
     for name, value in (task.params or {}).items():
         if not isinstance(value, str | int | float | bool):
-            yield Fault(("params", name), "must be a text, a number or a boolean")
+            yield KeyFault(("params", name), "must be a text, a number or a boolean")
     yield from _item_faults(task)
 
 
-def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
+def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[KeyFault]:
     """Faults of a pipeline whose tasks have too many items together."""
     total = sum(task.max_items or DEFAULT_MOST_ITEMS for task in tasks.values() if task.for_each is not None)
     if total > MOST_ITEMS_OF_PIPELINE:
-        yield Fault(
+        yield KeyFault(
             ("tasks",),
             f"max_items of all tasks add up to {total}; {MOST_ITEMS_OF_PIPELINE} is the most: lower some",
         )
@@ -195,27 +195,27 @@ def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
         if any(isinstance(v, str) and not parameter_in(v) for v in (task.for_each or {}).values())
     ]
     if len(given) > MOST_GIVEN_LISTS:
-        yield Fault(
+        yield KeyFault(
             ("tasks", given[-1], "for_each"),
             f"{len(given)} tasks take lists from results; {MOST_GIVEN_LISTS} is the most: split the pipeline",
         )
 
 
-def _item_faults(task: TaskModel) -> Iterator[Fault]:
+def _item_faults(task: TaskModel) -> Iterator[KeyFault]:
     if task.for_each is None:
         for key in ("max_parallel", "max_items"):
             if getattr(task, key) is not None:
-                yield Fault((key,), "without for_each there is only one child run; remove this")
+                yield KeyFault((key,), "without for_each there is only one child run; remove this")
         return
     known = [values for values in task.for_each.values() if isinstance(values, list)]
     most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))
     if count > most:
-        yield Fault(("for_each",), f"has {count} items, and max_items is {most}")
+        yield KeyFault(("for_each",), f"has {count} items, and max_items is {most}")
     elif most > MOST_PARALLEL and task.max_parallel is None:
-        yield Fault(("max_items",), f"above {MOST_PARALLEL} items need max_parallel: add it")
+        yield KeyFault(("max_items",), f"above {MOST_PARALLEL} items need max_parallel: add it")
 
 
-def list_faults(model: DefinitionModel) -> Iterator[Fault]:
+def list_faults(model: DefinitionModel) -> Iterator[KeyFault]:
     """Faults of parameters in `for_each`."""
     for name, task in model.tasks.items():
         for text in (task.for_each or {}).values():
@@ -224,9 +224,9 @@ def list_faults(model: DefinitionModel) -> Iterator[Fault]:
             if read is None:
                 continue
             if read not in model.parameters:
-                yield Fault(path, f"there is no parameter {read!r}", closest(read, model.parameters))
+                yield KeyFault(path, f"there is no parameter {read!r}", closest(read, model.parameters))
             elif (kind := model.parameters[read].type) != "list":
-                yield Fault(path, f"parameter {read!r} must be of type list, not {kind}")
+                yield KeyFault(path, f"parameter {read!r} must be of type list, not {kind}")
 
 
 def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]:
@@ -245,7 +245,7 @@ def _fields(values: list[Any] | str) -> str:
     return ANY_FIELD if isinstance(values, str) and file_in(values) else SCALAR
 
 
-def child_template_faults(model: DefinitionModel) -> Iterator[Fault]:
+def child_template_faults(model: DefinitionModel) -> Iterator[KeyFault]:
     """Faults of the templates of `params`. Those of one task can use its `item`."""
     texts: dict[KeyPath, str] = {}
     items: list[list[str] | None] = []
@@ -264,4 +264,4 @@ def child_template_faults(model: DefinitionModel) -> Iterator[Fault]:
     found = argument_faults(list(texts.values()), model.parameters, items)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
-            yield Fault(path, message, suggestion)
+            yield KeyFault(path, message, suggestion)

@@ -24,7 +24,7 @@ class BeforeTheKill:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DemoClaim:
     """One claim of the demonstration, with its evidence."""
 
     text: str
@@ -39,7 +39,7 @@ def check(
     new_leader: str,
     new_epoch: int,
     drivers: Collection[str],
-) -> list[Claim]:
+) -> list[DemoClaim]:
     """Compare a finished run with the state before the kill.
 
     Args:
@@ -68,9 +68,9 @@ def check(
     ]  # fmt: skip
 
 
-def _claim(text: str, against: Iterable[str]) -> Claim:
+def _claim(text: str, against: Iterable[str]) -> DemoClaim:
     evidence = "; ".join(against)
-    return Claim(text, not evidence, evidence)
+    return DemoClaim(text, not evidence, evidence)
 
 
 def _not_once(tasks: Mapping[str, Any]) -> Iterable[str]:

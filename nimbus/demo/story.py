@@ -13,7 +13,7 @@ import click
 
 from nimbus.cli.gantt import gantt
 from nimbus.cli.output import console, make_table
-from nimbus.demo.checks import BeforeTheKill, Claim, check
+from nimbus.demo.checks import BeforeTheKill, DemoClaim, check
 from nimbus.demo.stage import (
     DemoFailedError,
     Stage,
@@ -206,6 +206,6 @@ def conclude(
         raise DemoFailedError(f"not kept: {'; '.join(broken)}")
 
 
-def _show_claim(claim: Claim) -> None:
+def _show_claim(claim: DemoClaim) -> None:
     mark = click.style("yes", fg="green") if claim.holds else click.style("NO", fg="red", bold=True)
     say(f"  {mark:<4} {claim.text}{f': {claim.evidence}' if claim.evidence else ''}")

@@ -103,7 +103,7 @@ class Capacity:
     """Slots of a worker that open attempts take."""
     jvm_releases: Collection[str] = frozenset()
     """Releases for which any worker keeps a Spark JVM: see `WorkerInfo.jvm_releases`."""
-    holder: Callable[[str], Holder | None] = lambda _pool: None
+    holder: Callable[[str], PoolHolder | None] = lambda _pool: None
     """The task that holds a pool. Only for explanations: the leader keeps tasks in queues instead."""
 
     share: Callable[[PipelineName, str], str] = lambda _pipeline, _of: ""
@@ -190,7 +190,7 @@ def held_by(task: TaskRun, answer: Grant | Wait) -> str:
     return WORDS[answer.reason].format(about=answer.about, labels=", ".join(task.spec.labels))
 
 
-class Holder(NamedTuple):
+class PoolHolder(NamedTuple):
     """A ready task that holds a pool for itself until it fits."""
 
     rank: TaskRank
@@ -254,13 +254,13 @@ def _with_jvm(best: WorkerInfo, others: Iterable[WorkerInfo], release: str, capa
     return next((worker for worker in chain((best,), equal) if release in worker.jvm_releases), best)
 
 
-def holder_of(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
+def holder_of(run: Run, task: TaskRun, capacity: Capacity) -> PoolHolder | None:
     """A ready task as the holder of its pools; None: it does not wait for a pool."""
     held = _held_at_gate(run, task, capacity)
-    return None if held is None or not held.about else Holder(task_rank(run, task), run, task, held)
+    return None if held is None or not held.about else PoolHolder(task_rank(run, task), run, task, held)
 
 
-def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
+def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> PoolHolder | None:
     """The other task that holds a pool which this task needs; None: there is none."""
     held = [holder for pool in task.spec.pools if (holder := capacity.holder(pool)) is not None]
     first = min(held, key=lambda holder: holder.rank, default=None)

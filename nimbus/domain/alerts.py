@@ -84,7 +84,7 @@ class AlertState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class DeliveryFailure:
     """Why a target did not accept an alert."""
 
     error: str
@@ -154,7 +154,7 @@ def accepted(alert: Alert, now: datetime) -> Alert:
     return replace(alert, state=AlertState.SENT, error="", ended_at=now)
 
 
-def refused(alert: Alert, failure: Failure, *, give_up_after: timedelta, now: datetime) -> Alert:
+def refused(alert: Alert, failure: DeliveryFailure, *, give_up_after: timedelta, now: datetime) -> Alert:
     """The alert after a failed try: it waits for the next try, or is not delivered."""
     alert = replace(
         alert, error=brief(failure.error), may_repeat=alert.may_repeat or failure.doubtful, next_try=None

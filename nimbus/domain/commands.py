@@ -23,7 +23,7 @@ from nimbus.domain.ids import (
 )
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import Part, RunState
+from nimbus.domain.run import RunPart, RunState
 from nimbus.domain.selection import Selection
 from nimbus.domain.settings import Hold
 
@@ -372,7 +372,7 @@ class SetOwner(CommandKind):
 class PurgeRuns(CommandKind):
     """Delete parts of one ended run, or of the runs of a pipeline from before a moment."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RunPart, ...]
     reason: str
     run_id: RunId | None = None
     pipeline: PipelineName | None = None

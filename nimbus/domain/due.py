@@ -39,7 +39,7 @@ MOST_CONSUMERS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedStart:
     """Why the last try to create a run failed. It is repeated after a while."""
 
     why: str
@@ -70,7 +70,7 @@ class Due:
     """How many runs were started or refused. The next one's number is part of the id of its run."""
     started_at: datetime | None = None
     """The last start."""
-    refused: Refused | None = None
+    refused: RefusedStart | None = None
 
     @property
     def starting(self) -> tuple[Read, ...]:
@@ -189,14 +189,14 @@ def cause_of(dataset: DatasetName, version: Version, now: datetime) -> DataCause
     )
 
 
-class LiveRun(Protocol):
+class HasCause(Protocol):
     """A run that has not ended."""
 
     @property
     def cause(self) -> RunCause: ...  # noqa: D102
 
 
-def has_room(live: Sequence[LiveRun], profile: Profile) -> bool:
+def has_room(live: Sequence[HasCause], profile: Profile) -> bool:
     """True when one more run of a pipeline may start by data. Without a limit, one may be under way."""
     if profile.concurrency is not None:
         return len(live) < profile.concurrency.limit

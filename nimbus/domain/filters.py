@@ -24,7 +24,7 @@ class Parameter(NamedTuple):
     """A text as it is; any other value as JSON."""
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """A span of time, both ends included; None: open."""
 
     since: datetime | None = None
@@ -36,7 +36,7 @@ class Span(NamedTuple):
         return (since is None or moment >= since) and (until is None or moment <= until)
 
 
-ANY_TIME = Span()
+ANY_TIME = TimeSpan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class Filter:
     owner: str | None = None
     """A principal or a team, or NOBODY."""
     state: RunState | None = None
-    created: Span = ANY_TIME
-    logical: Span = ANY_TIME
+    created: TimeSpan = ANY_TIME
+    logical: TimeSpan = ANY_TIME
     """Of logical dates."""
     parameters: tuple[Parameter, ...] = ()
 

@@ -59,7 +59,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class IndexPage:
     """Rows in the order of their ends: all from this page's name up to the name of the next page."""
 
     name: str
@@ -89,7 +89,7 @@ class IntervalIndex:
     it, nothing is known."""
     longest: timedelta = timedelta(0)
     """The longest interval that was ever added."""
-    pages: tuple[Page, ...] = ()
+    pages: tuple[IndexPage, ...] = ()
 
     def overlapping(self, interval: DataInterval) -> Iterator[Ended]:
         """Intervals that share some time with this one, in the order of their ends."""
@@ -179,7 +179,7 @@ class IntervalIndex:
             yield from (row for row in page.rows() if row[0] > start_us)
 
 
-def _joined(pages: tuple[Page, ...]) -> tuple[Page, ...]:
+def _joined(pages: tuple[IndexPage, ...]) -> tuple[IndexPage, ...]:
     """The pages, of which as many of the oldest as needed are joined; the same if that gains too little."""
     rows = [page.rows() for page in pages]
     starts = [row[1] for row in reversed([*chain(*rows)])]
@@ -205,7 +205,7 @@ def _follows(row: _Row, before: list[_Row]) -> bool:
     return is_alone and last[0] == row[1] and last[2] == row[2] != _NEVER_STARTED
 
 
-def _paged(rows: list[_Row], added: _Row | None) -> tuple[Page, ...]:
+def _paged(rows: list[_Row], added: _Row | None) -> tuple[IndexPage, ...]:
     """The rows on one page, or on two. `added`: the new row, if it may begin its own page."""
     if not rows:
         return ()
@@ -215,8 +215,8 @@ def _paged(rows: list[_Row], added: _Row | None) -> tuple[Page, ...]:
     return _page(rows[:cut]), _page(rows[cut:])
 
 
-def _page(rows: list[_Row]) -> Page:
-    return Page(_name(rows[0]), zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1))
+def _page(rows: list[_Row]) -> IndexPage:
+    return IndexPage(_name(rows[0]), zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1))
 
 
 def _name(row: _Row) -> str:

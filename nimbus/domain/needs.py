@@ -12,12 +12,12 @@ from enum import Enum
 from types import MappingProxyType
 
 from nimbus.domain.ids import TaskName
-from nimbus.domain.pipeline import Requirement, TaskSpec
+from nimbus.domain.pipeline import TaskSpec, TriggerRule
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 
-class Verdict(Enum):
+class NeedEffect(Enum):
     """What the end of one need means for the dependent task."""
 
     GO = "go"
@@ -25,34 +25,34 @@ class Verdict(Enum):
     HINDER = "hinder"
 
 
-_GO, _SKIP, _HINDER = Verdict.GO, Verdict.SKIP, Verdict.HINDER
+_GO, _SKIP, _HINDER = NeedEffect.GO, NeedEffect.SKIP, NeedEffect.HINDER
 _ENDINGS = (TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN)
-TABLE: Mapping[Requirement, Mapping[TaskState, Verdict]] = MappingProxyType(
+TABLE: Mapping[TriggerRule, Mapping[TaskState, NeedEffect]] = MappingProxyType(
     {
         requirement: MappingProxyType(dict(zip(_ENDINGS, verdicts, strict=True)))
         for requirement, verdicts in {
-            Requirement.SUCCEEDED: (_GO, _SKIP, _HINDER, _HINDER),
-            Requirement.NOT_FAILED: (_GO, _GO, _HINDER, _HINDER),
-            Requirement.FAILED: (_SKIP, _SKIP, _GO, _GO),
-            Requirement.DONE: (_GO, _GO, _GO, _GO),
-            Requirement.ONE_FAILED: (_SKIP, _SKIP, _GO, _GO),
-            Requirement.NONE_FAILED_MIN_ONE_SUCCESS: (_GO, _SKIP, _HINDER, _HINDER),
+            TriggerRule.SUCCEEDED: (_GO, _SKIP, _HINDER, _HINDER),
+            TriggerRule.NOT_FAILED: (_GO, _GO, _HINDER, _HINDER),
+            TriggerRule.FAILED: (_SKIP, _SKIP, _GO, _GO),
+            TriggerRule.DONE: (_GO, _GO, _GO, _GO),
+            TriggerRule.ONE_FAILED: (_SKIP, _SKIP, _GO, _GO),
+            TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS: (_GO, _SKIP, _HINDER, _HINDER),
         }.items()
     }
 )
 """The verdict by requirement and by the final state of the need."""
-_OVER_NEEDS = frozenset({Requirement.ONE_FAILED, Requirement.NONE_FAILED_MIN_ONE_SUCCESS})
+_OVER_NEEDS = frozenset({TriggerRule.ONE_FAILED, TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS})
 """A need with one of these does not skip its task if another need with the same one lets it go."""
 
 
-def verdict(spec: TaskSpec, need: TaskRun) -> Verdict:
+def verdict(spec: TaskSpec, need: TaskRun) -> NeedEffect:
     """The verdict of one final need for the task of `spec`."""
-    return Verdict.GO if need.left_out else TABLE[spec.requirement(need.spec.name)][need.state]
+    return NeedEffect.GO if need.left_out else TABLE[spec.requirement(need.spec.name)][need.state]
 
 
 def skipping(spec: TaskSpec, needs: Iterable[TaskRun]) -> list[TaskRun]:
     """Those of the final needs of the task of `spec` that skip it, if no need hinders it."""
-    found: dict[Verdict, list[TaskRun]] = {_GO: [], _SKIP: [], _HINDER: []}
+    found: dict[NeedEffect, list[TaskRun]] = {_GO: [], _SKIP: [], _HINDER: []}
     for need in needs:
         found[verdict(spec, need)].append(need)
     met = {spec.requirement(need.spec.name) for need in found[_GO] if not need.left_out} & _OVER_NEEDS
@@ -70,7 +70,7 @@ def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskS
         if not other.state.is_final:
             return None
         found.append(other)
-    if any(verdict(spec, need) is Verdict.HINDER for need in found):
+    if any(verdict(spec, need) is NeedEffect.HINDER for need in found):
         return TaskState.NOT_RUN
     if skipping(spec, found) or not spec.is_wanted:
         return TaskState.SKIPPED
@@ -130,6 +130,6 @@ def _possible(tasks: Tasks, name: TaskName, kept: set[TaskName]) -> bool:
             if need in kept or (other.state is TaskState.RUNNING and other.spec.is_clean_up):
                 continue  # it may end in any way
             other = replace(other, state=TaskState.NOT_RUN)
-        if verdict(spec, other) is Verdict.HINDER:
+        if verdict(spec, other) is NeedEffect.HINDER:
             return False
     return True

@@ -169,7 +169,7 @@ def environment_label(name: str) -> str:
     return f"environment:{name}"
 
 
-class Requirement(StrEnum):
+class TriggerRule(StrEnum):
     """How a task that another one needs must have ended. The table is in `nimbus.domain.needs`."""
 
     SUCCEEDED = "succeeded"
@@ -187,7 +187,7 @@ class Requirement(StrEnum):
     @property
     def accepts_failure(self) -> bool:
         """True when a task may begin after the need has failed."""
-        return self in (Requirement.FAILED, Requirement.DONE, Requirement.ONE_FAILED)
+        return self in (TriggerRule.FAILED, TriggerRule.DONE, TriggerRule.ONE_FAILED)
 
 
 class FailureStrategy(StrEnum):
@@ -240,7 +240,7 @@ MOST_MEMORY_SCALE = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class Retries:
     """Retries of a task: after which failures, how many, with which pauses and how much memory."""
 
     limit: int = 0
@@ -292,7 +292,7 @@ class TaskSpec:
     """Path of the script, SQL file, jar or spec in the release, with `/`; or the program of a shell task."""
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
-    requirements: Mapping[TaskName, Requirement] = field(default_factory=dict)
+    requirements: Mapping[TaskName, TriggerRule] = field(default_factory=dict)
     """Requirements of needs other than success."""
     when: str = ""
     """The condition for running it: a template; in a run, `true` or `false`. Empty: no condition."""
@@ -304,9 +304,9 @@ class TaskSpec:
     """Tasks whose results its templates read. If there are any, templates are rendered when it is ready, and
     otherwise when the run is created."""
 
-    def requirement(self, need: TaskName) -> Requirement:
+    def requirement(self, need: TaskName) -> TriggerRule:
         """How the task `need` must have ended."""
-        return self.requirements.get(need, Requirement.SUCCEEDED)
+        return self.requirements.get(need, TriggerRule.SUCCEEDED)
 
     @property
     def is_wanted(self) -> bool:
@@ -318,7 +318,7 @@ class TaskSpec:
         """True when it may begin in a failed run, because it accepts a failed need."""
         return any(asked.accepts_failure for asked in self.requirements.values())
 
-    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    retries: Retries = field(default_factory=Retries)
     timeout: timedelta | None = None
     """Timeout of one attempt."""
     priority: Priority = Priority.MEDIUM

@@ -18,7 +18,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 NO_SOURCE = AttemptId(RunId(""), TaskName(""), 0)
 MOST_VALUE_BYTES = 512
-"""Limit of `Outside.value` as JSON: a record keeps 40 versions and more."""
+"""Limit of `OutsideData.value` as JSON: a record keeps 40 versions and more."""
 
 
 class Partitioning(StrEnum):
@@ -73,7 +73,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A dataset that takes versions from outside: see `Outside`."""
+    """A dataset that takes versions from outside: see `OutsideData`."""
 
     dataset: DatasetName
     partition: Partitioning
@@ -107,7 +107,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class OutsideData:
     """Data that no task made: a command named them."""
 
     uri: str
@@ -161,7 +161,7 @@ class Version:
     """Pinned by a read with `of`: the item of the child run that published it."""
     value: Mapping[str, Any] | None = None
     """Pinned by a read with `of`: the result of `task`; None: the values are too large together."""
-    outside: Outside | None = None
+    outside: OutsideData | None = None
     change: Change | None = None
     """The command that made it; None: its run did."""
 

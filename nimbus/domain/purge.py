@@ -14,7 +14,7 @@ from enum import StrEnum
 from nimbus.domain.commands import NoteRun, PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
 from nimbus.domain.datasets import Dataset, versions_of
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
-from nimbus.domain.run import Part, Run
+from nimbus.domain.run import Run, RunPart
 
 RETENTION = "retention"
 """Name of the requester when no person requested the purge."""
@@ -62,20 +62,20 @@ class Purged:
     run: RunId
     pipeline: PipelineName
     created_at: datetime
-    parts: Mapping[Part, Said] = field(default_factory=dict)
+    parts: Mapping[RunPart, Said] = field(default_factory=dict)
 
-    def with_parts(self, parts: Iterable[Part], said: Said) -> Purged:
+    def with_parts(self, parts: Iterable[RunPart], said: Said) -> Purged:
         """The record with more parts; parts that it has already keep their entry."""
         return replace(self, parts={**dict.fromkeys(parts, said), **self.parts})
 
 
 def fate_of(gone: Purged | None) -> str:
     """Text about a run that history does not have."""
-    said = None if gone is None else gone.parts.get(Part.HISTORY)
+    said = None if gone is None else gone.parts.get(RunPart.HISTORY)
     return "is neither live nor in history" if said is None else f"was {said}"
 
 
-class Kept(StrEnum):
+class KeptReason(StrEnum):
     """Why parts of a run are not purged."""
 
     LIVE = "it, or the run that started it, has not ended, or only lately"
@@ -95,9 +95,9 @@ class Used:
     """Datasets of which a waiting command may publish an earlier version again."""
 
 
-def parts_of(what: PurgeRuns) -> tuple[Part, ...]:
+def parts_of(what: PurgeRuns) -> tuple[RunPart, ...]:
     """Parts in the order of deletion. History includes logs and outputs: they cannot be found without it."""
-    return tuple(part for part in Part if part in what.parts or Part.HISTORY in what.parts)
+    return tuple(part for part in RunPart if part in what.parts or RunPart.HISTORY in what.parts)
 
 
 def takes(what: PurgeRuns, run: Run) -> bool:
@@ -158,7 +158,9 @@ def is_restored(run: Run, used: Used, dataset_of: Callable[[DatasetName], Datase
     return not names.isdisjoint(used.withdrawing) or run.id in again
 
 
-def why_kept(run: Run, used: Used, reusers: Collection[RunId], published: Kept | None) -> Kept | None:
+def why_kept(
+    run: Run, used: Used, reusers: Collection[RunId], published: KeptReason | None
+) -> KeptReason | None:
     """Why a run keeps its outputs and its history; None: it does not. LIVE: it keeps its logs, too.
 
     Args:
@@ -168,16 +170,16 @@ def why_kept(run: Run, used: Used, reusers: Collection[RunId], published: Kept |
         published: Why datasets keep a version of it, as `History.kept_version` tells; None: they do not.
     """
     if run.id in used.there or (run.parent is not None and run.parent.run in used.there):
-        return Kept.LIVE
-    return published or (Kept.REUSED if run.id in used.reused or reusers else None)
+        return KeptReason.LIVE
+    return published or (KeptReason.REUSED if run.id in used.reused or reusers else None)
 
 
-def losing(what: PurgeRuns, kept: Kept | None) -> tuple[Part, ...]:
+def losing(what: PurgeRuns, kept: KeptReason | None) -> tuple[RunPart, ...]:
     """The parts of a run that are deleted."""
     match kept:
         case None:
             return parts_of(what)
-        case Kept.REUSED | Kept.PUBLISHED | Kept.VERSIONS if Part.LOGS in what.parts:
-            return (Part.LOGS,)
-        case Kept.REUSED | Kept.PUBLISHED | Kept.VERSIONS | Kept.LIVE:
+        case KeptReason.REUSED | KeptReason.PUBLISHED | KeptReason.VERSIONS if RunPart.LOGS in what.parts:
+            return (RunPart.LOGS,)
+        case KeptReason.REUSED | KeptReason.PUBLISHED | KeptReason.VERSIONS | KeptReason.LIVE:
             return ()

@@ -46,7 +46,7 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Partitions:
     """The partitions that a read needs.
 
     `interval`: those that overlap it. `key`: this one; empty: the whole dataset, or all keys. `latest`: the
@@ -59,7 +59,7 @@ class Wanted:
     since: int | None = None
 
 
-class Reader(Protocol):
+class ReadingRun(Protocol):
     """What decides which partitions a read needs: a run, or one that may be created."""
 
     @property
@@ -68,7 +68,7 @@ class Reader(Protocol):
     def timezone(self) -> str: ...  # noqa: D102
 
 
-def wanted(read: Read, run: Reader, dataset: Dataset) -> Wanted:
+def wanted(read: Read, run: ReadingRun, dataset: Dataset) -> Partitions:
     """The partitions that a read of a run needs.
 
     Raises:
@@ -79,20 +79,20 @@ def wanted(read: Read, run: Reader, dataset: Dataset) -> Wanted:
         said = said or ("last" if read.last is not None else "take: latest" if read.latest else "")
         if said:
             raise ReadError(f"{read.name}: dataset {read.dataset} is not by interval or key, as {said} says")
-        return Wanted(key=read.key)
+        return Partitions(key=read.key)
     if read.key:
         raise ReadError(f"{read.name}: dataset {read.dataset} is by interval, so it has no key {read.key}")
     if read.latest:
-        return Wanted(latest=True)
+        return Partitions(latest=True)
     own = run.data_interval
     if own is None:
         raise ReadError(f"{read.name}: dataset {read.dataset} is by interval: {NO_INTERVAL}")
     if read.last is None:
-        return Wanted(own)
-    return Wanted(DataInterval(start=earlier(own.end, read.last, ZoneInfo(run.timezone)), end=own.end))
+        return Partitions(own)
+    return Partitions(DataInterval(start=earlier(own.end, read.last, ZoneInfo(run.timezone)), end=own.end))
 
 
-def missing(read: Read, run: Reader, dataset: Dataset | None) -> str:
+def missing(read: Read, run: ReadingRun, dataset: Dataset | None) -> str:
     """What a read waits for; empty: nothing. Raises ReadError: see `wanted`."""
     if read.of is not None or read.new or (read.optional and dataset is None):
         return ""
@@ -106,7 +106,7 @@ def missing(read: Read, run: Reader, dataset: Dataset | None) -> str:
     return f"dataset {read.dataset}: {', '.join([*named, *more])}"
 
 
-def missing_times(read: Read, run: Reader, dataset: Dataset) -> tuple[DataInterval, ...]:
+def missing_times(read: Read, run: ReadingRun, dataset: Dataset) -> tuple[DataInterval, ...]:
     """The times that a read of a published dataset waits for. Raises ReadError: see `wanted`."""
     asked = wanted(read, run, dataset)
     if read.optional or asked.interval is None:
@@ -117,7 +117,7 @@ def missing_times(read: Read, run: Reader, dataset: Dataset) -> tuple[DataInterv
 
 
 def chosen(
-    read: Read, asked: Wanted, versions: Iterable[Version], known_from: datetime | None = None
+    read: Read, asked: Partitions, versions: Iterable[Version], known_from: datetime | None = None
 ) -> tuple[Version, ...]:
     """The versions that a read pins, of the newest version of each partition.
 

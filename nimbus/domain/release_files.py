@@ -38,7 +38,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class ReleasePublication:
     """The publication of a release, with the time of the publisher's clock."""
 
     digest: ReleaseDigest

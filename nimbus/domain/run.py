@@ -281,7 +281,7 @@ def place_at(created_at: datetime, run: str) -> RunPlace:
     return RunPlace(LATEST_S - int(created_at.timestamp()), run)
 
 
-class Part(StrEnum):
+class RunPart(StrEnum):
     """Parts, in the order in which they are deleted."""
 
     LOGS = "logs"

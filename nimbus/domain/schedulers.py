@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from nimbus.domain.ids import HostId, RunId, TaskName, WorkerId
-from nimbus.domain.waits import LookReport
+from nimbus.domain.waits import LastProbe
 from nimbus.domain.workers import Refusals, WorkerInfo
 
 
@@ -91,7 +91,7 @@ class LeaderReport:
     None: not counted since the take-over, or by a release that does not."""
 
 
-class Role(StrEnum):
+class ElectionRole(StrEnum):
     """The position of a scheduler in the election."""
 
     STARTING = "starting"
@@ -134,7 +134,7 @@ class SchedulerInfo:
     version: str
     started_at: datetime
     reported_at: datetime
-    role: Role
+    role: ElectionRole
     epoch: int | None = None
     """Set while the scheduler leads."""
     leader_since: datetime | None = None
@@ -161,7 +161,7 @@ class SchedulerInfo:
     """True while its crash sentinel runs. Of a release that does not report it, too, this is False."""
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Leader only: workers that did not start their last attempts. Cut if there are very many."""
-    looks: Mapping[str, LookReport] = field(default_factory=dict)
+    looks: Mapping[str, LastProbe] = field(default_factory=dict)
     """Leader only: the last looks at data that waiting tasks miss. Cut if there are many."""
     report: LeaderReport = field(default_factory=LeaderReport)
     """Leader only."""

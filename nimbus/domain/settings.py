@@ -121,7 +121,7 @@ MOST_VARIABLE_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class TeamShare:
     """How much a team gets of slots, running runs and pools, in proportion to the weights of the others."""
 
     weight: int
@@ -146,7 +146,7 @@ class ClusterSettings:
 
     pools: Mapping[str, int] = field(default_factory=dict)
     """The size of each pool. The use is counted from open attempts, and is not stored."""
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, TeamShare] = field(default_factory=dict)
     """By team, which is the owner of a pipeline. A team that is not in it has the weight 1."""
     calendars: Mapping[str, ClusterCalendar] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)

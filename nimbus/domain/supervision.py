@@ -64,7 +64,7 @@ class Reap:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Idle:
     """Nothing to do before `at` or `after`; with neither, before something changes."""
 
     why: str
@@ -75,7 +75,7 @@ class Wait:
     """From now, on the clock of silences, which does not step."""
 
 
-Action = Close | FenceClaim | FenceEnd | Reap | Wait
+Action = Close | FenceClaim | FenceEnd | Reap | Idle
 
 
 def shows_life(attempt: Attempt, slots: Slots, workers: Container[WorkerId]) -> bool:
@@ -116,14 +116,14 @@ def supervise(
         if slots.beating:
             words = slots.progress.get("cluster")
             where = f"{_submitted(slots.submitted)}, where it waits for its start"
-            return Wait(f"{where}: {words}" if words else where)
+            return Idle(f"{where}: {words}" if words else where)
         return _unfollowed(attempt, None, slots.submitted, silent_for, workers, timings)
     if slots.claim is None:
         return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
         return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
     if slots.beating:
-        return Wait(_unreported(slots))
+        return Idle(_unreported(slots))
     if slots.claim.driver is not None:
         return _unfollowed(attempt, slots.claim, slots.claim.driver, silent_for, workers, timings)
     return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings)
@@ -136,11 +136,11 @@ def _unclaimed(attempt: Attempt, silent_for: timedelta | None, timings: Timings,
         if left <= timedelta(0):
             return FenceClaim(f"worker {attempt.worker} is gone and had not started it")
         gone = f"worker {attempt.worker}, which has it, is not registered: it is given to another one soon"
-        return Wait(gone, after=left)
+        return Idle(gone, after=left)
     due = attempt.opened_at + timings.claim_timeout
     if now >= due:
         return FenceClaim(f"worker {attempt.worker} did not start it within {timings.claim_timeout}")
-    return Wait(f"worker {attempt.worker} is preparing it since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}", due)
+    return Idle(f"worker {attempt.worker} is preparing it since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}", due)
 
 
 def _submitted(driver: ClusterDriver) -> str:
@@ -168,19 +168,19 @@ def _silent(
     )
     if neighbours:
         if attempt.reaper in {w.id for w in neighbours}:
-            return Wait(
+            return Idle(
                 f"its runner is silent; worker {attempt.reaper} looks for its driver on "
                 f"{neighbours[0].hostname}"
             )
         left = timings.beat_grace - silent_for
         if left <= timedelta(0):
             return Reap(neighbours[0].id, claim)
-        return Wait("its runner is silent; its driver is looked for soon", after=left)
+        return Idle("its runner is silent; its driver is looked for soon", after=left)
     left = timings.host_lost_after - silent_for
     if left <= timedelta(0):
         silent_s = round(silent_for.total_seconds())
         return FenceEnd(f"host {claim.host} is lost: no worker there, runner silent for {silent_s} s")
-    return Wait(
+    return Idle(
         f"its runner is silent, and no worker on host {claim.host} is registered: "
         "the leader reports it lost after `supervision.host_lost_after`, unless one registers",
         after=left,
@@ -201,13 +201,13 @@ def _unfollowed(
     )
     what = _submitted(driver) if claim is None else f"its driver in target {driver.target} is not followed"
     if not able:
-        return Wait(f"{what}; no worker that submits to target {driver.target} is registered to look for it")
+        return Idle(f"{what}; no worker that submits to target {driver.target} is registered to look for it")
     if attempt.reaper in {worker.id for worker in able}:
-        return Wait(f"{what}; worker {attempt.reaper} looks for it")
+        return Idle(f"{what}; worker {attempt.reaper} looks for it")
     left = timings.beat_grace - (silent_for or timedelta(0))
     if left <= timedelta(0):
         return Reap(able[0].id, claim)
-    return Wait(f"{what}; a worker is asked to look for it", after=left)
+    return Idle(f"{what}; a worker is asked to look for it", after=left)
 
 
 def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:

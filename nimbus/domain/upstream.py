@@ -21,7 +21,7 @@ MOST_GAPS = 3
 """How many gaps a text names. It only counts the others."""
 
 
-class Standing(Enum):
+class WaitState(Enum):
     """The state of a wait."""
 
     MET = "met"
@@ -40,10 +40,10 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedWait:
     """The state of a wait, and what is missing."""
 
-    standing: Standing
+    standing: WaitState
     missing: str = ""
 
 
@@ -52,7 +52,7 @@ def upstream_of(wait: PipelineWait, run: RunHeader) -> PipelineName:
     return run.pipeline if wait.is_self else wait.pipeline
 
 
-def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
+def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> JudgedWait:
     """The state of a wait.
 
     Args:
@@ -61,18 +61,18 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
         upstream: Facts about the pipeline that `upstream_of` returns.
     """
     if run.data_interval is None:
-        return Judged(Standing.FAILED, "its run has no data interval")
+        return JudgedWait(WaitState.FAILED, "its run has no data interval")
     live = [other for other in upstream.live if other.id != run.id and _may_count(other)]
     if wait.is_self:
         awaited = _before(run.data_interval, upstream.index, live)
     else:
         awaited = wanted(wait, run.data_interval, ZoneInfo(run.timezone))
     if awaited is None:
-        return Judged(Standing.MET)  # the first one
+        return JudgedWait(WaitState.MET)  # the first one
     ended = () if upstream.index is None else tuple(upstream.index.overlapping(awaited))
     lacks = gaps(awaited, (one.interval for one in ended if one.outcome is RunState.SUCCEEDED))
     if not lacks:
-        return Judged(Standing.MET)
+        return JudgedWait(WaitState.MET)
     failed = [
         one
         for one in ended
@@ -80,10 +80,10 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     ]
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
-        return Judged(Standing.FAILED, f"{_said(last)}, for {shown(last.interval, run.timezone)}")
+        return JudgedWait(WaitState.FAILED, f"{_said(last)}, for {shown(last.interval, run.timezone)}")
     named = [f"{shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
     more = len(lacks) - MOST_GAPS
-    return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
+    return JudgedWait(WaitState.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
 
 
 def _may_count(run: RunHeader) -> bool:

@@ -64,7 +64,7 @@ class PipelineWait:
 WaitFor = DataWait | PipelineWait
 
 
-class Look(NamedTuple):
+class DataProbe(NamedTuple):
     """One look-up of data. Equal look-ups are done once, however many tasks wait."""
 
     source: DataSource
@@ -79,7 +79,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """The result of one look-up."""
 
     there: bool
@@ -88,7 +88,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookReport:
+class LastProbe:
     """The last look-up of data that is still missing, for explanations."""
 
     at: datetime
@@ -101,11 +101,11 @@ _OBJECT = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+")
 _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 
 
-def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[Look, ...]:
+def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[DataProbe, ...]:
     """The look-ups of a task's data waits, with rendered addresses."""
     data = (wait for wait in waits if isinstance(wait, DataWait))
     pairs = zip(data, addresses, strict=False)  # an approval has an argument, and waits for no data
-    return tuple(Look(wait.source, address, wait.status) for wait, address in pairs)
+    return tuple(DataProbe(wait.source, address, wait.status) for wait, address in pairs)
 
 
 def faults_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[str, ...]:

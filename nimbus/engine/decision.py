@@ -15,10 +15,10 @@ from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import PurgeOrder, RunNote
-from nimbus.domain.reads import Wanted
+from nimbus.domain.reads import Partitions
 from nimbus.domain.run import Run
 from nimbus.domain.terms import Term
-from nimbus.domain.waits import Look
+from nimbus.domain.waits import DataProbe
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Subject
 
@@ -76,7 +76,7 @@ class FindVersions:
 
     run: Run
     task: TaskName
-    asked: tuple[tuple[Read, Wanted, Dataset | None], ...]
+    asked: tuple[tuple[Read, Partitions, Dataset | None], ...]
     """Each read, the partitions that it needs, and the dataset as the leader knows it."""
 
 
@@ -84,7 +84,7 @@ class FindVersions:
 class LookAt:
     """Look up data that tasks wait for."""
 
-    look: Look
+    look: DataProbe
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.outputs import Results
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import fate_of
-from nimbus.domain.run import Part, Run
+from nimbus.domain.run import Run, RunPart
 from nimbus.domain.slots import Slots
 from nimbus.ports import History
 
@@ -71,10 +71,10 @@ class EarlierRuns:
         if self._read_run(run) is not None:
             return
         gone = self._history.purged(run)
-        if gone is not None and Part.OUTPUTS in gone.parts:
+        if gone is not None and RunPart.OUTPUTS in gone.parts:
             raise RefusedError(
                 "outputs_purged",
-                f"outputs of run {run} were {gone.parts[Part.OUTPUTS]}: {use}. {remedy}.",
+                f"outputs of run {run} were {gone.parts[RunPart.OUTPUTS]}: {use}. {remedy}.",
             )
 
     def parts(self, run: Run, read: Read) -> tuple[Version, ...]:

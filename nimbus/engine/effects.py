@@ -34,7 +34,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.terms import Term
-from nimbus.domain.waits import DataSource, Look, Seen
+from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
 from nimbus.engine import decision as d
 from nimbus.engine import news as n
 from nimbus.engine.earlier_runs import EarlierRuns
@@ -91,7 +91,7 @@ class Effects:
         renderer: Templates,
         prepare_run: Callable[[Run], None],
         open_file: OpenFile,
-        look: Callable[[Look], Seen],
+        look: Callable[[DataProbe], ProbeResult],
         sender: AlertSender,
         exports: RunExports | None = None,
         resign: Callable[[str, str], None],
@@ -108,7 +108,7 @@ class Effects:
         """Called with each new run, so that its creation takes the engine's thread less time."""
         self._open_file = open_file
         self._look = look
-        self._looking: set[Look] = set()
+        self._looking: set[DataProbe] = set()
         """Look-ups that are queued or under way. Single calls of a set are atomic."""
         self._sender = sender
         self._exports = exports
@@ -291,12 +291,12 @@ class Effects:
         longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
         return random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
 
-    def _look_once(self, look: Look) -> None:
+    def _look_once(self, look: DataProbe) -> None:
         try:
             seen = self._look(look)
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("look_failed", address=look.name)
-            seen = Seen(False, repr(exc))
+            seen = ProbeResult(False, repr(exc))
         self._looking.discard(look)
         self._tell(n.DataSeen(look, seen))
 

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 
-from nimbus.domain.waits import Look, LookReport, Seen
+from nimbus.domain.waits import DataProbe, LastProbe, ProbeResult
 from nimbus.engine.agenda import Instant, Subject
 
 FIRST_PAUSE_S = 1.0
@@ -42,19 +42,19 @@ class Looks:
     """All look-ups of waiting tasks. Equal look-ups of many tasks are done once."""
 
     def __init__(self) -> None:
-        self._missing: dict[Subject, set[Look]] = {}
+        self._missing: dict[Subject, set[DataProbe]] = {}
         """The data that each waiting task still misses."""
         self._until: dict[Subject, datetime] = {}
         """When tasks give up. Their data are looked up once more then."""
-        self._watched: dict[Look, _Watched] = {}
-        self._heap: list[tuple[float, Look]] = []
+        self._watched: dict[DataProbe, _Watched] = {}
+        self._heap: list[tuple[float, DataProbe]] = []
         """May contain moments that are no longer valid: `_watched` has the valid ones."""
-        self._reports: dict[Look, LookReport] = {}
+        self._reports: dict[DataProbe, LastProbe] = {}
         """Reports; the latest are at the end."""
         self.changed = False
         """True when reports changed since the last call of `report`."""
 
-    def want(self, subject: Subject, looks: Iterable[Look], until: datetime | None = None) -> None:
+    def want(self, subject: Subject, looks: Iterable[DataProbe], until: datetime | None = None) -> None:
         """Register that a task waits for all of `looks`, and gives up at `until`. Safe to repeat."""
         if subject in self._missing:
             return
@@ -76,7 +76,7 @@ class Looks:
             if not waiters:
                 self._drop(look)
 
-    def missing(self, subject: Subject) -> list[Look]:
+    def missing(self, subject: Subject) -> list[DataProbe]:
         """The data of a task that no look-up has found yet."""
         return sorted(self._missing.get(subject, ()))
 
@@ -91,7 +91,7 @@ class Looks:
         ends = [began_s + LAST_LOOK_S for began_s in begun]
         return max((end for end in ends if end > now_s), default=None)
 
-    def seen(self, look: Look, seen: Seen, now: Instant) -> list[Subject]:
+    def seen(self, look: DataProbe, seen: ProbeResult, now: Instant) -> list[Subject]:
         """Apply the result of a look-up. Return the tasks that now have all their data, or have given up."""
         watched = self._watched.get(look)
         if watched is None:
@@ -105,7 +105,9 @@ class Looks:
         self._drop(look)
         return sorted(done)
 
-    def _not_there(self, look: Look, watched: _Watched, seen: Seen, now: Instant) -> list[Subject]:
+    def _not_there(
+        self, look: DataProbe, watched: _Watched, seen: ProbeResult, now: Instant
+    ) -> list[Subject]:
         """Plan the next look-up, at the latest when a task gives up. Return the tasks that have given up."""
         if watched.began_s is not None:
             watched.looked_at = now.wall - timedelta(seconds=max(0.0, now.elapsed_s - watched.began_s))
@@ -117,12 +119,12 @@ class Looks:
                 pause_s = min(pause_s, max(0.0, (self._until[waiter] - now.wall).total_seconds()))
         next_at = now.wall + timedelta(seconds=pause_s)
         self._reports.pop(look, None)
-        self._reports[look] = LookReport(at=now.wall, said=seen.said[:200], next_at=next_at)
+        self._reports[look] = LastProbe(at=now.wall, said=seen.said[:200], next_at=next_at)
         self._look_at(look, now.elapsed_s + pause_s)
         watched.pause_s = min(2 * watched.pause_s, LONGEST_PAUSE_S)
         return sorted(over)
 
-    def take_due(self, now_s: float) -> list[Look]:
+    def take_due(self, now_s: float) -> list[DataProbe]:
         """The look-ups that are due now. Each becomes due again only after its answer."""
         due = []
         while self._heap and self._heap[0][0] <= now_s:
@@ -137,21 +139,21 @@ class Looks:
         """The earliest time at which a look-up may be due."""
         return self._heap[0][0] if self._heap else None
 
-    def report(self) -> Mapping[str, LookReport]:
+    def report(self) -> Mapping[str, LastProbe]:
         """The latest look-ups that found no data, by name, MOST_REPORTED at most."""
         self.changed = False
         return dict(islice(self._short(), MOST_REPORTED))
 
-    def _short(self) -> Iterator[tuple[str, LookReport]]:
+    def _short(self) -> Iterator[tuple[str, LastProbe]]:
         for look, report in reversed(self._reports.items()):
             if len(look.name) <= LONGEST_REPORTED:
                 yield look.name, report
 
-    def _look_at(self, look: Look, due_s: float) -> None:
+    def _look_at(self, look: DataProbe, due_s: float) -> None:
         self._watched[look].due_s = due_s
         heappush(self._heap, (due_s, look))
 
-    def _drop(self, look: Look) -> None:
+    def _drop(self, look: DataProbe) -> None:
         del self._watched[look]
         if self._reports.pop(look, None) is not None:
             self.changed = True

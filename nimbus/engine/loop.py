@@ -19,7 +19,7 @@ from leader import Leadership, asked_to_step_down
 from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.schedulers import LeaderReport, WantedSlots
 from nimbus.domain.terms import EndCause, Leader, asked_for
-from nimbus.domain.waits import LookReport
+from nimbus.domain.waits import LastProbe
 from nimbus.domain.workers import Refusals
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
@@ -57,7 +57,7 @@ class EngineStatus:
     recovered_at: datetime | None = None
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Workers that did not start their last attempts."""
-    looks: Mapping[str, LookReport] = field(default_factory=dict)
+    looks: Mapping[str, LastProbe] = field(default_factory=dict)
     """The last look-ups of data that tasks wait for, see `nimbus.engine.looks`."""
     report: LeaderReport = field(default_factory=LeaderReport)
 

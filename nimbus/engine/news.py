@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leader import Leadership
-from nimbus.domain.alerts import Claim, Failure
+from nimbus.domain.alerts import Claim, DeliveryFailure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.reads import Lacking
-from nimbus.domain.waits import Look, Seen
+from nimbus.domain.waits import DataProbe, ProbeResult
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state import Built
@@ -118,8 +118,8 @@ class FindingFailed:
 class DataSeen:
     """A look-up of data ended."""
 
-    look: Look
-    seen: Seen
+    look: DataProbe
+    seen: ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class AlertTried:
     """A try to send an alert ended: the target accepted it, or the try failed."""
 
     claim: Claim
-    failure: Failure | None
+    failure: DeliveryFailure | None
 
 
 @dataclass(frozen=True, slots=True)

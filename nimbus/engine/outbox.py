@@ -7,7 +7,7 @@ from collections.abc import Set
 from datetime import datetime
 from itertools import chain
 
-from nimbus.domain.alerts import Alert, AlertState, Claim, Failure
+from nimbus.domain.alerts import Alert, AlertState, Claim, DeliveryFailure
 
 
 class Outbox:
@@ -27,7 +27,7 @@ class Outbox:
         """Number of alerts in each state."""
         self.started: set[Claim] = set()
         """Tries that this leader is making now."""
-        self.answers: dict[Claim, Failure | None] = {}
+        self.answers: dict[Claim, DeliveryFailure | None] = {}
         """Results of these tries; None: the target accepted the alert."""
 
     def ids(self) -> Set[str]:
@@ -115,7 +115,7 @@ class Outbox:
         if found is not None and found.state is AlertState.WAITING:
             self._held[found.target][alert] = None
 
-    def answer(self, claim: Claim, failure: Failure | None) -> bool:
+    def answer(self, claim: Claim, failure: DeliveryFailure | None) -> bool:
         """Record the result of a try. False: it is not a try of this leader."""
         if claim not in self.started:
             return False

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId
-from nimbus.domain.purge import Kept, PurgeOrder, RunNote, fate_of
-from nimbus.domain.run import Part
+from nimbus.domain.purge import KeptReason, PurgeOrder, RunNote, fate_of
+from nimbus.domain.run import RunPart
 from nimbus.ports import History
 
 
@@ -28,9 +28,11 @@ def store_order(history: History, command: CommandId, order: PurgeOrder | RunNot
         if run is None:
             raise RefusedError("unknown_run", f"run {run_id} {fate_of(history.purged(run_id))}.")
         by = history.reusers(run_id)
-        if by and set(order.what.parts) != {Part.LOGS}:
-            raise RefusedError("run_reused", f"run {run_id} keeps its outputs: {Kept.REUSED} ({by[0]}).")
-        kept = history.kept_version(run, order.at) if set(order.what.parts) != {Part.LOGS} else None
+        if by and set(order.what.parts) != {RunPart.LOGS}:
+            raise RefusedError(
+                "run_reused", f"run {run_id} keeps its outputs: {KeptReason.REUSED} ({by[0]})."
+            )
+        kept = history.kept_version(run, order.at) if set(order.what.parts) != {RunPart.LOGS} else None
         if kept is not None:
             raise RefusedError("run_published", f"run {run_id} keeps its outputs: {kept}.")
     history.order_purge(command, order)

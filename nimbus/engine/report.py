@@ -29,7 +29,7 @@ from nimbus.engine.ready import Waiting
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State
 from nimbus.engine.workers import ALL_SLOTS
-from nimbus.telemetry.engine import Standing
+from nimbus.telemetry.engine import ClusterCounts
 
 ASSIGNABLE = "assignable"
 """Label of ready tasks for which there is a worker: they start next."""
@@ -45,11 +45,11 @@ ALERT = "alert"
 _KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
 
 
-def standing(state: State, now: datetime) -> Standing:
+def standing(state: State, now: datetime) -> ClusterCounts:
     """The counts. Admission is computed for the first task of each line: the others wait for the same."""
     ready, waits_s, wanted = _ready(state, now)
     oldest = state.alerts.outbox.oldest()
-    return Standing(
+    return ClusterCounts(
         runs={one.value: state.runs.counts.runs[one] for one in RunState if not one.is_final},
         tasks={one.value: state.runs.counts.tasks[one] for one in TaskState},
         ready_tasks={reason: ready[reason] for reason in _REASONS},

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from nimbus.domain.alerts import Alert, Failure, message
+from nimbus.domain.alerts import Alert, DeliveryFailure, message
 from nimbus.engine.news import AlertTried, News
 from nimbus.ports import AlertNotSentError, AlertTarget
 
@@ -42,7 +42,7 @@ class AlertSender:
         pool = self._pools.get(alert.target)
         if pool is None:
             error = f"this scheduler's configuration has no target {alert.target} (alerts.targets)"
-            self._tell(AlertTried(alert.claim, Failure(error)))
+            self._tell(AlertTried(alert.claim, DeliveryFailure(error)))
             return
         try:
             pool.submit(self._send, alert)
@@ -58,15 +58,17 @@ class AlertSender:
         # A later leader sends the alert with a note that it may repeat. A late try of ours would be a repeat
         # without that note, even if this scheduler is the later leader.
         if not self._leads_in(alert.epoch):
-            self._tell(AlertTried(alert.claim, Failure(_NOT_SURE)))  # if the epoch goes on, it is tried again
+            self._tell(
+                AlertTried(alert.claim, DeliveryFailure(_NOT_SURE))
+            )  # if the epoch goes on, it is tried again
             return
         failure = None
         try:
             words = message(alert, cluster=self._cluster, public_url=self._public_url)
             self._targets[alert.target].send(words)
         except AlertNotSentError as exc:
-            failure = Failure(str(exc), exc.doubtful)
+            failure = DeliveryFailure(str(exc), exc.doubtful)
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("alert_failed", alert=alert.id)
-            failure = Failure(f"{type(exc).__name__}: {exc}", doubtful=True)
+            failure = DeliveryFailure(f"{type(exc).__name__}: {exc}", doubtful=True)
         self._tell(AlertTried(alert.claim, failure))

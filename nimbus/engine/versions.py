@@ -8,13 +8,13 @@ from itertools import islice
 
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import MOST_PINNED, Lacking, Wanted, chosen, portion
+from nimbus.domain.reads import MOST_PINNED, Lacking, Partitions, chosen, portion
 from nimbus.engine.withdrawals import is_purged
 from nimbus.ports import History
 
 
 def found_versions(
-    asked: Iterable[tuple[Read, Wanted, Dataset | None]],
+    asked: Iterable[tuple[Read, Partitions, Dataset | None]],
     history: History,
     parts: Callable[[Read], tuple[Version, ...]],
 ) -> Mapping[str, tuple[Version, ...]] | Lacking:
@@ -30,7 +30,9 @@ def found_versions(
     return found | {read.name: parts(read) for read, _, _ in asked if read.of is not None}
 
 
-def versions_for(read: Read, asked: Wanted, dataset: Dataset | None, history: History) -> tuple[Version, ...]:
+def versions_for(
+    read: Read, asked: Partitions, dataset: Dataset | None, history: History
+) -> tuple[Version, ...]:
     """The versions that a read pins.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.publications import Version, earlier
-from nimbus.domain.run import Part
+from nimbus.domain.run import RunPart
 from nimbus.engine.decision import StoreVersions
 from nimbus.ports import History
 
@@ -45,4 +45,4 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
 def is_purged(run: RunId, history: History) -> bool:
     """True when outputs of a run are deleted, or are being deleted."""
     gone = history.purged(run)
-    return gone is not None and not {Part.OUTPUTS, Part.HISTORY}.isdisjoint(gone.parts)
+    return gone is not None and not {RunPart.OUTPUTS, RunPart.HISTORY}.isdisjoint(gone.parts)

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from nimbus import records
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.domain.access import Token
 from nimbus.domain.errors import NimbusError
 from nimbus.ports import AccessStore
@@ -86,7 +86,7 @@ class AccessFollower(Follower):
     def __init__(
         self,
         store: AccessStore,
-        gate: Gate,
+        gate: AccessGate,
         file: TokensFile | None = None,
         files: Sequence[Callable[[], None]] = (),
     ) -> None:

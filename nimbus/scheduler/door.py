@@ -30,7 +30,14 @@ from nimbus.domain.orders import output_of
 from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots, application_id
 from nimbus.domain.task_run import Outcome
-from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
+from nimbus.ports import (
+    AttemptBoard,
+    AttemptWithdrawnError,
+    Clock,
+    KeptLog,
+    LogArchive,
+    StoreUnavailableError,
+)
 from nimbus.result import ResultError, decode
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application.bundle import build_bundle
@@ -153,7 +160,7 @@ class ClusterDoor:
         return BeatAnswer(stop=slots.stop_requested)
 
     def log(
-        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG
+        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
     ) -> bool:
         """See `AttemptDoor.log`."""
         slots = self._board.read(attempt.id)

@@ -21,7 +21,7 @@ from leader import Elector, LeaderError, Phase, Verdict, next_in_line
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
-from nimbus.domain.schedulers import LeaderReport, Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, LeaderReport, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.wording import brief
 from nimbus.domain.workers import Refusals
@@ -69,13 +69,13 @@ class SyncRate:
 
 
 _ROLES = {
-    Phase.LATENT: Role.STARTING,
-    Phase.WAITING: Role.STARTING,
-    Phase.QUEUED: Role.QUEUED,
-    Phase.ELECTED: Role.VALIDATING,
-    Phase.GUARDING: Role.VALIDATING,
-    Phase.BACKING_OFF: Role.BACKING_OFF,
-    Phase.CLOSED: Role.STOPPING,
+    Phase.LATENT: ElectionRole.STARTING,
+    Phase.WAITING: ElectionRole.STARTING,
+    Phase.QUEUED: ElectionRole.QUEUED,
+    Phase.ELECTED: ElectionRole.VALIDATING,
+    Phase.GUARDING: ElectionRole.VALIDATING,
+    Phase.BACKING_OFF: ElectionRole.BACKING_OFF,
+    Phase.CLOSED: ElectionRole.STOPPING,
 }
 
 
@@ -169,12 +169,12 @@ class SelfReport:
         )
 
     @staticmethod
-    def _role(leads: bool, phase: Phase, engine: EngineStatus, lacks: bool) -> Role:
+    def _role(leads: bool, phase: Phase, engine: EngineStatus, lacks: bool) -> ElectionRole:
         if leads:
-            return Role.LEADER if engine.recovered_at is not None else Role.RECOVERING
+            return ElectionRole.LEADER if engine.recovered_at is not None else ElectionRole.RECOVERING
         if phase is Phase.BACKING_OFF and lacks:
-            return Role.SYNCING
-        return _ROLES.get(phase, Role.VALIDATING)
+            return ElectionRole.SYNCING
+        return _ROLES.get(phase, ElectionRole.VALIDATING)
 
     def readiness(self) -> Sequence[Check]:
         """Conditions for serving the API. A standby that still syncs can serve."""

@@ -32,7 +32,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.purge import (
     RETENTION,
-    Kept,
+    KeptReason,
     Purged,
     PurgeOrder,
     Used,
@@ -44,7 +44,7 @@ from nimbus.domain.purge import (
     used_runs,
     why_kept,
 )
-from nimbus.domain.run import Part, Run, RunPlace
+from nimbus.domain.run import Run, RunPart, RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.deleting import delete_below
@@ -150,8 +150,8 @@ class RunPurge:
                 reason = f"retention.{part} is {format_duration(keep)}"
                 what = PurgeRuns(parts=(part,), reason=reason, before=now - keep)
                 self._carry_out(PurgeOrder(what=what, at=now, by=RETENTION), part, stopping)
-                if part is Part.HISTORY:
-                    deleted = partial(self._metrics.deleted, Part.HISTORY.value)
+                if part is RunPart.HISTORY:
+                    deleted = partial(self._metrics.deleted, RunPart.HISTORY.value)
                     for outcomes in (REFUSED, ACCEPTED):
                         delete_below(self._store, outcomes, self._leads, deleted, after(outcomes, now - keep))
 
@@ -192,7 +192,7 @@ class RunPurge:
             with _of_one(run, tally):
                 if parts := losing(order.what, kept):
                     noted.append((run, self._note(run, parts, order), parts))
-                    going |= {run.id} if Part.OUTPUTS in parts else set()
+                    going |= {run.id} if RunPart.OUTPUTS in parts else set()
         used = self._used() if noted else used
         for run, before, parts in noted:
             self._go_on(stopping)
@@ -212,7 +212,7 @@ class RunPurge:
                 if run is not None and takes(order.what, run):
                     yield run
 
-    def _note(self, run: Run, parts: Iterable[Part], order: PurgeOrder) -> Purged:
+    def _note(self, run: Run, parts: Iterable[RunPart], order: PurgeOrder) -> Purged:
         """Record that parts of a run are purged. Return the earlier record."""
         before = self._history.purged(run.id) or Purged(
             run=run.id, pipeline=run.pipeline, created_at=run.created_at
@@ -223,7 +223,7 @@ class RunPurge:
         return before
 
     def _purge(
-        self, run: Run, before: Purged, parts: tuple[Part, ...], order: PurgeOrder, used: Used
+        self, run: Run, before: Purged, parts: tuple[RunPart, ...], order: PurgeOrder, used: Used
     ) -> None:
         kept = self._why_kept(run, order.what, used)
         left = losing(order.what, kept)
@@ -234,19 +234,19 @@ class RunPurge:
         for part in left:
             self._delete(run, noted, part)
 
-    def _delete(self, run: Run, noted: Purged, part: Part) -> None:
+    def _delete(self, run: Run, noted: Purged, part: RunPart) -> None:
         self._must_lead()
         match part:
-            case Part.HISTORY:
+            case RunPart.HISTORY:
                 self._purges.delete_history(noted)
                 self._metrics.deleted("history", 1, 0)
                 return
-            case Part.LOGS | Part.OUTPUTS if self._purges.is_done(noted, part):
+            case RunPart.LOGS | RunPart.OUTPUTS if self._purges.is_done(noted, part):
                 return
-            case Part.LOGS:
+            case RunPart.LOGS:
                 deleted = partial(self._metrics.deleted, "logs")
                 whole = delete_below(self._store, f"logs/{run.id}/", self._leads, deleted)
-            case Part.OUTPUTS:
+            case RunPart.OUTPUTS:
                 whole = self._outputs.delete(noted)
                 for earlier in sorted(reused_runs(run)) if whole else ():
                     self._purges.forget_reuse(earlier, run.id)
@@ -256,11 +256,13 @@ class RunPurge:
             raise _NotLeadingError
         self._purges.mark_done(noted, part)
 
-    def _why_kept(self, run: Run, what: PurgeRuns, used: Used, going: Iterable[RunId] = ()) -> Kept | None:
+    def _why_kept(
+        self, run: Run, what: PurgeRuns, used: Used, going: Iterable[RunId] = ()
+    ) -> KeptReason | None:
         """`going`: newer runs whose outputs are deleted earlier in the same step."""
-        reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
+        reusers = () if parts_of(what) == (RunPart.LOGS,) else self._history.reusers(run.id)
         restored = is_restored(run, used, self._state.dataset)
-        published = Kept.PUBLISHED if restored else self._history.kept_version(run, self._clock.now())
+        published = KeptReason.PUBLISHED if restored else self._history.kept_version(run, self._clock.now())
         return why_kept(run, used, set(reusers).difference(going), published)
 
     def _used(self) -> Used:

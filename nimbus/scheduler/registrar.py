@@ -13,7 +13,7 @@ from itertools import islice
 import structlog
 
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.wording import brief
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler.follower import Follower
@@ -84,7 +84,7 @@ class Registrar(Follower):
     def _report(self) -> None:
         info = replace(self._info(), clock_ahead_s=self._clock_ahead_s)
         if self._stopping:
-            info = replace(info, role=Role.STOPPING)
+            info = replace(info, role=ElectionRole.STOPPING)
         self._metrics.reported(info)
         readiness = (info.ready, info.lacks, info.missing_count, info.missing_bytes)
         if readiness != self._told:  # an unready scheduler yields; becoming ready ends a back-off

@@ -20,7 +20,7 @@ from blobsync.bucket.releases import published
 from nimbus.adapters.s3_records import or_unavailable
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.release_files import Holders, Publication, ReleaseFile
+from nimbus.domain.release_files import Holders, ReleaseFile, ReleasePublication
 
 
 class StoredReleases:
@@ -30,11 +30,12 @@ class StoredReleases:
         self._store, self._local = store, local
         self._board = ReplicaBoard(store)
 
-    def published(self, pipeline: PipelineName) -> Sequence[Publication]:
+    def published(self, pipeline: PipelineName) -> Sequence[ReleasePublication]:
         """See the protocol."""
         with or_unavailable(f"releases of {pipeline} cannot be listed"):
             return [
-                Publication(ReleaseDigest(one.digest), one.at) for one in published(self._store, pipeline)
+                ReleasePublication(ReleaseDigest(one.digest), one.at)
+                for one in published(self._store, pipeline)
             ]
 
     def is_here(self, release: ReleaseOf) -> bool:

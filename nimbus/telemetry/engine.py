@@ -20,7 +20,7 @@ from nimbus.domain.schedulers import WantedSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ClusterCounts:
     """Counts of the cluster at one moment."""
 
     runs: Mapping[str, int] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class ClusterMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
         self._leads = leads
-        self._standing: Standing | None = None
+        self._standing: ClusterCounts | None = None
         registry.register(self)
 
-    def tell(self, standing: Standing | None) -> None:
+    def tell(self, standing: ClusterCounts | None) -> None:
         """Set the counts; None: this scheduler does not lead. Engine thread."""
         self._standing = standing
 
@@ -240,7 +240,7 @@ class EngineMetrics:
         """Observe how long the oldest event of a turn has waited."""
         self._news_waited.observe(waited_s)
 
-    def stands(self, standing: Standing) -> None:
+    def stands(self, standing: ClusterCounts) -> None:
         """Set the counts of the cluster."""
         self._cluster.tell(standing)
 

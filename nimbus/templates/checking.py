@@ -13,7 +13,15 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.wording import closest
 from nimbus.templates.evaluation import STATEMENTS
-from nimbus.templates.names import ANY_FIELD, DATES, Fault, TemplateError, is_plain, tasks_read, variables_in
+from nimbus.templates.names import (
+    ANY_FIELD,
+    DATES,
+    TemplateError,
+    TemplateFault,
+    is_plain,
+    tasks_read,
+    variables_in,
+)
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
@@ -65,7 +73,7 @@ def argument_faults(
     texts: Sequence[str],
     parameters: Collection[str],
     items: Sequence[Collection[str] | None] | None = None,
-) -> list[list[Fault]]:
+) -> list[list[TemplateFault]]:
     """Faults of each argument: syntax, unknown names, statements, unknown filters.
 
     Args:
@@ -76,24 +84,24 @@ def argument_faults(
     try:
         check_size(texts)
     except TemplateError as exc:
-        return [[Fault(str(exc))] if number == 0 else [] for number in range(len(texts))]
+        return [[TemplateFault(str(exc))] if number == 0 else [] for number in range(len(texts))]
     names = Names(parameters)
     fields = [None] * len(texts) if items is None else items
     return [_argument_faults(text, names, item) for text, item in zip(texts, fields, strict=True)]
 
 
-def _argument_faults(text: str, names: Names, item: Collection[str] | None) -> list[Fault]:
+def _argument_faults(text: str, names: Names, item: Collection[str] | None) -> list[TemplateFault]:
     if len(text) > LONGEST_TEMPLATE:
-        return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
+        return [TemplateFault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
     if is_plain(text):
         return []
     parsed = _parsed(_sandbox, text, names)
-    if isinstance(parsed, Fault):
+    if isinstance(parsed, TemplateFault):
         return [parsed]
     parts = list(parsed.find_all(nodes.Node))
     for statement in _all(parts, nodes.Stmt):
         if not isinstance(statement, nodes.Output | nodes.If):
-            return [Fault(STATEMENTS)]
+            return [TemplateFault(STATEMENTS)]
     more: dict[str, tuple[str, ...] | None] = {"tasks": None}
     if item is not None:
         more["item"] = None if ANY_FIELD in item else tuple(item)
@@ -102,11 +110,11 @@ def _argument_faults(text: str, names: Names, item: Collection[str] | None) -> l
     return [*unknown, *results, *_variable_faults(parts, variables_in(text))]
 
 
-def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+def file_faults(text: str, parameters: Collection[str]) -> list[TemplateFault]:
     """Faults of the template in a SQL file, with lines: syntax, unknown names."""
     names = Names(parameters)
     parsed = _parsed(_sql, text, names)
-    if isinstance(parsed, Fault):
+    if isinstance(parsed, TemplateFault):
         return [parsed]
     parts = list(parsed.find_all(nodes.Node))
     unknown = _unknown_names(parts, names, {_RELEASE_ROOT: None})
@@ -117,7 +125,7 @@ def _all(parts: _Parts, kind: type[_Node]) -> Iterator[_Node]:
     return (part for part in parts if isinstance(part, kind))
 
 
-def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes.Template | Fault:
+def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes.Template | TemplateFault:
     """Parse a text, and look for unknown filters and tests."""
     try:
         tree = environment.parse(text)
@@ -129,15 +137,15 @@ def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes
             )
             if used.name not in known:
                 near = names.near(used.name, known)
-                return Fault(f"there is no {kind} {used.name!r}", near, used.lineno)
+                return TemplateFault(f"there is no {kind} {used.name!r}", near, used.lineno)
     except TemplateSyntaxError as exc:
-        return Fault(f"is not a template: {exc.message}", None, exc.lineno)
+        return TemplateFault(f"is not a template: {exc.message}", None, exc.lineno)
     except BROKEN as exc:
-        return Fault(f"is not a template: {type(exc).__name__}; is it nested too deep?")
+        return TemplateFault(f"is not a template: {type(exc).__name__}; is it nested too deep?")
     return tree
 
 
-def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
+def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[TemplateFault]:
     """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`.
 
     `found`: the result of `tasks_read`. A use that it misses, such as after a quoted `}}`, is a fault, too.
@@ -152,7 +160,7 @@ def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
     }
     for name in _all(parts, nodes.Name):
         if name.name == "tasks" and id(name) not in plain:
-            yield Fault(
+            yield TemplateFault(
                 "`tasks` gives results of other tasks: write tasks.NAME.result.KEY, or "
                 "tasks['NAME'].result.KEY for a name with '-'",
                 None,
@@ -160,7 +168,7 @@ def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
             )
 
 
-def _variable_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
+def _variable_faults(parts: _Parts, found: Collection[str]) -> Iterator[TemplateFault]:
     """Every use of `vars` without a constant name: a run keeps the variables that it names.
 
     `found`: the result of `variables_in`.
@@ -173,7 +181,7 @@ def _variable_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
     }
     for name in _all(parts, nodes.Name):
         if name.name == "vars" and id(name) not in plain:
-            yield Fault("`vars` has the cluster's variables: write vars.NAME", None, name.lineno)
+            yield TemplateFault("`vars` has the cluster's variables: write vars.NAME", None, name.lineno)
 
 
 def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
@@ -191,7 +199,7 @@ def _name_in(lookup: nodes.Getattr | nodes.Getitem) -> str:
 
 def _unknown_names(
     parts: _Parts, names: Names, more: Mapping[str, tuple[str, ...] | None]
-) -> Iterator[Fault]:
+) -> Iterator[TemplateFault]:
     """`more`: names besides `NAMES`, with their fields; None: their fields are checked elsewhere."""
     said = {name: its_fields for name, its_fields in more.items() if its_fields is not None}
     fields: dict[str, Collection[str]] = {**_FIELDS, **said, "params": names.parameters}
@@ -201,23 +209,23 @@ def _unknown_names(
     lines = _lines(parts) if unknown else {}
     for name in unknown:
         if name in names.parameters:
-            yield Fault(
+            yield TemplateFault(
                 f"there is no {name!r}; parameters are in `params`", f"params.{name}", lines.get(name)
             )
         elif name == _RELEASE_ROOT:  # elsewhere the text was protected by `nimbus.templates.names.kept`
-            yield Fault(
+            yield TemplateFault(
                 "only the host of a task knows this path: write {{ release_root }}, without more, in args, "
                 "command, spark.conf or a SQL file",
                 None,
                 lines.get(name),
             )
         else:
-            yield Fault(f"there is no {name!r}", names.near(name, known), lines.get(name))
+            yield TemplateFault(f"there is no {name!r}", names.near(name, known), lines.get(name))
     for owner, name, line in _lookups(parts):
         if name not in fields.get(owner, (name,)):
             near = names.near(name, fields[owner])
             kind = f"no parameter {name!r}" if owner == "params" else f"no {owner}.{name}"
-            yield Fault(f"there is {kind}", None if near is None else f"{owner}.{near}", line)
+            yield TemplateFault(f"there is {kind}", None if near is None else f"{owner}.{near}", line)
 
 
 def _declared(parts: _Parts) -> Iterator[str]:

@@ -32,7 +32,7 @@ _ASKED = frozenset({"defined", "undefined", "default", "d"})
 """Tests and filters for values that may be missing."""
 
 
-class Fault(NamedTuple):
+class TemplateFault(NamedTuple):
     """A fault in a template."""
 
     message: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.definition.json_schema import definition_schema
-from nimbus.domain.pipeline import Priority, Requirement, TaskKind
+from nimbus.domain.pipeline import Priority, TaskKind, TriggerRule
 
 PLACE = Path(__file__).parents[2] / "nimbus/authoring/options.py"
 _HEAD = '''"""The keys of `pipeline.yaml` for a pipeline and its tasks, as types: see `docs/pipelines.md`.
@@ -27,7 +27,7 @@ from typing import Any, Literal, TypedDict, Union
 Duration = Union[str, timedelta]
 '''
 _ALIASES = {
-    "Requirement": [one.value for one in Requirement],
+    "TriggerRule": [one.value for one in TriggerRule],
     "Priority": [one.name.lower() for one in Priority],
     "Kind": [one.value for one in TaskKind],
 }

@@ -16,8 +16,8 @@ from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, Outside, Partitioning, Version
-from nimbus.domain.run import Part, Run, RunState
+from nimbus.domain.publications import Accepted, OutsideData, Partitioning, Version
+from nimbus.domain.run import Run, RunPart, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import TaskState
@@ -237,7 +237,7 @@ CASES = {
     ),
     "set_owner": Case(c.SetOwner(pipeline=P, owner="ann"), record_put(lambda record: record.owner == "ann")),
     "purge": Case(
-        c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
+        c.PurgeRuns(parts=(RunPart.LOGS,), reason="space", pipeline=P, before=NOW),
         lambda write: isinstance(write, w.ConsumeCommand),  # requests to storage are written there
     ),
     "publish_dataset": Case(PUBLISH, dataset_put(1)),
@@ -270,5 +270,5 @@ def stored(effect: StoreVersions) -> tuple[Version, ...]:
     if effect.partition is None:
         return effect.versions
     (current,) = effect.known[:1]
-    first = replace(current, number=1, outside=Outside(uri=PUBLISH.uri))
+    first = replace(current, number=1, outside=OutsideData(uri=PUBLISH.uri))
     return (*effect.versions, current, first)

@@ -23,10 +23,10 @@ from kazoo.exceptions import (
 
 from nimbus.adapters.sqlite.calls import SqliteCalls
 from nimbus.adapters.sqlite.session import Watch, concerned
-from nimbus.adapters.sqlite.tree import CHANGED, CREATED, DELETED, Change, Stat, parent_of
+from nimbus.adapters.sqlite.tree import CHANGED, CREATED, DELETED, DoneOperation, Stat, parent_of
 from nimbus.ports import Enqueue, StoreUnavailableError
 
-Follower = Callable[[Sequence[Change]], None]
+Follower = Callable[[Sequence[DoneOperation]], None]
 
 
 class _Node(NamedTuple):
@@ -52,7 +52,7 @@ class DictTree:
         self._names: dict[str, dict[str, None]] = {"/": {}}
         self._owned: dict[int, dict[str, None]] = {}
         self._undo: list[tuple[str, _Node | None]] = []
-        self._changes: list[Change] = []
+        self._changes: list[DoneOperation] = []
         self._last = 0
 
     def get(self, path: str) -> bytes | None:
@@ -117,7 +117,7 @@ class DictTree:
         for path in tuple(self._owned.get(session, ())):
             self.delete(path)
 
-    def commit(self) -> list[Change]:
+    def commit(self) -> list[DoneOperation]:
         """End a transaction; return its changes."""
         self._undo.clear()
         changes, self._changes = self._changes, []
@@ -137,7 +137,7 @@ class DictTree:
 
     def _note(self, path: str, what: str) -> int:
         self._last += 1
-        self._changes.append(Change(self._last, path, what))
+        self._changes.append(DoneOperation(self._last, path, what))
         return self._last
 
     def _put(self, path: str, node: _Node | None) -> None:

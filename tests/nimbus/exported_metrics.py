@@ -16,13 +16,13 @@ from prometheus_client.registry import Collector
 from blobsync import DiskState, ScrubProgress, SyncProgress
 from leader.elector import ElectionStatus, Phase
 from leader.metrics import ElectionMetrics
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.middleware import HttpMetrics
 from nimbus.api.tls import CertificateError, ReloadingTls
 from nimbus.telemetry.build import tell_build
 from nimbus.telemetry.daemon import GarbageMetrics, ReadinessMetrics, SyncMetrics
-from nimbus.telemetry.engine import ClusterMetrics, EngineMetrics, ExportMetrics, Standing
+from nimbus.telemetry.engine import ClusterCounts, ClusterMetrics, EngineMetrics, ExportMetrics
 from nimbus.telemetry.worker import WorkerMetrics, WorkerStanding
 
 
@@ -60,7 +60,7 @@ def _every_process(registry: CollectorRegistry) -> None:
     tell_build(registry)
     SyncMetrics(registry, progress=SyncProgress, scrub=ScrubProgress, disk=DiskState)
     GarbageMetrics(registry)
-    Gate(registry=registry)
+    AccessGate(registry=registry)
     with suppress(CertificateError):  # after its metrics are registered
         ReloadingTls(Path("none"), Path("none"), registry)
 
@@ -78,7 +78,7 @@ def _election(registry: CollectorRegistry) -> None:
 
 
 def _cluster(registry: CollectorRegistry) -> None:
-    ClusterMetrics(registry, leads=lambda: True).tell(Standing())
+    ClusterMetrics(registry, leads=lambda: True).tell(ClusterCounts())
 
 
 def _worker(registry: CollectorRegistry) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from nimbus.domain.admission import Capacity, Holder, holder_of, task_rank
+from nimbus.domain.admission import Capacity, PoolHolder, holder_of, task_rank
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun
 
 
 def pool_holders(
     waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity
-) -> Callable[[str], Holder | None]:
+) -> Callable[[str], PoolHolder | None]:
     """The most urgent ready task that waits for each pool. No other task may overtake it there."""
-    holders: dict[str, Holder] = {}
+    holders: dict[str, PoolHolder] = {}
     for run, task in sorted(waiting, key=lambda one: task_rank(*one)):
         holder = holder_of(run, task, capacity)
         for pool in task.spec.pools if holder is not None else ():

@@ -14,7 +14,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeClusterReader
 from nimbus.api.services import ApiServices, LeaderView
 from nimbus.domain.ids import HostId
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.supervision import Timings
 from nimbus.engine.report import report
 from nimbus.engine.state import State
@@ -62,7 +62,7 @@ def leading(state: State, clock: Clock, **more: Any) -> SchedulerInfo:
         version="1",
         started_at=clock.now(),
         reported_at=clock.now(),
-        role=Role.LEADER,
+        role=ElectionRole.LEADER,
         epoch=state.epoch,
         quarantined={str(name): why for name, why in state.catalog.quarantined.items()},
         refusals=state.attempts.workers.refusals,

@@ -157,13 +157,13 @@ class LatchCore:
                 return self._gain(node)
             case m.LatchLost(reason):
                 self._lose(reason)
-            case m.Claim(node):
+            case m.TakeLock(node):
                 return (yield from self._claim(node))
             case m.SetTimer(timer, count):
                 self.due_at = self._clock() + self._delay(timer, count)
             case m.Prove(node):
                 return (yield from self._prove(node))
-            case m.Look(node):
+            case m.ReadQueue(node):
                 self._generation = self._session.liveness.facts.generation
                 self._note_link()
                 return (yield from self._steps.look(node))

@@ -88,7 +88,7 @@ def _join_later(tries: int) -> Transition:
 
 
 def _look(node: Node, tries: int = 0) -> Transition:
-    return Transition(m.Waiting(node, tries=tries), (m.Look(node),))
+    return Transition(m.Waiting(node, tries=tries), (m.ReadQueue(node),))
 
 
 def _look_later(node: Node, tries: int = 1) -> Transition:
@@ -109,7 +109,7 @@ def _withdraw() -> Transition:
 
 
 def _claim(node: Node) -> Transition:
-    return Transition(m.Claiming(node), (m.Claim(node),))
+    return Transition(m.Claiming(node), (m.TakeLock(node),))
 
 
 def _lost(reason: str, then: Transition) -> Transition:
@@ -163,11 +163,11 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
             next_in_line = state.place is not None and state.place.position == 1
             if next_in_line and state.place is not None and state.place.before == name:
                 return _claim(state.node)
-            return Transition(state, (m.Look(state.node),))
+            return Transition(state, (m.ReadQueue(state.node),))
         case m.Due():
             return _timer_due(state)
         case m.WatchFired():
-            return Transition(state, (m.Look(state.node),))
+            return Transition(state, (m.ReadQueue(state.node),))
         case m.Proven():
             return Transition(replace(state, proofs=state.proofs + 1, tries=0), (SetTimer(Timer.PROOF),))
         case m.LinkUp(session_id):
@@ -191,7 +191,7 @@ def _timer_due(state: m.Waiting) -> Transition:
     soon_in_line = state.place is not None and 0 < state.place.position <= PROVES_FROM
     if soon_in_line and state.proofs < PROOFS_BEFORE_LOOK:
         return Transition(state, (m.Prove(state.node),))
-    return Transition(state, (m.Look(state.node),))
+    return Transition(state, (m.ReadQueue(state.node),))
 
 
 def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
@@ -239,14 +239,14 @@ def _holding(  # noqa: C901 - one branch for each group of events
             # The same watch event tells the next in the queue, so report the loss at once, without a look.
             return _lost("the latch node was deleted", _join())
         case m.WatchFired() | m.NodeGone():
-            return Transition(state, (m.Look(state.node),))
+            return Transition(state, (m.ReadQueue(state.node),))
         case m.SawSelf(place):
             if place.position == 0:
                 return Transition(state, (m.Prove(state.node),))
             return _lost("an older latch is in the queue", _look_later(state.node))
         case m.LinkUp(session_id):
             if session_id == state.node.session_id:
-                return Transition(state, (m.Look(state.node),))
+                return Transition(state, (m.ReadQueue(state.node),))
             return _lost("the session was replaced", _join())
         case m.LinkDown():
             if policy is SuspendedPolicy.SESSION:
@@ -275,7 +275,7 @@ def _suspended(state: m.Suspended, event: Event) -> Transition:
             if not state.held:
                 return _relinked(state.node, session_id)
             if session_id == state.node.session_id:
-                return Transition(m.Holding(state.node), (m.Look(state.node),))
+                return Transition(m.Holding(state.node), (m.ReadQueue(state.node),))
             return _lost("the session was replaced", _join())
         case m.SessionGone() | m.LatchGone():
             return _lost("the ZooKeeper session is over", _join()) if state.held else _join()

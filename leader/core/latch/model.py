@@ -236,14 +236,14 @@ class Join:
 
 
 @record
-class Look:
+class ReadQueue:
     """Read the queue and set the watches. -> SawSelf, LatchGone, CallFailed."""
 
     node: Node
 
 
 @record
-class Claim:
+class TakeLock:
     """Take the lock by a committed write. -> Claimed, Postponed, Barred, Refused, LatchGone, CallFailed."""
 
     node: Node
@@ -266,7 +266,7 @@ class Probe:
     """Ask the session whether it is connected. -> LinkUp or nothing."""
 
 
-Question = Join | Look | Claim | Prove | Withdraw | Probe
+Question = Join | ReadQueue | TakeLock | Prove | Withdraw | Probe
 
 
 # --- reports to the owner -------------------------------------------------------------------------

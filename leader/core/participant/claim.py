@@ -79,7 +79,7 @@ class EpochClaimant:
             card = self._paths.card(participant_id)
             found = yield from r.watched(card)
             return found is not None and decode_card(found[0], card).leads
-        except (r.RefusedError, RecordError):
+        except (r.RequestRefusedError, RecordError):
             return False  # the latch is gone, and its watch fires; or its id or card cannot be read
 
     def _await_handover(self, node: Node) -> r.Steps[None]:

@@ -36,7 +36,7 @@ from leader.protocol.terms import Leadership
 
 _log = structlog.get_logger(__name__)
 
-_TROUBLE = (m.CallFailed, m.Crashed, m.Refused)
+_TROUBLE = (m.CallFailed, m.Crashed, m.LeaderNodeRefused)
 _FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.Due)
 
 
@@ -228,7 +228,7 @@ class ParticipantCore:
 
     def _perform(self, effect: Effect) -> Steps[Event | None]:
         match effect:  # the most urgent first
-            case m.Grant(leadership):
+            case m.GrantLeadership(leadership):
                 return self._grant(leadership)
             case m.Revoke(_, reason):
                 self._revoke(reason)
@@ -245,7 +245,7 @@ class ParticipantCore:
                 return (yield from self._publish(leadership))
             case m.StartLatch():
                 return (yield from self._start_latch())
-            case m.End():
+            case m.EndCore():
                 self.ended = True
                 yield from self._card.withdraw()
             case _:
@@ -321,7 +321,7 @@ class ParticipantCore:
         state = None if self._latch is None else self._latch.state
         node = state.node if isinstance(state, latch_m.Holding) else None
         answer = yield from self._publisher.publish(leadership, session_id, node)
-        if not isinstance(answer, m.Refused):
+        if not isinstance(answer, m.LeaderNodeRefused):
             self._trouble = None
         return answer
 

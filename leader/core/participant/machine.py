@@ -93,12 +93,12 @@ def _outside(state: m.Outside, event: Event) -> Transition:
         case m.AddAsked():
             return _queue_up()
         case m.CloseAsked():
-            return Transition(m.Closed(), (m.End(),))
+            return Transition(m.Closed(), (m.EndCore(),))
         case m.RemoveAsked() | m.AbdicationAsked() | m.Poked() | m.WatchFired() | m.Due() | m.Drained():
             return Transition(state)
         case m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded() | m.GuardSaid():
             return Transition(state)
-        case m.Published() | m.Refused() | m.CallFailed() | m.Crashed():
+        case m.Published() | m.LeaderNodeRefused() | m.CallFailed() | m.Crashed():
             return Transition(state)
 
 
@@ -127,7 +127,7 @@ def _in_line(state: m.InLine, event: Event) -> Transition:  # noqa: C901 - one b
             return Transition(m.InLine())
         case m.AddAsked() | m.LatchLost() | m.GuardSaid() | m.Drained() | m.WatchFired() | m.Due():
             return Transition(state)
-        case m.Published() | m.Refused() | m.CallFailed():
+        case m.Published() | m.LeaderNodeRefused() | m.CallFailed():
             return Transition(state)
 
 
@@ -139,13 +139,13 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
                 return Transition(state)  # the answer for an older epoch
             if verdict.ready:
                 leading = m.Leading(state.leadership, state.refusals)
-                return Transition(leading, (m.Grant(state.leadership), SetTimer(Timer.PUBLISH)))
+                return Transition(leading, (m.GrantLeadership(state.leadership), SetTimer(Timer.PUBLISH)))
             return _leave(verdict.why(), Leave.BACK_OFF, refusals)
         case m.Due():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)
         case m.LatchLost():
             return Transition(m.InLine(state.refusals))
-        case m.LatchVetoed(reason) | m.Crashed(reason) | m.Refused(reason):
+        case m.LatchVetoed(reason) | m.Crashed(reason) | m.LeaderNodeRefused(reason):
             return _leave(reason, Leave.BACK_OFF, refusals)
         case m.LatchEnded():
             return _back_off("the latch ended by itself", refusals)
@@ -169,7 +169,7 @@ def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one 
             return _drain(state, "closed", Leave.CLOSE)
         case m.LatchLost(reason):
             return _revoked(state, reason, Transition(m.InLine()))
-        case m.Refused(reason) | m.Crashed(reason) | m.LatchVetoed(reason):
+        case m.LeaderNodeRefused(reason) | m.Crashed(reason) | m.LatchVetoed(reason):
             return _revoked(state, reason, _leave(reason, Leave.BACK_OFF, state.refusals + 1))
         case m.LatchEnded():
             reason = "the latch ended by itself"
@@ -216,7 +216,7 @@ def _draining(state: m.Draining, event: Event) -> Transition:
             return _add_while_leaving(state)
         case m.AbdicationAsked() | m.Poked() | m.LatchGained() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case m.WatchFired() | m.Published() | m.Refused() | m.CallFailed():
+        case m.WatchFired() | m.Published() | m.LeaderNodeRefused() | m.CallFailed():
             return Transition(state)
 
 
@@ -235,7 +235,7 @@ def _leaving(state: m.Leaving, event: Event) -> Transition:
             return Transition(replace(state, refusals=0))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case m.Drained() | m.WatchFired() | m.Due() | m.Published() | m.Refused():
+        case m.Drained() | m.WatchFired() | m.Due() | m.Published() | m.LeaderNodeRefused():
             return Transition(state)
         case m.CallFailed() | m.Crashed():
             return Transition(state)  # the latch withdraws until it is closed
@@ -244,7 +244,7 @@ def _leaving(state: m.Leaving, event: Event) -> Transition:
 def _after_leaving(state: m.Leaving) -> Transition:
     match state.leave:
         case Leave.CLOSE:
-            return Transition(m.Closed(), (m.End(),))
+            return Transition(m.Closed(), (m.EndCore(),))
         case Leave.OUT:
             return Transition(m.Outside())
         case Leave.REQUEUE:
@@ -262,10 +262,10 @@ def _backing_off(state: m.BackingOff, event: Event) -> Transition:
         case m.RemoveAsked():
             return Transition(m.Outside())
         case m.CloseAsked():
-            return Transition(m.Closed(), (m.End(),))
+            return Transition(m.Closed(), (m.EndCore(),))
         case m.Crashed() | m.CallFailed():
             return Transition(state, (SetTimer(Timer.BACK_OFF, state.refusals),))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded():
             return Transition(state)
-        case m.GuardSaid() | m.Drained() | m.WatchFired() | m.Published() | m.Refused():
+        case m.GuardSaid() | m.Drained() | m.WatchFired() | m.Published() | m.LeaderNodeRefused():
             return Transition(state)

@@ -221,7 +221,7 @@ class Due:
 
 
 @record
-class Refused:
+class LeaderNodeRefused:
     """The leader node cannot be written.
 
     The epoch has changed, the latch's node is gone, or another client changes the leader node all the time.
@@ -247,7 +247,7 @@ class Crashed:
 FromOwner = AddAsked | RemoveAsked | CloseAsked | AbdicationAsked | Poked
 FromLatch = LatchGained | LatchLost | LatchVetoed | LatchEnded
 FromCallbacks = GuardSaid | Drained
-FromPublisher = Published | Refused
+FromPublisher = Published | LeaderNodeRefused
 Event = FromOwner | FromLatch | FromCallbacks | FromPublisher | WatchFired | Due | CallFailed | Crashed
 
 
@@ -275,7 +275,7 @@ class AskGuard:
 
 
 @record
-class Grant:
+class GrantLeadership:
     """Make `is_leader` true and request a call of `elected`. -> LatchLost if the lock is no longer held."""
 
     leadership: Leadership
@@ -300,7 +300,7 @@ class Revoke:
 
 
 @record
-class End:
+class EndCore:
     """Delete the card and end the core."""
 
 
@@ -323,4 +323,4 @@ class SetTimer:
     count: int = 1
 
 
-Effect = StartLatch | CloseLatch | AskGuard | Grant | Publish | Revoke | End | SetTimer
+Effect = StartLatch | CloseLatch | AskGuard | GrantLeadership | Publish | Revoke | EndCore | SetTimer

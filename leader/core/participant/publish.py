@@ -171,7 +171,7 @@ class Publisher:
 
     def publish(
         self, leadership: Leadership, session_id: int, node: Node | None
-    ) -> Steps[m.Published | m.Refused | m.AbdicationAsked]:
+    ) -> Steps[m.Published | m.LeaderNodeRefused | m.AbdicationAsked]:
         """Write or correct the leader node and watch it; find the successor; handle operators' requests.
 
         Args:
@@ -187,9 +187,9 @@ class Publisher:
         try:
             refused = yield from leader_node.keep(data, session_id, leadership.token.checks(), watch=True)
         except RecordError as exc:
-            return m.Refused(str(exc))
+            return m.LeaderNodeRefused(str(exc))
         if refused is not None:
-            return m.Refused(f"epoch {leadership.epoch} is over: {refused}")
+            return m.LeaderNodeRefused(f"epoch {leadership.epoch} is over: {refused}")
         control, version = yield from self._eligibility.refresh()
         if node is not None:
             yield from self._claimant.find_successor(node)

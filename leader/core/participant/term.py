@@ -7,7 +7,7 @@ from typing import Protocol
 
 from leader.clock import Clock
 from leader.config import ElectionConfig
-from leader.core.lease import ZERO, Hold, LeadershipLease
+from leader.core.lease import ZERO, LeadershipLease, LockHold
 from leader.journal import Granted, Journal, Revoked
 from leader.protocol.record import record
 from leader.protocol.terms import Leadership
@@ -125,7 +125,7 @@ class ConfirmedTerm:
     ) -> None:
         self._lease, self._callbacks, self._calls = lease, callbacks, calls
         self._journal, self._clock = journal, clock
-        self._granted: tuple[Leadership, Hold] | None = None  # replaced in one assignment
+        self._granted: tuple[Leadership, LockHold] | None = None  # replaced in one assignment
         self._gained_at = self._granted_at = ZERO
 
     def leadership(self) -> Leadership | None:

@@ -8,11 +8,11 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 
 from leader import EpochRecord, FencedOutError, FencingToken, TransactionRefusedError
 from nimbus.adapters.sqlite.session import SqliteSession, Watch
-from nimbus.adapters.sqlite.tree import CHANGED, Change, Tree
+from nimbus.adapters.sqlite.tree import CHANGED, DoneOperation, Tree
 from nimbus.adapters.store.calls import Build, Calls, NodeStat, check_size
 from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.ports import Changed, Enqueue
+from nimbus.ports import Enqueue, LiveChanges
 from nimbus.ports import FencedOutError as TermOverError
 
 
@@ -225,17 +225,17 @@ class SqliteChanges:
         self._gathered, self._lost = Gathered(self._topics, told), True
         self._session.follow(self._on_changes)
 
-    def take(self, *, beats: bool) -> Changed:
+    def take(self, *, beats: bool) -> LiveChanges:
         self._session.tell()
         version, lost = self._session.told, self._lost
         self._lost = False
         found = self._gathered.take(beats=beats or lost)
-        return Changed(found, version, max(version, self._upto), lost=lost)
+        return LiveChanges(found, version, max(version, self._upto), lost=lost)
 
     def stop(self) -> None:
         self._session.unfollow(self._on_changes)
 
-    def _on_changes(self, changes: Sequence[Change] | None) -> None:
+    def _on_changes(self, changes: Sequence[DoneOperation] | None) -> None:
         if changes is None:
             self._lost = True
             return

@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from leader import ForkedError, SessionState
-from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, Change, Tree, parent_of
+from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, DoneOperation, Tree, parent_of
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 LAYOUT = 1
@@ -47,7 +47,7 @@ REAP_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-Follower = Callable[[Sequence[Change] | None], None]
+Follower = Callable[[Sequence[DoneOperation] | None], None]
 """Called with all changes, in order; None: some changes were lost. It must only enqueue."""
 
 
@@ -211,7 +211,7 @@ class SqliteSession:
             yield from watches
         self._watches.clear()
 
-    def _concerned(self, changes: Iterable[Change]) -> Iterator[Enqueue]:
+    def _concerned(self, changes: Iterable[DoneOperation]) -> Iterator[Enqueue]:
         for change in changes:
             for key in concerned(change):
                 watches = self._watches.get(key, {})
@@ -246,7 +246,7 @@ class SqliteSession:
                 tree.end_sessions(ended)
 
 
-def concerned(change: Change) -> list[tuple[Watch, str]]:
+def concerned(change: DoneOperation) -> list[tuple[Watch, str]]:
     """The watches that a change fires: the same as in ZooKeeper."""
     node = (Watch.NODE, change.path)
     if change.what == CHANGED:

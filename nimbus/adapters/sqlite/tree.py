@@ -50,7 +50,7 @@ class Stat(NamedTuple):
     """Operation that last created or removed a child."""
 
 
-class Change(NamedTuple):
+class DoneOperation(NamedTuple):
     """One operation that was done."""
 
     zxid: int
@@ -146,10 +146,10 @@ class Tree:
         (found,) = self._do("SELECT max(zxid) FROM changes").fetchone()
         return int(found or 0)
 
-    def changes(self, after: int) -> list[Change] | None:
+    def changes(self, after: int) -> list[DoneOperation] | None:
         """The changes since the operation `after`; None if some of them were removed."""
         found = [
-            Change(*row)
+            DoneOperation(*row)
             for row in self._do("SELECT zxid, path, what FROM changes WHERE zxid > ? ORDER BY zxid", (after,))
         ]
         return None if found and found[0].zxid > after + 1 else found

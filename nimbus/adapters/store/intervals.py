@@ -13,7 +13,7 @@ from nimbus.adapters.store.calls import Calls, readable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.interval_index import IntervalIndex, Page
+from nimbus.domain.interval_index import IndexPage, IntervalIndex
 from nimbus.domain.writes import PutIntervals
 from nimbus.records import RecordCodec
 
@@ -69,7 +69,11 @@ def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName
     return {
         PipelineName(name): _decoded(
             head,
-            [Page(page, data) for page in pages or () if (data := found.get(f"{name}/{page}")) is not None],
+            [
+                IndexPage(page, data)
+                for page in pages or ()
+                if (data := found.get(f"{name}/{page}")) is not None
+            ],
             paths.interval_index(PipelineName(name)),
         )
         for name, pages, head in zip(names, listed, heads, strict=True)
@@ -77,16 +81,16 @@ def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName
     }
 
 
-def _decoded(head: bytes, pages: Iterable[Page], place: str) -> IntervalIndex:
+def _decoded(head: bytes, pages: Iterable[IndexPage], place: str) -> IntervalIndex:
     """Decode an index. An unreadable part counts as empty, and then the past is unknown."""
     read = next(readable(_HEAD, [("", head)], place), None)
-    sound = [page if _is_sound(page, place) else Page(page.name, b"") for page in pages]
+    sound = [page if _is_sound(page, place) else IndexPage(page.name, b"") for page in pages]
     if read is None or not all(page.data for page in sound):
         read = _Head(begins=datetime.now(UTC), longest=_ANY if read is None else read.longest)
     return IntervalIndex(read.begins, read.longest, tuple(sound))
 
 
-def _is_sound(page: Page, place: str) -> bool:
+def _is_sound(page: IndexPage, place: str) -> bool:
     try:
         page.rows()
     except ValueError as exc:

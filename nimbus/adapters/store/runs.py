@@ -103,7 +103,7 @@ def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> I
 def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Run | UnreadableRecordError]:
     """Read any number of runs in two rounds: their own nodes, then the parts that these name."""
     names = (calls.children(paths.runs) or ()) if runs is None else runs
-    heads: dict[str, run_record.Head] = {}
+    heads: dict[str, run_record.RunNode] = {}
     for name, data in calls.read_all(paths.runs, names):
         try:
             heads[name] = run_record.head_of(data, paths.run(RunId(name)))

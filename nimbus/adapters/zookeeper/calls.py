@@ -20,7 +20,7 @@ from leader.zookeeper.fencing import first_failure
 from nimbus.adapters.store.calls import Build, Calls, NodeStat, batched, check_size
 from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.adapters.zookeeper.multi_read import DATA, NAMES, WatchKind, multi_read_async, set_watches_async
-from nimbus.ports import Changed, Enqueue, StoreDeniedError, StoreUnavailableError
+from nimbus.ports import Enqueue, LiveChanges, StoreDeniedError, StoreUnavailableError
 
 MOST_TOGETHER = 1000
 """Most requests that are sent without waiting, each with the full timeout of the call. Most nodes that one
@@ -265,7 +265,7 @@ class ZooKeeperChanges:
         self._session.tell_below(self._on_event)
         self._session.add_listener(lambda _state: told())
 
-    def take(self, *, beats: bool) -> Changed:
+    def take(self, *, beats: bool) -> LiveChanges:
         session = self._session
         if session is None:
             raise StoreUnavailableError("changes are not followed.")
@@ -279,7 +279,7 @@ class ZooKeeperChanges:
             found = self._gathered.take(beats=beats or lost)
             upto = self._look(session) if found else version
             self._armed = generation
-        return Changed(found, version, upto, lost=lost)
+        return LiveChanges(found, version, upto, lost=lost)
 
     def stop(self) -> None:
         if self._session is not None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
-from nimbus.definition.targets import Found, Target, due_targets, target_of
+from nimbus.definition.targets import DueTarget, RunTarget, due_targets, target_of
 from nimbus.domain.catalog import Profile
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due, has_room
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.intervals import shown
 from nimbus.domain.publications import Read
-from nimbus.domain.reads import Reader, ReadError, missing, reads_new, to_pin
+from nimbus.domain.reads import ReadError, ReadingRun, missing, reads_new, to_pin
 from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.task_run import TaskRun
 
@@ -52,7 +52,7 @@ def why_it_reads(
     return f"waits for {'; '.join(told_of)}" if told_of else _LOOKED_UP
 
 
-def lacks(read: Read, run: Reader, view: DatasetView) -> str:
+def lacks(read: Read, run: ReadingRun, view: DatasetView) -> str:
     """What a read waits for, with who may publish it; empty: nothing."""
     try:
         told = missing(read, run, view.dataset)
@@ -109,11 +109,11 @@ def why_no_start(view: DueView, profile: Profile, now: datetime, *, is_held: boo
         may_start &= found.left is None
 
 
-def _why(due: Due, found: Found, view: Callable[[DatasetName], DatasetView], *, may_start: bool) -> str:
+def _why(due: Due, found: DueTarget, view: Callable[[DatasetName], DatasetView], *, may_start: bool) -> str:
     if found.is_live:
         return "a run of it is under way, and another one follows, because its data have changed since"
     if found.read is not None:
-        target = target_of(due.schedule, found.target.end) if due.schedule and found.target else Target()
+        target = target_of(due.schedule, found.target.end) if due.schedule and found.target else RunTarget()
         return f"waits for {lacks(found.read, target, view(found.read.dataset)) or found.lacks}"
     if found.not_before is not None:
         return f"starts at {_at(found.not_before)}, when its time is over"
@@ -124,7 +124,7 @@ def _why(due: Due, found: Found, view: Callable[[DatasetName], DatasetView], *, 
     )
 
 
-def _name(due: Due, found: Found) -> str:
+def _name(due: Due, found: DueTarget) -> str:
     if due.schedule is None or found.target is None:
         return f"changed: {', '.join(due.changed)}"
     interval = target_of(due.schedule, found.target.end).data_interval or found.target

@@ -12,14 +12,14 @@ from nimbus.api.explain.data import DatasetView
 from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.services import ApiServices
-from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
+from nimbus.domain.admission import Capacity, PoolHolder, by_rank, holder_of, target_slots
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.schedulers import LeaderReport, LimitUse, TeamUse, WaitingTask, leader_report
 from nimbus.domain.settings import why_held
 from nimbus.domain.upstream import Upstream
-from nimbus.domain.waits import LookReport
+from nimbus.domain.waits import LastProbe
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def active_pipelines(services: ApiServices) -> Iterator[PipelineRecord]:
     return (one for one in services.reader.pipelines() if one.state is not PipelineState.INACTIVE)
 
 
-def _looks(services: ApiServices) -> Mapping[str, LookReport]:
+def _looks(services: ApiServices) -> Mapping[str, LastProbe]:
     return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
 
 
@@ -151,7 +151,7 @@ def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
     return capacity
 
 
-def _holder(services: ApiServices, held_for: WaitingTask | None, capacity: Capacity) -> Holder | None:
+def _holder(services: ApiServices, held_for: WaitingTask | None, capacity: Capacity) -> PoolHolder | None:
     """The task that holds a pool, if it still waits."""
     run = None if held_for is None else services.reader.run(held_for.run)
     task = None if run is None or held_for is None else run.tasks.get(held_for.task)

@@ -19,23 +19,23 @@ from nimbus.domain.child_runs import child_of
 from nimbus.domain.children import Children, ItemState
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.lifecycle import must_stop
-from nimbus.domain.needs import Verdict, skipping, verdict
+from nimbus.domain.needs import NeedEffect, skipping, verdict
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.schedulers import SetAside
 from nimbus.domain.slots import Slots
-from nimbus.domain.supervision import Timings, Wait, shows_life, supervise
+from nimbus.domain.supervision import Idle, Timings, shows_life, supervise
 from nimbus.domain.task_run import Attempt, Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
-from nimbus.domain.upstream import Standing, Upstream, judge, upstream_of
-from nimbus.domain.waits import DataSource, Look, LookReport, PipelineWait, looks_of
+from nimbus.domain.upstream import Upstream, WaitState, judge, upstream_of
+from nimbus.domain.waits import DataProbe, DataSource, LastProbe, PipelineWait, looks_of
 from nimbus.domain.wording import counted
 
 
 def why_it_waits(
     run: Run,
     task: TaskRun,
-    looks: Mapping[str, LookReport],
+    looks: Mapping[str, LastProbe],
     upstream: Callable[[PipelineName], Upstream],
     now: datetime,
 ) -> str:
@@ -49,7 +49,9 @@ def why_it_waits(
             if isinstance(wait, PipelineWait):
                 pipeline = upstream_of(wait, run)
                 found = judge(wait, run, upstream(pipeline))
-                waited += [f"pipeline {pipeline}: {found.missing}"] if found.standing is Standing.OPEN else []
+                waited += (
+                    [f"pipeline {pipeline}: {found.missing}"] if found.standing is WaitState.OPEN else []
+                )
         return f"waits for {', and for '.join(waited) or 'the leader, to see that all is there'}{end}"
     name = task.spec.name
     return (
@@ -58,7 +60,7 @@ def why_it_waits(
     )
 
 
-def _looked(look: Look, last: LookReport | None, now: datetime) -> str:
+def _looked(look: DataProbe, last: LastProbe | None, now: datetime) -> str:
     where = f"file {look.name} on the leader's host" if look.source is DataSource.FILE else look.name
     if last is None:
         return where
@@ -155,7 +157,7 @@ class ClusterFacts:
     """Facts about the runs of a pipeline; read when a task waits for them."""
     datasets: Callable[[DatasetName], DatasetView] = lambda _name: DatasetView(None)
     """What is known of a dataset; read when a task waits for it."""
-    looks: Callable[[], Mapping[str, LookReport]] = dict
+    looks: Callable[[], Mapping[str, LastProbe]] = dict
     """The leader's last look-ups of data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
     """Read for a queued run. None: the run is not queued."""
@@ -297,7 +299,7 @@ def _running(task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | N
     )
     if not action.why:
         return None
-    told = action.why if isinstance(action, Wait) else f"{action.why}; the leader has not applied that yet"
+    told = action.why if isinstance(action, Idle) else f"{action.why}; the leader has not applied that yet"
     return told if facts.leader else f"{told}; {NO_LEADER}"
 
 
@@ -313,7 +315,7 @@ def _skipped(run: Run, task: TaskRun) -> str:
 def _not_run(run: Run, task: TaskRun) -> str:
     spec = task.spec
     hindered = any(
-        run.tasks[need].state.is_final and verdict(spec, run.tasks[need]) is Verdict.HINDER
+        run.tasks[need].state.is_final and verdict(spec, run.tasks[need]) is NeedEffect.HINDER
         for need in spec.needs
     )
     failed = sorted(name for name in _upstream(run, task) if run.tasks[name].state is TaskState.FAILED)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from nimbus.api.services import AttemptDoor, ClusterAttempt, DataRequest, DriverReport, SecretsRequest
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, pipeline_name, release_digest
-from nimbus.ports import AttemptWithdrawnError, Kept
+from nimbus.ports import AttemptWithdrawnError, KeptLog
 
 _Text = Annotated[str, Field(max_length=256)]
 
@@ -81,7 +81,7 @@ def router(door: AttemptDoor) -> APIRouter:
         offset: Annotated[int, Query(ge=0)],
         nonce: Annotated[str, Query(max_length=256)],
         data: Annotated[bytes, Body(media_type="application/octet-stream")],
-        kept: Annotated[Kept, Query()] = Kept.LOG,
+        kept: Annotated[KeptLog, Query()] = KeptLog.LOG,
         attempt: ClusterAttempt = its_own,
     ) -> dict[str, bool]:
         return {"stored": door.log(attempt, nonce, offset, data, kept)}

@@ -21,7 +21,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
 from nimbus.domain.ids import AttemptId, DatasetName
-from nimbus.domain.publications import MOST_VALUE_BYTES, Outside, Partitioning, Version
+from nimbus.domain.publications import MOST_VALUE_BYTES, OutsideData, Partitioning, Version
 
 
 class OutsideModel(Model):
@@ -156,7 +156,7 @@ def version_model(version: Version) -> VersionModel:
     )
 
 
-def _outside(outside: Outside) -> OutsideModel:
+def _outside(outside: OutsideData) -> OutsideModel:
     digest = f"sha256:{outside.sha256}" if outside.sha256 else None
     return OutsideModel(uri=outside.uri, digest=digest, value=outside.value)
 

@@ -27,11 +27,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.api.asking import grants, principal
 from nimbus.api.problems import TooManyStreamsError
 from nimbus.domain.topics import PATTERN
-from nimbus.ports import Changed, ChangeFeed, StoreUnavailableError
+from nimbus.ports import ChangeFeed, LiveChanges, StoreUnavailableError
 
 T = TypeVar("T")
 MOST_STREAMS = 500
@@ -220,7 +220,7 @@ class EventHub:
         self.version = found.version
         self._tell(found)
 
-    def _tell(self, found: Changed) -> None:
+    def _tell(self, found: LiveChanges) -> None:
         if not found.topics and not found.lost:
             return
         for listener in self._listeners:
@@ -244,7 +244,7 @@ _Topic = Annotated[str, StringConstraints(pattern=f"^{PATTERN.pattern}$", max_le
 _Version = Annotated[int, Query(ge=0, lt=1 << 63)]
 
 
-def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
+def router(hub: EventHub, gate: AccessGate, prefix: str) -> APIRouter:
     """Build the route over `hub`, below `prefix`. A stream ends when `gate` no longer admits its caller."""
     routes = APIRouter(tags=["events"], prefix=f"{prefix}/events")
 

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from nimbus.access import login_state
-from nimbus.access.gate import Gate, Refusal
+from nimbus.access.gate import AccessGate, Denial
 from nimbus.access.login_state import LoginState
 from nimbus.access.oidc import JwtRefusedError
 from nimbus.access.session import MOST_BYTES, end_of
@@ -66,20 +66,20 @@ _PROVIDER = """\
 """
 PROVIDER = f"{LOGIN}/provider"
 CALLBACK = f"{LOGIN}/callback"
-NOT_YET = Refusal(
+NOT_YET = Denial(
     status=503,
     code="access_unknown",
     message="This scheduler has not read the key of sessions yet; ask again.",
     retry_after_s=2,
 )
-TOO_LARGE = Refusal(
+TOO_LARGE = Denial(
     status=403,
     code="session_too_large",
     message="You are in too many groups with a role here for one cookie: an admin can name fewer of them.",
 )
 
 
-def login_page(after: str, refusal: Refusal | None = None, *, provider: bool) -> HTMLResponse:
+def login_page(after: str, refusal: Denial | None = None, *, provider: bool) -> HTMLResponse:
     """The page. `after`: path that is shown after the login; `provider`: True: there is a provider."""
     place = local_path(after)
     offer = _PROVIDER.format(place=PROVIDER, after=escape(quote(place, safe=""))) if provider else ""
@@ -102,7 +102,7 @@ def show_next(path: str) -> Response:
     return RedirectResponse(local_path(path), 303, headers={"Cache-Control": "no-store"})
 
 
-def begin_session(done: Response, gate: Gate, found: Principal) -> Refusal | None:
+def begin_session(done: Response, gate: AccessGate, found: Principal) -> Denial | None:
     """Set a session for a principal on an answer, or return the refusal."""
     now = datetime.now(UTC)
     begun = gate.begin_session(found, now)
@@ -114,7 +114,7 @@ def begin_session(done: Response, gate: Gate, found: Principal) -> Refusal | Non
     return None
 
 
-def set_session(response: Response, gate: Gate, value: str, max_age_s: int) -> None:
+def set_session(response: Response, gate: AccessGate, value: str, max_age_s: int) -> None:
     """Set the cookie of a session; with 0 s, remove it."""
     set_cookie(response, COOKIE if gate.secure else PLAIN_COOKIE, value, max_age_s)
 
@@ -134,7 +134,7 @@ def set_cookie(response: Response, name: str, value: str, max_age_s: int) -> Non
 
 _log = structlog.stdlib.get_logger(__name__)
 
-NOT_BEGUN = Refusal(
+NOT_BEGUN = Denial(
     status=400,
     code="login_not_begun",
     message="This login was not begun in this browser, or longer than 10 minutes ago: try again.",
@@ -160,7 +160,7 @@ def router(services: ApiServices) -> APIRouter:
         after, credentials = sent.get("next", HOME), f"Bearer {sent.get('token', '').strip()}"
         await prepare(services.provider, credentials)
         found = who_sends(gate, request.scope, credentials)
-        if isinstance(found, Refusal):
+        if isinstance(found, Denial):
             return login_page(after, found, provider=provider) if is_form else answer_to(found)
         done = show_next(after) if is_form else Response(status_code=204)
         refusal = begin_session(done, gate, found)
@@ -229,10 +229,10 @@ def _add_provider(routes: APIRouter, services: ApiServices, provider: IdentityPr
         begun = logins.begun(request)
         after = HOME if begun is None else begun.after
         done = show_next(after)
-        refusal: Refusal | None = NOT_BEGUN
+        refusal: Denial | None = NOT_BEGUN
         if begun is not None:
             found = await logins.found(request, begun)
-            refusal = found if isinstance(found, Refusal) else begin_session(done, gate, found)
+            refusal = found if isinstance(found, Denial) else begin_session(done, gate, found)
         if refusal is not None:
             done = login_page(after, logins.noted(request, refusal), provider=True)
         set_cookie(done, logins.cookie, "", 0)
@@ -263,7 +263,7 @@ class _Logins:
         carried = cookie(request.headers, self.cookie)
         return login_state.returned(carried, query.get("state", ""), key, datetime.now(UTC))
 
-    async def found(self, request: Request, begun: LoginState) -> Principal | Refusal:
+    async def found(self, request: Request, begun: LoginState) -> Principal | Denial:
         """The principal that the provider names, or the refusal."""
         jwts, query = self._gate.jwts, request.query_params
         code = query.get("code")
@@ -282,7 +282,7 @@ class _Logins:
         except AccessDeniedError as exc:
             return _refusal(403, exc.code, str(exc))
 
-    def noted(self, request: Request, refusal: Refusal) -> Refusal:
+    def noted(self, request: Request, refusal: Denial) -> Denial:
         """Log and count a refusal. Return it, or a 429 if there are too many from this address."""
         slower = self._gate.failed("login_refused", _address(request), time.monotonic())
         if slower is None:  # a 429 is not logged: it could fill the disk
@@ -296,12 +296,12 @@ class _Logins:
         return self._registered or f"{scheme}://{host}{CALLBACK}"
 
 
-def _of_provider(exc: IdentityProviderError) -> Refusal:
+def _of_provider(exc: IdentityProviderError) -> Denial:
     return _refusal(400 if exc.refused else 503, exc.code, f"The login failed: {exc}.")
 
 
-def _refusal(status: int, code: str, message: str) -> Refusal:
-    return Refusal(status=status, code=code, message=message)
+def _refusal(status: int, code: str, message: str) -> Denial:
+    return Denial(status=status, code=code, message=message)
 
 
 def _address(request: Request) -> str:

@@ -28,8 +28,8 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.release_files import (
     FileChange,
     Holders,
-    Publication,
     ReleaseFile,
+    ReleasePublication,
     TooDifferentError,
     changed_files,
     unified_diff,
@@ -262,7 +262,7 @@ def _files(services: ApiServices, release: ReleaseOf) -> Sequence[ReleaseFile]:
     return found
 
 
-def _published(services: ApiServices, pipeline: PipelineName) -> Sequence[Publication] | None:
+def _published(services: ApiServices, pipeline: PipelineName) -> Sequence[ReleasePublication] | None:
     """Published releases; None: storage does not answer."""
     try:
         return services.releases.published(pipeline)

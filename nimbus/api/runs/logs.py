@@ -15,8 +15,8 @@ from nimbus.api.runs.lookup import (
 from nimbus.api.runs.routes import purged_parts
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, TaskName
-from nimbus.domain.run import Part, Run
-from nimbus.ports import Kept
+from nimbus.domain.run import Run, RunPart
+from nimbus.ports import KeptLog
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -42,7 +42,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         `X-Log-End` is the next offset to request. `X-Attempt-State` is `open`, or how the attempt ended
         (`ended` for an early one that the run's record only counts).
         """
-        data, headers = _kept(services, Kept.LOG, (run_id, task, attempt), offset, limit)
+        data, headers = _kept(services, KeptLog.LOG, (run_id, task, attempt), offset, limit)
         return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
 
     @routes.get(
@@ -61,7 +61,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         Empty: the attempt has none (`spark.event_log`), or it is not stored yet.
         """
-        data, headers = _kept(services, Kept.EVENTS, (run_id, task, attempt), offset, limit)
+        data, headers = _kept(services, KeptLog.EVENTS, (run_id, task, attempt), offset, limit)
         return Response(data, media_type="application/octet-stream", headers=headers)
 
     return routes
@@ -72,13 +72,13 @@ MAX_LOG_BYTES = 1 << 20
 
 
 def _kept(
-    services: ApiServices, kept: Kept, place: tuple[str, str, int | None], offset: int, limit: int
+    services: ApiServices, kept: KeptLog, place: tuple[str, str, int | None], offset: int, limit: int
 ) -> tuple[bytes, dict[str, str]]:
     """A piece of an attempt's log, and the headers about it. `place`: run, task, attempt."""
     run_id, task, attempt = place
     found = find_run(services, run_id)
     number, state = known_attempt(found, task, attempt)
-    if (gone := purged_parts(services, found).get(Part.LOGS)) is not None:
+    if (gone := purged_parts(services, found).get(RunPart.LOGS)) is not None:
         raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
     # The state is read before the bytes, so that "ended, and no more bytes" is reliable.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)

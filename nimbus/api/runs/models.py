@@ -20,7 +20,7 @@ from nimbus.domain.cost import Cost
 from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.pipeline import FailureClass, FailureStrategy, TaskKind
 from nimbus.domain.purge import Said
-from nimbus.domain.run import Part, Run, RunCause, RunState
+from nimbus.domain.run import Run, RunCause, RunPart, RunState
 from nimbus.domain.slots import Slots, application_id
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.wording import natural
@@ -29,14 +29,14 @@ from nimbus.domain.wording import natural
 class PurgedPartModel(Model):
     """A part of a run that is purged, or is being purged."""
 
-    part: Part
+    part: RunPart
     at: datetime
     by: str
     """`retention`, or the name of the requester."""
     why: str
 
 
-def purged_part(part: Part, said: Said) -> PurgedPartModel:
+def purged_part(part: RunPart, said: Said) -> PurgedPartModel:
     """A purged part, with its record."""
     return PurgedPartModel(part=part, at=said.at, by=said.by, why=said.why)
 

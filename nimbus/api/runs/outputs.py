@@ -26,7 +26,7 @@ from nimbus.domain.datasets import read_grant
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.outputs import ListedFile, Listing, OutputsNotHereError
-from nimbus.domain.run import Part, Run
+from nimbus.domain.run import Run, RunPart
 from nimbus.domain.task_run import Attempt, TaskRun
 from nimbus.domain.workers import WorkerInfo
 
@@ -216,8 +216,8 @@ class _Outputs:
         """The place of outputs. Raises NotFoundError if the output was purged."""
         may_be_gone = self.run.state.is_final or made.run != self.run.id
         gone = self._purged(made.run) if may_be_gone else None
-        if gone is not None and Part.OUTPUTS in gone.parts:
-            said = gone.parts[Part.OUTPUTS]
+        if gone is not None and RunPart.OUTPUTS in gone.parts:
+            said = gone.parts[RunPart.OUTPUTS]
             raise NotFoundError("output_purged", f"outputs of run {made.run} were {said}.")
         if self._services.outputs is None:
             raise OutputsNotHereError("it has no worker.data in its configuration")

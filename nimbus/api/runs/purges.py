@@ -20,8 +20,8 @@ from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.purge import Kept, Used, is_restored, losing, takes, used_runs, why_kept
-from nimbus.domain.run import Part, Run, RunState
+from nimbus.domain.purge import KeptReason, Used, is_restored, losing, takes, used_runs, why_kept
+from nimbus.domain.run import Run, RunPart, RunState
 
 
 class PlannedPurgeModel(Model):
@@ -31,7 +31,7 @@ class PlannedPurgeModel(Model):
     pipeline: str
     state: RunState
     finished_at: datetime | None
-    parts: list[Part]
+    parts: list[RunPart]
     """Parts that would be deleted, without those that are deleted already."""
     kept: str | None
     """Why its outputs and history are kept; null: they are not."""
@@ -57,8 +57,10 @@ class PurgeBody(RequestBody):
     pipeline: PipelineNameText | None = None
     before: BoundText | None = Field(None, description="A day in UTC, or a time with an offset.")
     states: list[RunState] = Field(default_factory=list, description="Empty: runs in any final state.")
-    parts: list[Part] = Field(
-        default_factory=lambda: [Part.HISTORY], min_length=1, description="History includes logs and outputs."
+    parts: list[RunPart] = Field(
+        default_factory=lambda: [RunPart.HISTORY],
+        min_length=1,
+        description="History includes logs and outputs.",
     )
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
@@ -69,7 +71,7 @@ class PurgeBody(RequestBody):
         if (self.pipeline is None) is not (self.before is None):
             raise RefusedError("bad_purge", "pipeline and before of a purge belong together.")
         return PurgeRuns(
-            parts=tuple(part for part in Part if part in self.parts),
+            parts=tuple(part for part in RunPart if part in self.parts),
             reason=self.reason,
             run_id=None if self.run_id is None else RunId(self.run_id),
             pipeline=None if self.pipeline is None else PipelineName(self.pipeline),
@@ -112,12 +114,12 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
             run,
             used,
             set(services.history.reusers(run.id)) - going,
-            Kept.PUBLISHED
+            KeptReason.PUBLISHED
             if is_restored(run, used, services.reader.dataset)
             else services.history.kept_version(run, services.clock.now()),
         )
         parts = losing(what, kept)
-        going |= {run.id} if Part.OUTPUTS in parts else set()  # it then no longer counts as a reuser
+        going |= {run.id} if RunPart.OUTPUTS in parts else set()  # it then no longer counts as a reuser
         shown.append(_planned(services, run, parts, kept))
     return PurgePlanModel(runs=shown, complete=len(runs) <= MOST_PLANNED)
 
@@ -152,7 +154,7 @@ def _candidates(services: ApiServices, what: PurgeRuns) -> Iterator[Run]:
 
 
 def _planned(
-    services: ApiServices, run: Run, parts: tuple[Part, ...], kept: Kept | None
+    services: ApiServices, run: Run, parts: tuple[RunPart, ...], kept: KeptReason | None
 ) -> PlannedPurgeModel:
     gone = services.history.purged(run.id)
     return PlannedPurgeModel(

@@ -40,7 +40,7 @@ from nimbus.api.services import ApiServices
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.outputs import has_result, kept_results
 from nimbus.domain.purge import Said
-from nimbus.domain.run import Part, Run, RunPlace
+from nimbus.domain.run import Run, RunPart, RunPlace
 from nimbus.domain.task_run import TaskRun
 
 
@@ -147,7 +147,7 @@ def _noted(services: ApiServices, run: Run) -> RunNoteModel | None:
     return RunNoteModel(text=note.what.text, task=note.what.task, by=note.by, at=note.at)
 
 
-def purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
+def purged_parts(services: ApiServices, run: Run) -> Mapping[RunPart, Said]:
     """The purged parts of a run. A run that has not ended has none."""
     gone = services.history.purged(run.id) if run.state.is_final else None
     return {} if gone is None else gone.parts

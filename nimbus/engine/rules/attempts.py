@@ -15,8 +15,8 @@ from nimbus.domain.supervision import (
     Close,
     FenceClaim,
     FenceEnd,
+    Idle,
     Reap,
-    Wait,
     fenced_claim,
     fenced_end,
     supervise,
@@ -37,12 +37,12 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
     run, attempt = found
     action = _action(state, attempt_id, run, attempt, now)
     if (
-        isinstance(action, Wait)
+        isinstance(action, Idle)
         and not attempt.stop_requested
         and _must_move(state, attempt_id, run, attempt)
     ):
         return _moved(attempt_id, run, attempt)
-    if not isinstance(action, Wait):
+    if not isinstance(action, Idle):
         return _decision(state, attempt_id, run, attempt, action, now.wall)
     after_s = None if action.after is None else now.elapsed_s + action.after.total_seconds()
     return Nothing(at=action.at, after_s=after_s)

@@ -11,7 +11,7 @@ from nimbus.domain.commands import DatasetCommand, QueuedCommand, RemoveDataset,
 from nimbus.domain.datasets import Dataset, datasets_of, versions_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.publications import Accepted, Change, Outside, Version, content_of
+from nimbus.domain.publications import Accepted, Change, OutsideData, Version, content_of
 from nimbus.domain.run_number import next_number
 from nimbus.domain.writes import PutDataset, RemoveDatasetRecord, Write
 from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVersions
@@ -58,7 +58,7 @@ def dataset_changed(
         at=now,
         keep=accepted.keep,
         keep_versions=accepted.keep_versions,
-        outside=Outside(uri=command.uri, sha256=command.sha256, value=command.value),
+        outside=OutsideData(uri=command.uri, sha256=command.sha256, value=command.value),
         change=Change(command=queued.id, by=queued.submitted_by),
     )
     write = with_version(state, accepted, version, record.name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.definition.targets import (
-    Found,
+    DueTarget,
     changed_since,
     due_targets,
     facts_of,
@@ -20,7 +20,7 @@ from nimbus.definition.targets import (
 )
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
-from nimbus.domain.due import Due, Refused, cause_of, changes, has_room
+from nimbus.domain.due import Due, RefusedStart, cause_of, changes, has_room
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.intervals import DataInterval, within
@@ -136,7 +136,7 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     return Nothing()  # a publication of what is missing puts it on the agenda
 
 
-def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: datetime) -> Answer:
+def _started(state: State, record: PipelineRecord, due: Due, found: DueTarget, now: datetime) -> Answer:
     assert record.release is not None and found.left is not None  # noqa: S101 - see `start_by_data`
     number, targets = due.starts + 1, (found.target,) if found.target else ()
     date = f"{found.target.end:%Y%m%dt%H%M%Sz}" if found.target else "data"
@@ -158,7 +158,7 @@ def _started(state: State, record: PipelineRecord, due: Due, found: Found, now: 
     try:
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
-        refused = None if exc.code == "run_exists" else Refused(why=str(exc), at=now)
+        refused = None if exc.code == "run_exists" else RefusedStart(why=str(exc), at=now)
         number = number if refused is not None else 2 * number  # there may be thousands of such runs
         return Decision(
             name="data_start_refused",

@@ -11,7 +11,16 @@ from nimbus.domain.datasets import Dataset
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import Lacking, ReadError, Wanted, awaits_inputs, missing, reads_new, to_pin, wanted
+from nimbus.domain.reads import (
+    Lacking,
+    Partitions,
+    ReadError,
+    awaits_inputs,
+    missing,
+    reads_new,
+    to_pin,
+    wanted,
+)
 from nimbus.domain.run import Places, Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
@@ -90,15 +99,15 @@ def _is_current(state: State, lacking: Lacking) -> bool:
 
 
 def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
-    asked: list[tuple[Read, Wanted, Dataset | None]] = []
+    asked: list[tuple[Read, Partitions, Dataset | None]] = []
     try:
         for read in to_pin(run, name):
             dataset = state.catalog.datasets.get(read.dataset)
             if missing(read, run, dataset):
                 return Nothing()
-            needs = Wanted()
+            needs = Partitions()
             if dataset is not None and read.new:
-                needs = Wanted(since=dataset.taken_by(run.pipeline))
+                needs = Partitions(since=dataset.taken_by(run.pipeline))
             elif dataset is not None and read.of is None:
                 needs = wanted(read, run, dataset)
             asked.append((read, needs, dataset))

@@ -40,7 +40,7 @@ from nimbus.domain.settings import (
     MOST_VARIABLE_BYTES,
     ClusterCalendar,
     ClusterSettings,
-    Share,
+    TeamShare,
     checked_weight,
 )
 from nimbus.domain.wording import counted, some_of
@@ -146,7 +146,7 @@ def _with_share(before: ClusterSettings, command: SetShare, by: str, now: dateti
     if checked_weight(command.team, command.weight) > 1:
         if len(shares) >= MOST_SHARES:
             raise RefusedError("too_many_shares", f"{MOST_SHARES} teams have weights: set one of them to 1.")
-        share = Share(weight=command.weight, reason=command.reason, set_by=by, set_at=now)
+        share = TeamShare(weight=command.weight, reason=command.reason, set_by=by, set_at=now)
         shares[command.team] = share
     return replace(before, shares=shares)
 

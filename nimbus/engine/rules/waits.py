@@ -16,7 +16,7 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Settlement, TaskRun, TaskState
 from nimbus.domain.timing import gives_up_at
-from nimbus.domain.upstream import Standing, judge, upstream_of
+from nimbus.domain.upstream import WaitState, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.wording import brief
 from nimbus.domain.writes import PutRun
@@ -55,10 +55,10 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
         for wait in task.spec.waits_for
         if isinstance(wait, PipelineWait)
     ]
-    faults += tuple(f"{name}: {one.missing}" for name, one in judged if one.standing is Standing.FAILED)
+    faults += tuple(f"{name}: {one.missing}" for name, one in judged if one.standing is WaitState.FAILED)
     if faults:
         return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now.wall)
-    missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is Standing.OPEN]
+    missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is WaitState.OPEN]
     missing += [look.name for look in state.tasks.looks.missing(about_wait(run_id, name))]
     if task.spec.kind is TaskKind.WAIT and not missing:
         return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now.wall)

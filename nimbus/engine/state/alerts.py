@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nimbus.domain.alerts import Alert, Claim, Failure
+from nimbus.domain.alerts import Alert, Claim, DeliveryFailure
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.engine.agenda import Agenda, about_alert
@@ -43,7 +43,7 @@ class Alerts:
         if (freed := self.outbox.remove(alert)) is not None:
             self._agenda.add(about_alert(freed))
 
-    def tried(self, claim: Claim, failure: Failure | None) -> None:
+    def tried(self, claim: Claim, failure: DeliveryFailure | None) -> None:
         """Record the result of a try to send an alert."""
         if self.outbox.answer(claim, failure):
             self._agenda.add(about_alert(claim[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, MutableMapping
 
-from nimbus.definition.targets import Looked
+from nimbus.definition.targets import KnownLacks
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import Dataset
@@ -40,7 +40,7 @@ class Catalog:
         self.fresh_by: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
         """Pipelines that say how fresh a dataset must be."""
         self.due: dict[PipelineName, Due] = {}
-        self.looked: dict[PipelineName, Looked] = {}
+        self.looked: dict[PipelineName, KnownLacks] = {}
         """The facts of the last look at a consumer that found no target to start: only what has changed since
         is looked at again."""
         self._consumers: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)

@@ -14,7 +14,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.upstream import upstream_of
-from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
+from nimbus.domain.waits import DataProbe, PipelineWait, ProbeResult, faults_of, looks_of
 from nimbus.engine import agenda as a
 from nimbus.engine.decision import Refusal
 from nimbus.engine.looks import Looks
@@ -112,7 +112,7 @@ class WaitingTasks:
         for subject in sorted(self._awaiting.get(name, ())):
             self._agenda.add(subject)
 
-    def data_seen(self, look: Look, seen: Seen, now: a.Instant) -> None:
+    def data_seen(self, look: DataProbe, seen: ProbeResult, now: a.Instant) -> None:
         """Apply the result of a look-up of data."""
         for subject in self.looks.seen(look, seen, now):
             self._agenda.add(subject)

@@ -83,7 +83,7 @@ def _end(task: TaskRun) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitBar:
     """A time in which a task waited."""
 
     kind: str
@@ -93,26 +93,26 @@ class Wait:
     """None: it waits now."""
 
 
-def waits(run: Run, task: TaskRun) -> list[Wait]:
+def waits(run: Run, task: TaskRun) -> list[WaitBar]:
     """The waits of a task, in their order. What left no trace in the run's record is left out."""
     began, ends = run.started_at or run.created_at, [_ended_at(run.tasks[need]) for need in task.spec.needs]
     known = [end for end in ends if end is not None]
     is_waiting = task.state is TaskState.WAITING and not run.state.is_final
     if not task.attempts and len(known) < len(ends):
-        return [Wait("needs", began, None)] if is_waiting else []
-    ready, found = max([began, *known]), list[Wait]()
+        return [WaitBar("needs", began, None)] if is_waiting else []
+    ready, found = max([began, *known]), list[WaitBar]()
     if ready > began:
-        found.append(Wait("needs", began, ready))
+        found.append(WaitBar("needs", began, ready))
     since: datetime | None = ready if not task.attempts or task.attempts[0].number == 1 else None
     kind = "slot"
     for attempt in task.attempts:
         if since is not None and attempt.opened_at > since:
-            found.append(Wait(kind, since, attempt.opened_at))
+            found.append(WaitBar(kind, since, attempt.opened_at))
         if attempt.started_at is not None and attempt.started_at > attempt.opened_at:
-            found.append(Wait("start", attempt.opened_at, attempt.started_at))
+            found.append(WaitBar("start", attempt.opened_at, attempt.started_at))
         since, kind = attempt.ended_at, "retry"
     if is_waiting and since is not None:
-        found.append(Wait(kind, since, None))
+        found.append(WaitBar(kind, since, None))
     return found
 
 
@@ -215,7 +215,7 @@ def _words(task: TaskRun) -> str:
     return f"{attempts}{outcome} after {format_span((last.ended_at - _began(last)).total_seconds())}"
 
 
-def _waited(one: Wait) -> str:
+def _waited(one: WaitBar) -> str:
     if one.end is None:
         return f"waits for {WAITS[one.kind]}"
     return f"waited {format_span((one.end - one.start).total_seconds())} for {WAITS[one.kind]}"
@@ -235,7 +235,7 @@ def _line(kind: str, start: datetime, end: datetime, axis: _Axis, y: int) -> Mar
     return _LINE.format(kind=kind, x=x, to=to, y=y) if to > x else Markup("")
 
 
-def _said(task: TaskRun, shown: TaskModel, axis: _Axis, y: int, found: Sequence[Wait]) -> Markup:
+def _said(task: TaskRun, shown: TaskModel, axis: _Axis, y: int, found: Sequence[WaitBar]) -> Markup:
     """The duration at the end of the last bar, or why there is none."""
     last = task.attempts[-1] if task.attempts else None
     if last is None or (found and found[-1].end is None):

@@ -27,8 +27,8 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Part as Purged
 from nimbus.domain.run import Run
+from nimbus.domain.run import RunPart as Purged
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import harmless
 from nimbus.task import fence_token

@@ -23,7 +23,7 @@ import structlog
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.wording import format_size
-from nimbus.ports import Kept, LogArchive
+from nimbus.ports import KeptLog, LogArchive
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.verdict import TAIL_BYTES
 from nimbus.worker.host.clock import pauses
@@ -242,7 +242,7 @@ def store_event_log(folder: AttemptFolder, archive: LogArchive) -> None:
         _log.warning("event_log_not_stored", attempt=str(folder.attempt), most_bytes=LARGEST_EVENT_LOG_BYTES)
         return
     for offset in range(0, len(data), CHUNK_BYTES):
-        archive.append(folder.attempt, offset, data[offset : offset + CHUNK_BYTES], Kept.EVENTS)
+        archive.append(folder.attempt, offset, data[offset : offset + CHUNK_BYTES], KeptLog.EVENTS)
 
 
 class LeftoverLogs:

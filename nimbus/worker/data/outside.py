@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from blobsync import BlobSyncError
-from nimbus.domain.publications import Outside
+from nimbus.domain.publications import OutsideData
 from nimbus.domain.workers import Assignment
 from nimbus.worker.data.ports import DataStore, InputRefusedError
 
@@ -24,7 +24,7 @@ class OutsideRefusedError(InputRefusedError):
     """Data from outside are not what was published. This says nothing against the worker."""
 
 
-def is_verified(of: Outside, order: Assignment) -> bool:
+def is_verified(of: OutsideData, order: Assignment) -> bool:
     """True if a worker compares them with their digest before each attempt.
 
     A driver in a cluster may be on any host, so only what all hosts read alike is compared for it.
@@ -33,7 +33,7 @@ def is_verified(of: Outside, order: Assignment) -> bool:
     return bool(of.sha256) and of.uri.startswith(places)
 
 
-def to_verify(order: Assignment) -> Iterator[Outside]:
+def to_verify(order: Assignment) -> Iterator[OutsideData]:
     """The data from outside of an order that must be verified."""
     for versions in order.pins.values():
         for version in versions:
@@ -41,7 +41,7 @@ def to_verify(order: Assignment) -> Iterator[Outside]:
                 yield version.outside
 
 
-def verify(of: Outside, open_bucket: Callable[[str], DataStore], timeout: timedelta) -> None:
+def verify(of: OutsideData, open_bucket: Callable[[str], DataStore], timeout: timedelta) -> None:
     """Compare every byte with the digest.
 
     The digest that the data have is not told: a worker can read files and objects that its tasks cannot, and

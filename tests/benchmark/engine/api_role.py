@@ -21,7 +21,7 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain.ids import HostId
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.telemetry.logging import configure
 from tests.nimbus.dict_cluster import DictCluster
 
@@ -38,7 +38,7 @@ class _Health:
         now = datetime.now(UTC)
         return SchedulerInfo(
             id="bench", boot_id="bench", host=HostId("bench"), hostname="bench", address="http://127.0.0.1:1",
-            pid=os.getpid(), version="1", started_at=now, reported_at=now, role=Role.LEADER,
+            pid=os.getpid(), version="1", started_at=now, reported_at=now, role=ElectionRole.LEADER,
         )  # fmt: skip
 
     def participants(self) -> Sequence[QueuePlace]:

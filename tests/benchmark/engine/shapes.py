@@ -11,7 +11,7 @@ from typing import Any
 
 from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.news import RunBuilt
@@ -60,7 +60,7 @@ def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
             script="task.py",
             args=("--day", "{{ ds }}"),
             needs=tuple(names[other] for other in _needs(what, place, draw)),
-            retries=RetryPolicy(limit=what["fails"], delay=timedelta(0)),
+            retries=Retries(limit=what["fails"], delay=timedelta(0)),
         )
         for place in range(count)
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from blobsync import DiskState, ReleaseRef, ReleaseState, RetryPolicy
 from blobsync.local.objects import MissingObjects
 from blobsync.sync.readiness import Failure
-from blobsync.sync.table import Fetch, Job, Look, SyncTable
+from blobsync.sync.table import Fetch, FindMissing, Job, SyncTable
 from tests.blobsync.local_store_samples import Sample, sample
 
 SAMPLES: list[Sample] = [
@@ -65,7 +65,7 @@ class World:
     def end(self, job: Job, how: str, number: int) -> None:
         if how == "fail":
             self.table.failed(job, FAILURES[number % len(FAILURES)], self.now_s)
-        elif isinstance(job, Look):
+        elif isinstance(job, FindMissing):
             self.looked(job.ref)
         elif how == "elsewhere":
             self.table.elsewhere(job.item.name, self.now_s)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from blobsync.local import partials
-from blobsync.local.partials import STALLED_AFTER_S, Claim, Partials
+from blobsync.local.partials import STALLED_AFTER_S, OwnedPartial, Partials
 
 Eventually = Callable[..., None]
 
@@ -29,13 +29,13 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, Clock()
-        self._all: list[tuple[Partials, list[Claim]]] = []
+        self._all: list[tuple[Partials, list[OwnedPartial]]] = []
 
-    def process(self) -> Callable[[], Claim | None]:
-        found, claims = Partials(self.folder, self.clock), list[Claim]()
+    def process(self) -> Callable[[], OwnedPartial | None]:
+        found, claims = Partials(self.folder, self.clock), list[OwnedPartial]()
         self._all.append((found, claims))
 
-        def claim() -> Claim | None:
+        def claim() -> OwnedPartial | None:
             claimed = found.claim("object")
             if claimed is not None:
                 claims.append(claimed)

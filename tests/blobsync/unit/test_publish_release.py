@@ -33,7 +33,13 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.bucket.releases import COMPRESSED_BYTES, Publication, fetch_layout, published, stored_manifest
+from blobsync.bucket.releases import (
+    COMPRESSED_BYTES,
+    PublicationMark,
+    fetch_layout,
+    published,
+    stored_manifest,
+)
 from blobsync.errors import InvalidLayoutError
 from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES, Role
 from blobsync.testing.memory import MemoryObjectStore
@@ -120,7 +126,7 @@ def test_history_names_each_publication_newest_first(root: Path) -> None:
         store.write(keys.history("q", at, first.digest), b"")
     store.write(keys.histories("q") + "20209999T000000Z-" + first.digest, b"")
     store.write(keys.histories("q") + "readme", b"")
-    assert published(store, "q") == [Publication(new, first.digest), Publication(old, first.digest)]
+    assert published(store, "q") == [PublicationMark(new, first.digest), PublicationMark(old, first.digest)]
 
 
 def test_publishing_again_sends_only_what_is_new(root: Path) -> None:

@@ -17,7 +17,7 @@ from blobsync.s3 import connection as s3_connection
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
 from blobsync.s3.endpoint import Endpoint
 from blobsync.s3.messages import HttpError, StaleConnectionError
-from blobsync.s3.patience import Limits
+from blobsync.s3.patience import TimeLimits
 from tests.forked import exit_code_of_child
 
 Say = Callable[..., Endpoint]
@@ -53,7 +53,7 @@ def say() -> Iterator[Say]:
 
         threads.append(threading.Thread(target=serve, daemon=True))
         threads[-1].start()
-        return Endpoint("127.0.0.1", listening.getsockname()[1], None, 3.0, Limits(2.0, 1024))
+        return Endpoint("127.0.0.1", listening.getsockname()[1], None, 3.0, TimeLimits(2.0, 1024))
 
     yield start
     for each in sockets:
@@ -187,7 +187,7 @@ def test_interim_answers_are_passed_over(say: Say) -> None:
 @pytest.mark.usefixtures("quick")
 def test_silence_is_given_up_and_told_meanwhile(say: Say) -> None:
     endpoint = say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", b"never")
-    connection = Connection(replace(endpoint, limits=Limits(0.5, 1024)))
+    connection = Connection(replace(endpoint, limits=TimeLimits(0.5, 1024)))
     told: list[int] = []
 
     connection.ask(b"GET / HTTP/1.1\r\n\r\n", told.append)
@@ -256,7 +256,9 @@ def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening, (tmp_path / "file").open("wb") as file:
         thread = threading.Thread(target=serve)
         thread.start()
-        connection = Connection(Endpoint("127.0.0.1", listening.getsockname()[1], None, 3.0, Limits(10.0, 1)))
+        connection = Connection(
+            Endpoint("127.0.0.1", listening.getsockname()[1], None, 3.0, TimeLimits(10.0, 1))
+        )
         connection.ask(b"GET / HTTP/1.1\r\n\r\n", nothing)
         sizes = []
         while connection._left:

@@ -33,7 +33,7 @@ from blobsync.bucket.ports import OnProgress
 from blobsync.local.releases import Release
 from blobsync.release.manifest import CHUNK_BYTES
 from blobsync.sync.table import SyncTable
-from blobsync.sync.waits import Wait
+from blobsync.sync.waits import EnsureCall
 from tests.blobsync.local_store_samples import flip_a_byte_unseen, sample
 from tests.blobsync.sync_samples import SOON, Rig, state_of
 
@@ -330,11 +330,11 @@ def test_calls_and_wants_of_many_threads_all_end_well(rig: Rig, others: ThreadPo
 REF = ReleaseRef("p", "0" * 64)
 
 
-def waiting(seconds: float = 60.0) -> Wait:
-    return Wait(REF, time.monotonic() + seconds)
+def waiting(seconds: float = 60.0) -> EnsureCall:
+    return EnsureCall(REF, time.monotonic() + seconds)
 
 
-def ended_by(wait: Wait) -> BaseException | None:
+def ended_by(wait: EnsureCall) -> BaseException | None:
     try:
         wait.pause(0)
         return wait._error

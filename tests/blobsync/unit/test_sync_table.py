@@ -9,7 +9,7 @@ from blobsync.local.objects import MissingObjects
 from blobsync.local.releases import Release
 from blobsync.release.layout import StoredObject
 from blobsync.sync.readiness import Failure
-from blobsync.sync.table import Fetch, Job, Look, SyncTable
+from blobsync.sync.table import Fetch, FindMissing, Job, SyncTable
 from tests.blobsync.local_store_samples import Sample, sample
 
 POLICY = RetryPolicy(first_wait=timedelta(seconds=1), max_wait=timedelta(seconds=8))
@@ -63,7 +63,7 @@ def test_new_release_is_looked_at_then_fetched_then_looked_at_again_before_it_is
     p = release("p", "a", "b")
     ref, made = p.manifest.ref, table(p)
 
-    assert start(made, 0) == [Look(ref, None)]
+    assert start(made, 0) == [FindMissing(ref, None)]
     assert start(made, 0) == []  # the look is already running
     made.looked(ref, known(p), nothing_of(p), 0)
     assert set(start(made, 0)) == {fetch(p, 0), fetch(p, 1)}
@@ -73,7 +73,7 @@ def test_new_release_is_looked_at_then_fetched_then_looked_at_again_before_it_is
     assert made.objects() == (2, 2 * SEVERAL, 1, SEVERAL)
     made.fetched(fetch(p, 1).item.name, 1)
     assert not seen(made).is_ready(ref)  # all objects are here, but the release is not kept yet
-    assert start(made, 1) == [Look(ref, known(p))]
+    assert start(made, 1) == [FindMissing(ref, known(p))]
     made.looked(ref, known(p), MissingObjects(), 1)
 
     assert seen(made).is_ready(ref)
@@ -157,12 +157,12 @@ def test_pack_that_is_gone_lets_the_layout_be_read_again_once_for_each_try() -> 
     (job,) = all_missing(made, p)
 
     made.failed(job, GONE, 0)
-    assert start(made, 0) == [Look(ref, known(p), fresh_layout=True)]
+    assert start(made, 0) == [FindMissing(ref, known(p), fresh_layout=True)]
     made.looked(ref, known(p), nothing_of(p), 0)
     assert start(made, 0.5) == []  # the new layout names the same pack, whose back-off continues
     assert start(made, 1) == [job]
     made.failed(job, GONE, 1)
-    assert start(made, 1) == [Look(ref, known(p), fresh_layout=True)]
+    assert start(made, 1) == [FindMissing(ref, known(p), fresh_layout=True)]
 
 
 def test_new_layout_replaces_what_the_old_one_let_fetch() -> None:
@@ -209,7 +209,7 @@ def test_earlier_releases_of_an_ordered_want_come_first_also_when_the_order_chan
     p, q = release("p", "a", "shared"), release("q", "b", "shared")
     made = SyncTable(POLICY, 100.0, rng=lambda: 1.0)
     made.want([p.manifest.ref, q.manifest.ref], 0)
-    assert start(made, 0) == [Look(p.manifest.ref, None), Look(q.manifest.ref, None)]
+    assert start(made, 0) == [FindMissing(p.manifest.ref, None), FindMissing(q.manifest.ref, None)]
     made.looked(q.manifest.ref, known(q), nothing_of(q), 0)
     made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
 
@@ -267,19 +267,19 @@ def test_wanting_something_new_ends_every_back_off_and_wanting_the_same_does_not
     made.want({p.manifest.ref}, 0.1)
     assert start(made, 0.1) == []
     made.want({p.manifest.ref, q.manifest.ref}, 0.1)
-    assert set(start(made, 0.1)) == {Look(q.manifest.ref, None), fetch(p, 0)}
+    assert set(start(made, 0.1)) == {FindMissing(q.manifest.ref, None), fetch(p, 0)}
 
 
 def test_retry_now_ends_every_back_off() -> None:
     p = release("p", "a")
     made = table(p)
     start(made, 0)
-    made.failed(Look(p.manifest.ref, None), DOWN, 0)
+    made.failed(FindMissing(p.manifest.ref, None), DOWN, 0)
     assert start(made, 0.5) == []
 
     made.back_offs.retry_now(0.5)
 
-    assert start(made, 0.5) == [Look(p.manifest.ref, None)]
+    assert start(made, 0.5) == [FindMissing(p.manifest.ref, None)]
     assert seen(made).releases[p.manifest.ref].state is ReleaseState.UNAVAILABLE  # until the next look
 
 
@@ -292,7 +292,7 @@ def test_look_that_is_asked_for_while_one_is_under_way_is_made_after_it() -> Non
     made.looked(ref, known(p), MissingObjects(), 2)
 
     assert seen(made).is_ready(ref)
-    assert start(made, 2) == [Look(ref, known(p))]
+    assert start(made, 2) == [FindMissing(ref, known(p))]
     made.looked(ref, known(p), MissingObjects(), 3)
     assert start(made, 3) == []
 
@@ -306,7 +306,7 @@ def test_damage_lets_those_who_need_the_object_be_looked_at() -> None:
 
     made.damaged(fetch(p, 0).item.name, 1)
 
-    assert start(made, 1) == [Look(p.manifest.ref, known(p))]
+    assert start(made, 1) == [FindMissing(p.manifest.ref, known(p))]
     assert seen(made).quarantined_count == 1
 
 
@@ -393,7 +393,7 @@ def test_release_that_somebody_waits_for_goes_first_beyond_the_places_of_others(
     made.ensure(ref, 0)
 
     assert made.next_due_s(0, 0) == 0
-    assert made.start_due(0, 0, 0) == [Look(ref, None)]
+    assert made.start_due(0, 0, 0) == [FindMissing(ref, None)]
     made.looked(ref, known(q), nothing_of(q), 0)
     (first,) = made.start_due(0, 0, 0)  # an urgent fetch starts even if no other may
     assert first in {fetch(q, 0, -1), fetch(q, 1, -1)}
@@ -440,7 +440,7 @@ def test_release_that_is_not_wanted_any_more_stays_while_somebody_waits_for_it()
     made.want([], 0)
 
     assert seen(made).releases == {}
-    assert start(made, 0) == [Look(p.manifest.ref, None)]
+    assert start(made, 0) == [FindMissing(p.manifest.ref, None)]
     made.want([p.manifest.ref], 0)
     made.end_ensure(p.manifest.ref, 0)
     assert seen(made).releases.keys() == {p.manifest.ref}
@@ -455,4 +455,4 @@ def test_waiting_for_a_release_ends_its_back_offs_and_no_others() -> None:
 
     made.ensure(p.manifest.ref, 0.1)
 
-    assert start(made, 0.1) == [Look(p.manifest.ref, known(p)), fetch(p, 0, -1)]
+    assert start(made, 0.1) == [FindMissing(p.manifest.ref, known(p)), fetch(p, 0, -1)]

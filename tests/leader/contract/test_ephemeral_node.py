@@ -48,13 +48,13 @@ class Stage:
         watch: bool = True,
         before: Callable[[rq.Request], None] = lambda _request: None,
         after: Callable[[rq.Request], None] = lambda _request: None,
-    ) -> rq.RefusedError | None:
+    ) -> rq.RequestRefusedError | None:
         """Keep `node`; `before` and `after` are called around each request. `asked` holds the requests."""
         client = by or self.first
         fences = () if token is None else token.checks()
         self.asked = []
 
-        def steps() -> rq.Steps[rq.RefusedError | None]:
+        def steps() -> rq.Steps[rq.RequestRefusedError | None]:
             keeping = node.keep(data, client.session_id, fences, watch=watch)
             answer, error = None, None
             while True:

@@ -226,7 +226,7 @@ def test_transaction_that_fails_changes_nothing_and_names_the_culprit(client: Cl
     ids=str,
 )
 def test_refusals_inside_a_transaction_are_those_outside(
-    client: Client, root: str, operation: rq.Operation, refusal: type[rq.RefusedError]
+    client: Client, root: str, operation: rq.Operation, refusal: type[rq.RequestRefusedError]
 ) -> None:
     client.run(rq.ensure_path(f"{root}/a/b"))
     moved = replace(operation, path=root + operation.path)

@@ -191,7 +191,7 @@ class Server:
     def _read_one(self, path: str, connection: ServerConnection) -> Any:
         try:
             return self.read(rq.Get(path), connection)
-        except rq.RefusedError as exc:
+        except rq.RequestRefusedError as exc:
             return exc
 
     def write(self, connection: ServerConnection, xid: int, request: rq.Write) -> None:

@@ -272,7 +272,7 @@ def leads_before_the_guard() -> Iterator[None]:
     def eager(state: m.InLine, event: m.Event) -> participant_machine.Transition:
         if isinstance(event, m.LatchGained):
             granted = event.leadership
-            effects = (m.Grant(granted), m.AskGuard(granted.epoch), m.Publish(granted))
+            effects = (m.GrantLeadership(granted), m.AskGuard(granted.epoch), m.Publish(granted))
             return participant_machine.Transition(m.Leading(granted), effects)
         return in_line(state, event)
 

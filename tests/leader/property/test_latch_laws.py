@@ -148,9 +148,9 @@ class World:
         match question:
             case m.Join():
                 return [some.just(m.Joined(Node("l1", 1)))]
-            case m.Look():
+            case m.ReadQueue():
                 return [some.just(m.SawSelf(Place(0))), some.builds(m.SawSelf, places), refused]
-            case m.Claim():
+            case m.TakeLock():
                 return [some.just(m.Claimed()), refused, vetoed]
             case m.Prove():
                 return [some.just(m.Proven()), refused]

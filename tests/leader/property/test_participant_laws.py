@@ -41,7 +41,7 @@ anything: some.SearchStrategy[m.Event] = some.one_of(
     some.builds(m.LatchVetoed, reasons, some.booleans()),
     some.builds(m.GuardSaid, epochs, verdicts),
     some.builds(m.Drained, epochs),
-    some.builds(m.Refused, reasons),
+    some.builds(m.LeaderNodeRefused, reasons),
     some.builds(m.CallFailed, reasons),
     some.builds(m.Crashed, reasons),
 )
@@ -71,7 +71,7 @@ class Witness:
         match effect:
             case m.AskGuard(epoch):
                 self.asked = epoch
-            case m.Grant(leadership):
+            case m.GrantLeadership(leadership):
                 assert self.leads is None, "granted twice"
                 assert isinstance(event, m.GuardSaid), "granted without the guard"
                 assert event.verdict.ready, "granted though the guard said no"
@@ -87,7 +87,7 @@ class Witness:
                 assert self.leads is None, "the lock is let go while we lead"
             case m.SetTimer():
                 self.timer = True
-            case m.Publish() | m.End():
+            case m.Publish() | m.EndCore():
                 pass
 
 

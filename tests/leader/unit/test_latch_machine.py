@@ -24,11 +24,11 @@ def test_the_oldest_claims_and_does_not_hold_before_the_claim_is_answered() -> N
     moved = step(m.Waiting(NODE), m.SawSelf(Place(0)))
 
     assert moved.state == m.Claiming(NODE)
-    assert moved.effects == (m.Claim(NODE),)
+    assert moved.effects == (m.TakeLock(NODE),)
 
 
 def test_the_next_in_line_claims_at_once_when_the_node_before_it_is_gone() -> None:
-    assert step(NEXT, m.NodeGone(BEFORE)).effects == (m.Claim(NODE),)
+    assert step(NEXT, m.NodeGone(BEFORE)).effects == (m.TakeLock(NODE),)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_any_other_node_that_is_gone_only_makes_it_look(state: m.Waiting, gone: 
     moved = step(state, m.NodeGone(gone))
 
     assert moved.state == state
-    assert moved.effects == (m.Look(NODE),)
+    assert moved.effects == (m.ReadQueue(NODE),)
 
 
 def test_who_had_trouble_does_not_claim_on_what_it_saw_before() -> None:
     failed = step(NEXT, m.CallFailed("no answer"))
     gone = step(failed.state, m.NodeGone(BEFORE))
 
-    assert gone.effects == (m.Look(NODE),)
+    assert gone.effects == (m.ReadQueue(NODE),)
 
 
 def test_the_next_in_line_proves_itself_and_now_and_then_looks() -> None:
@@ -60,7 +60,7 @@ def test_the_next_in_line_proves_itself_and_now_and_then_looks() -> None:
 
     assert proving.effects == (m.Prove(NODE),)
     assert step(proving.state, m.Proven()).effects == (SetTimer(Timer.PROOF),)
-    assert tired.effects == (m.Look(NODE),)
+    assert tired.effects == (m.ReadQueue(NODE),)
 
 
 def test_the_lock_is_held_when_the_claim_was_committed() -> None:
@@ -89,7 +89,7 @@ def test_a_postponed_claim_is_tried_again() -> None:
     postponed = step(m.Claiming(NODE), m.Postponed("paused"))
 
     assert postponed.effects == (SetTimer(Timer.FIRST_PROOF),)
-    assert step(postponed.state, m.Due()).effects == (m.Look(NODE),)
+    assert step(postponed.state, m.Due()).effects == (m.ReadQueue(NODE),)
 
 
 def test_under_the_standard_policy_a_broken_connection_loses_the_lock_at_once() -> None:
@@ -106,7 +106,7 @@ def test_under_the_session_policy_it_does_not_but_a_timer_runs() -> None:
     assert moved.state == m.Suspended(NODE, held=True)
     assert moved.effects == (SetTimer(Timer.DEADLINE),)
     assert back.state == m.Holding(NODE)
-    assert back.effects == (m.Look(NODE),)
+    assert back.effects == (m.ReadQueue(NODE),)
 
 
 @pytest.mark.parametrize("event", [m.SessionGone(), m.LinkUp(12), m.Due()])
@@ -123,7 +123,7 @@ def test_losing_the_session_after_suspension_does_not_lose_the_lock_twice() -> N
 
 
 def test_the_same_session_keeps_the_node_and_another_makes_a_new_one() -> None:
-    assert step(m.Suspended(NODE), m.LinkUp(11)).effects == (m.Look(NODE),)
+    assert step(m.Suspended(NODE), m.LinkUp(11)).effects == (m.ReadQueue(NODE),)
     assert step(m.Suspended(NODE), m.LinkUp(12)).effects == (m.Join(),)
 
 

@@ -55,7 +55,7 @@ def test_a_yes_is_granted_and_nothing_is_asked_of_zookeeper_before_the_electable
     moved = step(m.Guarding(TERM), m.GuardSaid(5, YES))
 
     assert moved.state == m.Leading(TERM)
-    assert moved.effects == (m.Grant(TERM), SetTimer(Timer.PUBLISH))
+    assert moved.effects == (m.GrantLeadership(TERM), SetTimer(Timer.PUBLISH))
 
 
 def test_a_leader_publishes_soon_again_after_a_failure_and_forgets_refusals_when_it_has_led_for_long() -> (
@@ -145,7 +145,7 @@ def test_an_abdication_meant_for_an_older_term_is_none() -> None:
     [
         (Leave.BACK_OFF, m.BackingOff("x", 2), SetTimer(Timer.BACK_OFF, 2)),
         (Leave.REQUEUE, m.InLine(2), m.StartLatch()),
-        (Leave.CLOSE, m.Closed(), m.End()),
+        (Leave.CLOSE, m.Closed(), m.EndCore()),
     ],
 )
 def test_what_follows_when_the_old_latch_is_gone(leave: Leave, state: m.State, effect: m.Effect) -> None:
@@ -180,7 +180,7 @@ def test_who_yields_goes_to_the_end_of_the_queue_without_a_pause() -> None:
 
 
 def test_a_refused_publication_ends_leadership() -> None:
-    moved = step(m.Leading(TERM), m.Refused("epoch 5 is over"))
+    moved = step(m.Leading(TERM), m.LeaderNodeRefused("epoch 5 is over"))
 
     assert moved.effects == (m.Revoke(TERM, "epoch 5 is over"), m.CloseLatch("epoch 5 is over"))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from nimbus.adapters.alerts import Webhook
+from nimbus.adapters.alerts import WebhookTarget
 from nimbus.domain.alerts import AlertEvent, NotifyRule
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.policy import AlertPolicy, Policy
@@ -51,7 +51,7 @@ class AlertingRole(EngineRole):
 
 def main(hosts: str, root: str, name: str, url: str) -> int:
     """Queue for the lead, until standard input ends."""
-    role = AlertingRole(hosts, root, name, Webhook(url, lambda: None))
+    role = AlertingRole(hosts, root, name, WebhookTarget(url, lambda: None))
     role._specs[backfill_leader.RELEASE.digest] = SPEC
     role.election.add_to_leader_lock_queue()
     return play(role)

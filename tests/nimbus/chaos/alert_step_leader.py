@@ -108,7 +108,7 @@ class DoomedRole(alert_leader.AlertingRole):
 
     def __init__(self, hosts: str, root: str, name: str, url: str, doom: Doom) -> None:
         self._doom = doom
-        target = DoomedTarget(alerts.Webhook(url, lambda: None), doom)
+        target = DoomedTarget(alerts.WebhookTarget(url, lambda: None), doom)
         super().__init__(hosts, root, name, target, timedelta(seconds=60))
         self._specs[RELEASE.digest] = SPEC
 

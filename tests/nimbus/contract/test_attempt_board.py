@@ -22,7 +22,7 @@ from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holder, Slots
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
@@ -413,7 +413,7 @@ def test_an_order_of_a_task_with_many_needs_is_small_and_read_as_it_was_given(be
         kind=TaskKind.PYTHON,
         script="t.py",
         needs=tuple(names),
-        requirements={names[0]: Requirement.DONE},
+        requirements={names[0]: TriggerRule.DONE},
     )
     run = Run(
         id=RunId("r"),

@@ -15,7 +15,7 @@ from nimbus.adapters.sqlite.calls import SqliteChanges
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.zookeeper.calls import ZooKeeperChanges
 from nimbus.domain.commands import Abdicate
-from nimbus.ports import Changed, ChangeFeed
+from nimbus.ports import ChangeFeed, LiveChanges
 from tests.nimbus.contract import test_cluster_views as views
 from tests.nimbus.dict_cluster import DictCluster
 
@@ -31,11 +31,11 @@ class Followed:
     cluster: views.Bench
     told: threading.Event = field(default_factory=threading.Event)
 
-    def start(self) -> Changed:
+    def start(self) -> LiveChanges:
         self.feed.start(self.told.set)
         return self.feed.take(beats=True)
 
-    def take(self, topic: str, *, beats: bool = False) -> Changed:
+    def take(self, topic: str, *, beats: bool = False) -> LiveChanges:
         """Read until `topic` has changed."""
         while True:
             found = self.feed.take(beats=beats)

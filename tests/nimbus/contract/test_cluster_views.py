@@ -76,14 +76,14 @@ from nimbus.domain.pipeline import (
     ParameterSpec,
     PipelineSpec,
     Priority,
-    RetryPolicy,
+    Retries,
     Schedule,
     TaskKind,
     TaskSpec,
 )
 from nimbus.domain.places import run_rank
-from nimbus.domain.run import ListedRun, Part, Paused, Run, RunCause, RunState
-from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.run import ListedRun, Paused, Run, RunCause, RunPart, RunState
+from nimbus.domain.schedulers import ElectionRole, MissingFile, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.slots import Claim, End, Slots
@@ -108,7 +108,7 @@ TASK = TaskSpec(
     kind=TaskKind.PYSPARK,
     script="t.py",
     args=("--month", "ü {1}"),
-    retries=RetryPolicy(limit=2, delay=timedelta(milliseconds=1500)),
+    retries=Retries(limit=2, delay=timedelta(milliseconds=1500)),
     timeout=timedelta(minutes=3),
     spark_conf={"spark.x": "y"},
 )
@@ -153,7 +153,7 @@ SCHEDULER = SchedulerInfo(
     version="1",
     started_at=NOW,
     reported_at=NOW,
-    role=Role.LEADER,
+    role=ElectionRole.LEADER,
     epoch=3,
     missing=(MissingFile(pipeline="p", path="a", role="code", size_bytes=1, sha256="0"),),
     quarantined={"p": "why"},
@@ -196,7 +196,7 @@ COMMANDS: tuple[Command, ...] = (
     RemoveVariable(name="dwh"),
     CordonWorker(worker=WorkerId("w1"), reason="new disk"),
     UncordonWorker(worker=WorkerId("w1")),
-    PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=RUN.pipeline, before=RUN.created_at),
+    PurgeRuns(parts=(RunPart.LOGS,), reason="space", pipeline=RUN.pipeline, before=RUN.created_at),
     Abdicate(reason="upgrade"),
 )
 

@@ -20,8 +20,8 @@ from nimbus.domain.ids import CommandId, DatasetName, PipelineName, ReleaseDiges
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, interval_in
-from nimbus.domain.purge import Kept, PurgeOrder
-from nimbus.domain.run import Part, Run, RunCause, RunState, place
+from nimbus.domain.purge import KeptReason, PurgeOrder
+from nimbus.domain.run import Run, RunCause, RunPart, RunState, place
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import EndCause, Leader, begun, ended
@@ -337,10 +337,10 @@ def test_versions_come_with_their_runs_the_last_publication_first(bench: Bench) 
     assert bench.history.versions(hours, 10, shown.partition, shown.number) == (found[2],)
     assert bench.history.versions(DatasetName("hour"), 10) == ()
     assert [bench.history.kept_version(run, NOW) for run in runs] == [
-        Kept.PUBLISHED,
+        KeptReason.PUBLISHED,
         None,
         None,
-        Kept.PUBLISHED,
+        KeptReason.PUBLISHED,
     ]
 
 
@@ -396,13 +396,13 @@ def test_as_many_of_the_newest_versions_are_kept_as_the_newest_says(bench: Bench
         spec = replace(task.spec, publishes=(several,))
         bench.history.store(replace(run, tasks=Tasks([replace(task, spec=spec)])))
 
-    def kept(now: datetime) -> list[Kept | None]:
+    def kept(now: datetime) -> list[KeptReason | None]:
         return [bench.history.kept_version(run, now) for run in runs]
 
-    assert kept(NOW) == [None, Kept.VERSIONS, Kept.VERSIONS, Kept.PUBLISHED]
+    assert kept(NOW) == [None, KeptReason.VERSIONS, KeptReason.VERSIONS, KeptReason.PUBLISHED]
     assert kept(NOW + 4 * day) == [None] * 4
     bench.history.forget_versions(runs[3])
-    assert kept(NOW) == [None, None, Kept.PUBLISHED, None]
+    assert kept(NOW) == [None, None, KeptReason.PUBLISHED, None]
 
 
 def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
@@ -411,7 +411,7 @@ def test_versions_that_repeat_a_run_are_forgotten_with_it(bench: Bench) -> None:
         bench.history.store(one)
     (first,) = (one for one in bench.history.versions(name, 10) if one.run == "a")
     bench.history.store_versions(name, [replace(first, number=3)])
-    assert [bench.history.kept_version(one, NOW) for one in (run, wrong)] == [Kept.PUBLISHED, None]
+    assert [bench.history.kept_version(one, NOW) for one in (run, wrong)] == [KeptReason.PUBLISHED, None]
 
     bench.history.forget_versions(run)
 
@@ -509,7 +509,7 @@ def test_run_names_those_that_reuse_what_it_did(bench: Bench) -> None:
 
 
 def test_purge_is_kept_until_somebody_does_it(bench: Bench) -> None:
-    what = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RUN.id)
+    what = PurgeRuns(parts=(RunPart.LOGS,), reason="space", run_id=RUN.id)
     assert bench.history.purged(RUN.id) is None
     for _ in range(2):
         bench.history.order_purge(CommandId("cmd-1"), PurgeOrder(what=what, at=NOW, by="ann"))

@@ -13,7 +13,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
-from nimbus.ports import Kept, LogArchive
+from nimbus.ports import KeptLog, LogArchive
 
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
 
@@ -145,7 +145,7 @@ def test_size_of_a_log_is_where_reading_ends(logs: LogArchive) -> None:
     assert logs.size(ATTEMPT) == 0
     for offset, data in ((0, b"0123"), (4, b"4567"), (2, b"23")):
         logs.append(ATTEMPT, offset, data)
-    logs.append(ATTEMPT, 0, b"and", Kept.EVENTS)
+    logs.append(ATTEMPT, 0, b"and", KeptLog.EVENTS)
     packed = AttemptId(RunId("r"), TaskName("u"), 1)
     logs.append_all({packed: b"four\n"})
 
@@ -206,9 +206,9 @@ def test_a_storage_that_does_not_answer_is_told_and_may_later(s3_server: S3Serve
 
 def test_event_log_of_an_attempt_is_kept_apart_from_its_log(logs: LogArchive) -> None:
     logs.append(ATTEMPT, 0, b"what it printed")
-    logs.append(ATTEMPT, 0, b"what ", Kept.EVENTS)
-    logs.append(ATTEMPT, 5, b"happened", Kept.EVENTS)
+    logs.append(ATTEMPT, 0, b"what ", KeptLog.EVENTS)
+    logs.append(ATTEMPT, 5, b"happened", KeptLog.EVENTS)
 
     assert logs.read(ATTEMPT) == b"what it printed"
-    assert logs.read(ATTEMPT, 0, 100, Kept.EVENTS) == b"what happened"
-    assert logs.read(AttemptId(RunId("r"), TaskName("t"), 2), 0, 100, Kept.EVENTS) == b""
+    assert logs.read(ATTEMPT, 0, 100, KeptLog.EVENTS) == b"what happened"
+    assert logs.read(AttemptId(RunId("r"), TaskName("t"), 2), 0, 100, KeptLog.EVENTS) == b""

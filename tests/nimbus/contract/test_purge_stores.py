@@ -18,9 +18,9 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.config.sections import Retention
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.run import Part, Run
+from nimbus.domain.run import Run, RunPart
 from nimbus.localstack.s3 import S3Server
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
@@ -102,7 +102,7 @@ def test_purge_deletes_all_of_one_run_and_nothing_of_another(store: ObjectStore,
     for run in runs:
         history.store_results(run.id, {TaskName("t"): {"rows": 1}})
         history.store(run)
-        for kept in Kept:
+        for kept in KeptLog:
             logs.append(AttemptId(run.id, TaskName("t"), 1), 0, b"hello", kept)
     logs.append_all({AttemptId(runs[0].id, TaskName("t"), 2): b"small"})
     days = timedelta(days=15)
@@ -131,4 +131,4 @@ def test_purge_deletes_all_of_one_run_and_nothing_of_another(store: ObjectStore,
     ]
     gone = history.purged(RunId("old"))
     assert gone is not None
-    assert gone.parts.keys() == set(Part)
+    assert gone.parts.keys() == set(RunPart)

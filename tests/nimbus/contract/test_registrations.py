@@ -22,7 +22,7 @@ from nimbus.api.services import QueuePlace
 from nimbus.api.views import participants_model
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.workers import Refusals, WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -55,7 +55,7 @@ SCHEDULER = SchedulerInfo(
     version="1",
     started_at=NOW,
     reported_at=NOW,
-    role=Role.QUEUED,
+    role=ElectionRole.QUEUED,
 )
 
 
@@ -133,7 +133,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def test_what_was_published_last_stands_until_it_is_withdrawn(bench: Bench) -> None:
-    draining, leader = replace(WORKER, draining=True), replace(SCHEDULER, role=Role.LEADER, epoch=4)
+    draining, leader = replace(WORKER, draining=True), replace(SCHEDULER, role=ElectionRole.LEADER, epoch=4)
     bench.registrations.publish_worker(WORKER)
     bench.registrations.publish_scheduler(SCHEDULER)
     bench.registrations.publish_worker(draining)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeCommandQueue
@@ -40,12 +40,12 @@ from nimbus.domain.pipeline import (
     FailureStrategy,
     PipelineSpec,
     Priority,
-    RetryPolicy,
+    Retries,
     TaskKind,
     TaskSpec,
 )
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, MissingFile, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
@@ -123,7 +123,7 @@ def _scheduler(name: str, **changes: object) -> SchedulerInfo:
         version="0.1.0",
         started_at=T0,
         reported_at=T0,
-        role=Role.QUEUED,
+        role=ElectionRole.QUEUED,
         ready=True,
     )
     return replace(info, **changes)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ class World:
         self.hook_secrets = HookProvider()
         self.releases = ReleaseStage()
         self.settings: list[Shown] = []
-        self.gate = Gate()
+        self.gate = AccessGate()
         self.gate.know_store({}, b"k" * 32)
         self.cluster = DictCluster()
         self.reader, self.queue = self.cluster.reader(), _AnsweredQueue(self)
@@ -175,7 +175,7 @@ class World:
         self.clock = HeldClock()
         self.registry = CollectorRegistry()
         lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
-        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0, has_sentinel=True)
+        one = _scheduler("s1", role=ElectionRole.LEADER, epoch=7, leader_since=T0, has_sentinel=True)
         two = _scheduler("s2", ready=False, missing=(lacks,), missing_count=1, missing_bytes=9)
         self.health = FakeHealth(
             me=one,
@@ -201,7 +201,7 @@ class World:
                     kind=TaskKind.PYTHON,
                     script="e.py",
                     timeout=timedelta(minutes=5),
-                    retries=RetryPolicy(limit=1),
+                    retries=Retries(limit=1),
                 ),
             ),
         )

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from nimbus.access.oidc import Grant, Grants, JwtRules, JwtVerifier
+from nimbus.access.oidc import Grants, GroupRole, JwtRules, JwtVerifier
 from nimbus.adapters.oidc import Client
 from nimbus.domain.access import AccessRole
 
@@ -28,7 +28,9 @@ CLIENT_ID, CLIENT_SECRET = "nimbus", "s3cret of/nimbus"
 CLIENT = Client(client_id=CLIENT_ID, secret=CLIENT_SECRET)
 
 
-def verifier(issuer: str, groups: dict[str, Grant], default_role: AccessRole | None = None) -> JwtVerifier:
+def verifier(
+    issuer: str, groups: dict[str, GroupRole], default_role: AccessRole | None = None
+) -> JwtVerifier:
     """A verifier of an issuer's tokens, for our client id."""
     rules = JwtRules(
         issuer=issuer,

@@ -16,7 +16,7 @@ import pytest
 from nimbus.adapters.alerts import TIMEOUT_S, AppriseService, service_of
 from nimbus.bootstrap import alerts
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
-from nimbus.cli.findings import Verdict
+from nimbus.cli.findings import Level
 from nimbus.cli.service_checks import alert_targets_of
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
 from nimbus.domain.alerts import AlertEvent, message
@@ -123,9 +123,9 @@ def test_apprise_target_is_configured_tested_and_looked_at(configure: Configure)
     ((_, body),) = server.got
     assert json.loads(body)["type"] == "info"
     assert looked == {
-        "alert target team": Verdict.OK,
-        "alert target keyless": Verdict.FAIL,
-        "alert target strange": Verdict.FAIL,
+        "alert target team": Level.OK,
+        "alert target keyless": Level.FAIL,
+        "alert target strange": Level.FAIL,
     }
 
 
@@ -138,7 +138,7 @@ def test_scheduler_without_the_extra_does_not_start_and_says_what_to_install(
 
     with pytest.raises(InvalidConfigurationError, match=r"alerts\.targets\.team.*scheduler\[apprise\]"):
         alert_targets(settings, {})
-    assert [one.verdict for one in alert_targets_of(settings, {"TEAM": "json://127.0.0.1"})] == [Verdict.FAIL]
+    assert [one.verdict for one in alert_targets_of(settings, {"TEAM": "json://127.0.0.1"})] == [Level.FAIL]
 
 
 def test_apprise_is_not_imported_before_an_alert_is_sent() -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.alerts import Mailbox, Webhook
+from nimbus.adapters.alerts import Mailbox, WebhookTarget
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
 from nimbus.bootstrap.switchboard import Switchboard
-from nimbus.cli.findings import Verdict
+from nimbus.cli.findings import Level
 from nimbus.cli.service_checks import alert_targets_of
 from nimbus.config import Settings, load_settings
 from nimbus.domain.alerts import Alert, AlertEvent, AlertMessage, AlertState, message
@@ -49,7 +49,7 @@ WORDS = message(ALERT, cluster="nimbus", public_url="http://s1:8470")
 
 def test_webhook_gets_a_signed_message_with_the_id_of_the_alert() -> None:
     with webhook_server() as server:
-        Webhook(server.url, lambda: "key").send(WORDS)
+        WebhookTarget(server.url, lambda: "key").send(WORDS)
 
     ((headers, body),) = server.got
     at, _, mac = headers["Nimbus-Signature"].removeprefix("t=").partition(",v1=")
@@ -66,7 +66,7 @@ def test_webhook_that_does_not_accept_is_an_error_without_its_path(status: int) 
     with webhook_server() as server:
         server.status = status
         with pytest.raises(AlertNotSentError, match=f"^127.0.0.1 answered {status}$"):
-            Webhook(server.url, lambda: None).send(WORDS)
+            WebhookTarget(server.url, lambda: None).send(WORDS)
     assert "Nimbus-Signature" not in server.got[0][0]
 
 
@@ -74,7 +74,7 @@ def test_webhook_that_is_not_there_is_an_error_without_its_path() -> None:
     with webhook_server() as server:
         url = server.url
     with pytest.raises(AlertNotSentError, match=r"^127\.0\.0\.1 cannot be reached: .*Connection refused$"):
-        Webhook(url, lambda: None).send(WORDS)
+        WebhookTarget(url, lambda: None).send(WORDS)
 
 
 def mailbox(port: int) -> Mailbox:
@@ -237,9 +237,9 @@ def test_configured_targets_are_tested_and_looked_at(tmp_path: Path) -> None:
     assert "Nimbus-Signature" in hook.got[0][0]
     assert "test of the alert target post" in post.got[0]["Subject"]
     assert looked == {
-        "alert target oncall": Verdict.OK,
-        "alert target post": Verdict.OK,
-        "alert target keyless": Verdict.FAIL,
+        "alert target oncall": Level.OK,
+        "alert target post": Level.OK,
+        "alert target keyless": Level.FAIL,
     }
 
 
@@ -255,9 +255,9 @@ def test_webhook_that_gives_no_answer_may_have_accepted() -> None:
         thread = threading.Thread(target=hang_up)
         thread.start()
         with pytest.raises(AlertNotSentError) as refused:
-            Webhook(f"http://127.0.0.1:{port}/", lambda: None).send(WORDS)
+            WebhookTarget(f"http://127.0.0.1:{port}/", lambda: None).send(WORDS)
         thread.join(WITHIN_S)
     assert refused.value.doubtful
     with pytest.raises(AlertNotSentError) as refused:
-        Webhook(f"http://127.0.0.1:{port}/", lambda: None).send(WORDS)
+        WebhookTarget(f"http://127.0.0.1:{port}/", lambda: None).send(WORDS)
     assert not refused.value.doubtful

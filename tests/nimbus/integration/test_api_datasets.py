@@ -19,7 +19,7 @@ from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.publications import (
     Change,
-    Outside,
+    OutsideData,
     Partitioning,
     Publication,
     Table,
@@ -212,7 +212,7 @@ def test_version_from_outside_is_shown_as_unverified(nimbus: Invoke, world: Any,
         partition="",
         number=7,
         at=T0,
-        outside=Outside(uri="s3://in/1"),
+        outside=OutsideData(uri="s3://in/1"),
         change=Change(command=CommandId("cmd-1"), by="erp"),
     )
     plan = Dataset(name=PLAN, pipeline=world.spec.name, partition=Partitioning.WHOLE)

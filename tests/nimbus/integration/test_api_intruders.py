@@ -17,7 +17,7 @@ import pytest
 from fastapi.testclient import TestClient
 from structlog.testing import capture_logs
 
-from nimbus.access.gate import Credentials, Gate, RateLimit
+from nimbus.access.gate import AccessGate, Presented, RateLimit
 from nimbus.access.tokens import new_token
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api.access import NEEDS
@@ -34,7 +34,7 @@ from nimbus.domain.ids import BackfillId, CommandId, DatasetName, PipelineName, 
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication
 from nimbus.domain.purge import Purged, RunNote, Said
-from nimbus.domain.run import Part, RunState
+from nimbus.domain.run import RunPart, RunState
 from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -324,7 +324,7 @@ def test_purge_of_a_run_that_may_not_be_seen_is_not_told(secured: Secured) -> No
     member(secured, ("team:other", AccessRole.VIEWER))
     world = secured.world
     said = Said(at=T0, by="ada", why="hidden")
-    gone = Purged(run=RunId("r8"), pipeline=world.spec.name, created_at=T0, parts={Part.HISTORY: said})
+    gone = Purged(run=RunId("r8"), pipeline=world.spec.name, created_at=T0, parts={RunPart.HISTORY: said})
     S3Purges(world.releases.bucket).note(gone)
 
     told = {who: secured.ask("GET", "/api/v1/runs/r8", who).text for who in ("none", "viewer")}
@@ -685,11 +685,11 @@ def test_session_is_accepted_by_another_scheduler_with_the_same_key_alone(secure
     begun = httpx.post(f"{secured.url}/ui/login", json={"token": secured.texts["viewer"]}, timeout=30)
     session = begun.cookies["nimbus"]
     known = {token.id: token for token in secured.tokens.values()}
-    same, other = Gate(required=True), Gate(required=True)
+    same, other = AccessGate(required=True), AccessGate(required=True)
     same.know_store(known, b"k" * 32)
     other.know_store(known, b"o" * 32)
 
-    found = [gate.admit(Credentials(session=session), datetime.now(UTC), 0.0) for gate in (same, other)]
+    found = [gate.admit(Presented(session=session), datetime.now(UTC), 0.0) for gate in (same, other)]
 
     assert begun.status_code == 204
     assert [getattr(one, "name", "refused") for one in found] == ["viewer", "refused"]
@@ -743,7 +743,7 @@ def test_login_form_that_is_none_is_refused_kindly(secured: Secured) -> None:
 
 
 def test_cookie_over_tls_is_for_this_host_and_tls_alone(world: World) -> None:
-    gate = Gate(required=True, secure=True)
+    gate = AccessGate(required=True, secure=True)
     made = new_token()
     token = Token(id=made.id, name="ada", role=AccessRole.VIEWER, sha256=made.sha256, created_at=T0)
     gate.know_store({token.id: token}, b"k" * 32)

@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from nimbus.access.gate import RateLimit
-from nimbus.access.oidc import LEEWAY_S, Grant
+from nimbus.access.oidc import LEEWAY_S, GroupRole
 from nimbus.adapters import oidc
 from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.app import create_app
@@ -45,9 +45,9 @@ from tests.nimbus.integration.oidc_issuer import (
 
 KEY = b"k" * 32
 GROUPS = {
-    "data-platform": Grant(role=AccessRole.ADMIN),
-    "sales": Grant(role=AccessRole.AUTHOR, teams=("sales",)),
-    "readers": Grant(role=AccessRole.VIEWER),
+    "data-platform": GroupRole(role=AccessRole.ADMIN),
+    "sales": GroupRole(role=AccessRole.AUTHOR, teams=("sales",)),
+    "readers": GroupRole(role=AccessRole.VIEWER),
 }
 WHOAMI = "/api/v1/whoami"
 TLS = ssl.create_default_context()
@@ -130,7 +130,11 @@ class Cluster:
     time: HeldTime = field(default_factory=HeldTime)
 
     def scheduler(
-        self, *, groups: dict[str, Grant] = GROUPS, key: bytes = KEY, default_role: AccessRole | None = None
+        self,
+        *,
+        groups: dict[str, GroupRole] = GROUPS,
+        key: bytes = KEY,
+        default_role: AccessRole | None = None,
     ) -> Scheduler:
         """Add a scheduler."""
         scheduler = self.servers.pop()
@@ -524,8 +528,8 @@ def test_long_login_of_the_provider_gives_a_session_of_twelve_hours_at_most(
 
 def test_session_has_the_role_that_its_groups_have_now(cluster: Cluster) -> None:
     before = cluster.scheduler()
-    lower = cluster.scheduler(groups={"data-platform": Grant(role=AccessRole.VIEWER)})
-    none = cluster.scheduler(groups={"readers": Grant(role=AccessRole.VIEWER)})
+    lower = cluster.scheduler(groups={"data-platform": GroupRole(role=AccessRole.VIEWER)})
+    none = cluster.scheduler(groups={"readers": GroupRole(role=AccessRole.VIEWER)})
     with before.browser() as browser:
         browser.get(at_provider(browser))
         session = browser.cookies["nimbus"]
@@ -674,7 +678,7 @@ def test_cookies_of_a_login_over_tls_are_for_this_host_and_tls_alone(cluster: Cl
 
 def test_session_that_no_browser_would_keep_is_not_begun(cluster: Cluster) -> None:
     names = [f"group-{number:03}-{'x' * 30}" for number in range(100)]
-    scheduler = cluster.scheduler(groups={name: Grant(role=AccessRole.VIEWER) for name in names})
+    scheduler = cluster.scheduler(groups={name: GroupRole(role=AccessRole.VIEWER) for name in names})
     cluster.issuer.person["groups"] = names
     with scheduler.browser() as browser:
         done = browser.get(at_provider(browser))

@@ -22,7 +22,7 @@ from nimbus.domain.access import AccessDeniedError, AccessRole
 from nimbus.domain.ids import HostId, PipelineName, RunId, TaskName
 from nimbus.domain.outputs import ListedFile, Listing
 from nimbus.domain.purge import Purged, Said
-from nimbus.domain.run import Part
+from nimbus.domain.run import RunPart
 from nimbus.domain.task_run import Outcome, Reused, TaskState
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.worker.data.mark import MARK
@@ -162,7 +162,7 @@ def test_reused_output_is_that_of_the_other_run_until_it_is_purged(
     assert (made["run"], made["total_files"]) == ("r1", 3)
 
     purged = Purged(run=RunId("r1"), pipeline=PipelineName("sums"), created_at=T0)
-    noted = purged.with_parts([Part.OUTPUTS], Said(at=T0, by="ann", why="space"))
+    noted = purged.with_parts([RunPart.OUTPUTS], Said(at=T0, by="ann", why="space"))
     S3Purges(world.releases.bucket).note(noted)
     (made,) = api.get("/runs/r2/outputs").json()["outputs"]
     answer = api.get("/runs/r2/tasks/extract/output", params={"path": "summary.json"})

@@ -17,7 +17,7 @@ from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.purge import Purged, Said
-from nimbus.domain.run import Part, Run, RunState
+from nimbus.domain.run import Run, RunPart, RunState
 from nimbus.domain.task_run import Reused
 from tests.nimbus.definitions import active
 
@@ -33,7 +33,7 @@ def archived(world: Any, run_id: str) -> Run:
     return run
 
 
-def gone(world: Any, run: Run, *parts: Part) -> None:
+def gone(world: Any, run: Run, *parts: RunPart) -> None:
     note = Purged(run=run.id, pipeline=run.pipeline, created_at=run.created_at)
     S3Purges(world.releases.bucket).note(note.with_parts(parts, SAID))
 
@@ -43,7 +43,7 @@ def gone(world: Any, run: Run, *parts: Part) -> None:
     [
         (
             ("r1", "--reason", "mistake"),
-            PurgeRuns(parts=(Part.HISTORY,), reason="mistake", run_id=RunId("r1")),
+            PurgeRuns(parts=(RunPart.HISTORY,), reason="mistake", run_id=RunId("r1")),
         ),
         (
             (
@@ -51,7 +51,7 @@ def gone(world: Any, run: Run, *parts: Part) -> None:
                 *("--outputs", "--logs", "--reason", "space"),
             ),
             PurgeRuns(
-                parts=(Part.LOGS, Part.OUTPUTS),
+                parts=(RunPart.LOGS, RunPart.OUTPUTS),
                 reason="space",
                 pipeline=P,
                 before=datetime(2026, 1, 1, tzinfo=UTC),
@@ -110,7 +110,7 @@ def test_plan_says_what_would_go_and_why_the_rest_is_kept(
     reused = Reused(run=RunId("r1"), attempt=task.attempts[-1])
     tasks = second.tasks.replaced([replace(task, attempts=(), reused=reused)])
     world.history.store(replace(second, tasks=tasks))
-    gone(world, archived(world, "r3"), Part.LOGS)
+    gone(world, archived(world, "r3"), RunPart.LOGS)
     world.cluster.put(archived(world, "r4"))
     before = (first.finished_at + timedelta(days=1)).isoformat()
 
@@ -187,7 +187,7 @@ def test_plan_keeps_what_a_live_run_has_pinned(world: Any, api: httpx.Client) ->
 def test_run_and_its_logs_say_that_the_logs_are_purged(world: Any, api: httpx.Client, nimbus: Invoke) -> None:
     run = archived(world, "r1")
     world.logs.append(AttemptId(run.id, TaskName("load"), 1), 0, b"half")
-    gone(world, run, Part.LOGS)
+    gone(world, run, RunPart.LOGS)
 
     (part,) = api.get("/runs/r1").json()["purged"]
     refused = api.get("/runs/r1/tasks/load/log")
@@ -204,7 +204,7 @@ def test_run_whose_history_is_purged_says_so_and_its_id_is_not_used_again(
 ) -> None:
     run: Run = world.succeeded("r1")
     world.cluster.set("runs", run.id, None)
-    gone(world, run, *Part)
+    gone(world, run, *RunPart)
 
     shown = api.get("/runs/r1")
     started = api.post("/runs", json={"pipeline": "sums", "run_id": "r1"})

@@ -18,7 +18,7 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Outcome, Reused, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Refusals
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from tests.nimbus.integration.web_samples import HOSTILE, terms
 
 
@@ -334,7 +334,7 @@ def test_event_log_is_read_by_offset_as_bytes(world: Any, api: httpx.Client) -> 
     world.succeeded("r1")
     attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
     world.logs.append(attempt, 0, b"text")
-    world.logs.append(attempt, 0, b"\x28\xb5events", Kept.EVENTS)
+    world.logs.append(attempt, 0, b"\x28\xb5events", KeptLog.EVENTS)
 
     found = api.get("/runs/r1/tasks/extract/events", params={"offset": 1, "limit": 3})
 

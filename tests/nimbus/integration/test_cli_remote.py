@@ -31,7 +31,7 @@ from nimbus.domain.catalog import Skips
 from nimbus.domain.commands import Abdicate, DecideApproval, PauseRun, ResumeRun, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.task_run import Outcome
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from tests.nimbus.integration.web_samples import terms
 
 Invoke = Callable[..., Result]
@@ -459,7 +459,7 @@ def test_events_stores_the_event_log_of_an_attempt_in_a_file(
     world.succeeded("r1")
     extract = AttemptId(RunId("r1"), TaskName("extract"), 1)
     whole = zstandard.compress(b'{"Event":"SparkListenerLogStart"}\n')
-    world.logs.append(extract, 0, whole, Kept.EVENTS)
+    world.logs.append(extract, 0, whole, KeptLog.EVENTS)
 
     found = nimbus("run", "events", "r1", "extract", "--to", str(tmp_path))
     none = nimbus("run", "events", "r1", "load", "--to", str(tmp_path))
@@ -475,7 +475,7 @@ def test_events_marks_an_event_log_that_spark_could_not_end(
 ) -> None:
     world.succeeded("r1")
     cut = zstandard.compress(b"events\n" * 100)[:-3]
-    world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, cut, Kept.EVENTS)
+    world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, cut, KeptLog.EVENTS)
 
     found = nimbus("run", "events", "r1", "extract", "--to", str(tmp_path))
 

@@ -26,7 +26,7 @@ from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.bootstrap.access_lists import OpenNodesError, check_access_lists
 from nimbus.bootstrap.foundation import lay_foundation, open_session
 from nimbus.bootstrap.scheduler import _election_config
-from nimbus.cli.findings import Verdict
+from nimbus.cli.findings import Level
 from nimbus.cli.main import cli
 from nimbus.cli.store_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
@@ -212,7 +212,7 @@ def test_daemon_with_a_wrong_password_does_not_start(configure: Configure, passw
     session.close(SOON)
     settings = load_settings(configure(password=password), {})
     found = next(one for one in zookeeper_of(settings) if one.check.startswith("zookeeper root"))
-    assert found.verdict is (Verdict.FAIL if password == "wrong" else Verdict.OK)
+    assert found.verdict is (Level.FAIL if password == "wrong" else Level.OK)
     storage = settings.storage.model_copy(update={**away, "secret_access_key": SecretStr("s")})
     settings = settings.model_copy(update={"storage": storage})
 
@@ -235,8 +235,8 @@ def test_doctor_compares_its_clock_with_those_of_the_participants(configure: Con
     *_, compared = zookeeper_of(settings)
     session.close(SOON)
 
-    assert (alone.check, alone.verdict) == ("clocks", Verdict.OK)
-    assert compared.verdict is Verdict.WARN
+    assert (alone.check, alone.verdict) == ("clocks", Level.OK)
+    assert compared.verdict is Level.WARN
     assert re.fullmatch(r"(900|901)\.\d s ahead of worker w1", compared.detail)
 
 
@@ -251,5 +251,5 @@ def test_doctor_names_a_schema_that_this_release_does_not_know(configure: Config
 
     found = next(one for one in zookeeper_of(settings) if one.check == "schema")
 
-    assert before["schema"] is Verdict.OK
-    assert (found.verdict, "a newer release wrote it" in found.detail) == (Verdict.FAIL, True)
+    assert before["schema"] is Level.OK
+    assert (found.verdict, "a newer release wrote it" in found.detail) == (Level.FAIL, True)

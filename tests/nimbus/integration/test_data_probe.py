@@ -14,7 +14,7 @@ import pytest
 from blobsync import S3ObjectStore, StoreUnavailableError
 from nimbus.adapters import data_probe
 from nimbus.adapters.data_probe import DataProber, UnfitAnswerError, is_forbidden, status_of
-from nimbus.domain.waits import DataSource, Look, Seen, address_fault
+from nimbus.domain.waits import DataProbe, DataSource, ProbeResult, address_fault
 
 LOOPBACK = ("127.0.0.1",)
 
@@ -75,8 +75,8 @@ def prober(bucket: object = None, allow: tuple[str, ...] = LOOPBACK) -> DataProb
 def test_http_data_is_there_when_the_answer_has_its_status(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 200 OK\r\n\r\nbody")
 
-    assert prober().probe(Look(DataSource.HTTP, f"{server.url}/a?b=c")).there
-    assert prober().probe(Look(DataSource.HTTP, server.url, 204)) == Seen(False, "200")
+    assert prober().probe(DataProbe(DataSource.HTTP, f"{server.url}/a?b=c")).there
+    assert prober().probe(DataProbe(DataSource.HTTP, server.url, 204)) == ProbeResult(False, "200")
     assert server.asked[0].startswith(b"GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:")
 
 
@@ -84,7 +84,7 @@ def test_redirect_is_an_answer_and_is_not_followed(serve: Serve) -> None:
     elsewhere = serve(b"HTTP/1.1 200 OK\r\n\r\n")
     server = serve(f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.url}/\r\n\r\n".encode())
 
-    assert prober().probe(Look(DataSource.HTTP, server.url)) == Seen(False, "302")
+    assert prober().probe(DataProbe(DataSource.HTTP, server.url)) == ProbeResult(False, "302")
     assert elsewhere.asked == []
 
 
@@ -98,7 +98,7 @@ def test_no_more_is_read_than_the_status_line(serve: Serve) -> None:
 def test_what_does_not_speak_http_is_not_there(serve: Serve, answer: bytes) -> None:
     server = serve(answer)
 
-    assert prober().probe(Look(DataSource.HTTP, server.url)) == Seen(
+    assert prober().probe(DataProbe(DataSource.HTTP, server.url)) == ProbeResult(
         False, "what answers does not speak HTTP"
     )
 
@@ -107,13 +107,13 @@ def test_answer_that_does_not_come_is_given_up(serve: Serve, monkeypatch: pytest
     monkeypatch.setattr(data_probe, "TIMEOUT_S", 0.2)
     server = serve(b"HTTP/1.1 20", keeps_open=True)
 
-    assert not prober().probe(Look(DataSource.HTTP, server.url)).there
+    assert not prober().probe(DataProbe(DataSource.HTTP, server.url)).there
 
 
 def test_this_host_is_refused_unless_it_is_allowed(serve: Serve) -> None:
     server = serve(b"HTTP/1.1 200 OK\r\n\r\n")
 
-    seen = prober(allow=()).probe(Look(DataSource.HTTP, server.url))
+    seen = prober(allow=()).probe(DataProbe(DataSource.HTTP, server.url))
 
     assert not seen.there
     assert seen.said.startswith("refused: 127.0.0.1 is 127.0.0.1")
@@ -153,14 +153,14 @@ def test_other_addresses_are_not_forbidden(address: str) -> None:
 
 
 def test_host_that_no_resolver_takes_is_not_there() -> None:
-    assert not prober().probe(Look(DataSource.HTTP, f"http://{'a' * 64}.example/")).there
+    assert not prober().probe(DataProbe(DataSource.HTTP, f"http://{'a' * 64}.example/")).there
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "LOCALHOST", "[::1]"])
 def test_hosts_are_allowed_in_any_spelling(allowed: str) -> None:
     host = allowed.lower()
 
-    seen = prober(allow=(allowed,)).probe(Look(DataSource.HTTP, f"http://{host}:9/"))
+    seen = prober(allow=(allowed,)).probe(DataProbe(DataSource.HTTP, f"http://{host}:9/"))
 
     assert not seen.said.startswith("refused: ")
 
@@ -208,10 +208,12 @@ def test_address_of_another_form_is_refused(source: DataSource, address: str) ->
 def test_file_or_folder_is_there_or_not(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
 
-    assert prober().probe(Look(DataSource.FILE, str(tmp_path / "there"))).there
-    assert prober().probe(Look(DataSource.FILE, str(tmp_path))).there
-    assert prober().probe(Look(DataSource.FILE, str(tmp_path / "not"))) == Seen(False, "no such file")
-    assert not prober().probe(Look(DataSource.FILE, str(tmp_path / "there" / "below"))).there
+    assert prober().probe(DataProbe(DataSource.FILE, str(tmp_path / "there"))).there
+    assert prober().probe(DataProbe(DataSource.FILE, str(tmp_path))).there
+    assert prober().probe(DataProbe(DataSource.FILE, str(tmp_path / "not"))) == ProbeResult(
+        False, "no such file"
+    )
+    assert not prober().probe(DataProbe(DataSource.FILE, str(tmp_path / "there" / "below"))).there
 
 
 class Bucket:
@@ -234,10 +236,10 @@ class Bucket:
     [("s3://b/day/_OK", True), ("s3://b/day", False), ("s3://b/day/", True), ("s3://b/other/", False)],
 )
 def test_object_or_prefix_is_there_or_not(address: str, there: bool) -> None:
-    assert prober(Bucket("day/_OK")).probe(Look(DataSource.S3, address)).there is there
+    assert prober(Bucket("day/_OK")).probe(DataProbe(DataSource.S3, address)).there is there
 
 
 def test_storage_that_does_not_answer_is_said() -> None:
-    seen = prober(Bucket(away=True)).probe(Look(DataSource.S3, "s3://b/key"))
+    seen = prober(Bucket(away=True)).probe(DataProbe(DataSource.S3, "s3://b/key"))
 
-    assert seen == Seen(False, "it does not answer")
+    assert seen == ProbeResult(False, "it does not answer")

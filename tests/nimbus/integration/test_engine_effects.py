@@ -34,14 +34,14 @@ from nimbus.domain.ids import (
 )
 from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import NO_SOURCE, Outside, Version
+from nimbus.domain.publications import NO_SOURCE, OutsideData, Version
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.run import Part, Run, RunCause, RunState, place
+from nimbus.domain.run import Run, RunCause, RunPart, RunState, place
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.waits import DataSource, Look, Seen
+from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
 from nimbus.engine import effects
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
@@ -170,7 +170,7 @@ class Bench:
         self.resigned: list[str] = []
         self.unreadable: set[str] = set()
         self.read: list[str] = []
-        self.looked: list[Look] = []
+        self.looked: list[DataProbe] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
         self.file: bytes | Exception | None = None
@@ -211,12 +211,12 @@ class Bench:
             raise self.file
         return None if self.file is None else iter([self.file])
 
-    def look(self, look: Look) -> Seen:
+    def look(self, look: DataProbe) -> ProbeResult:
         self.looked.append(look)
         self.renderer.gate.wait(60)
         if look.address == "/broken":
             raise ValueError("test")
-        return Seen(True, "")
+        return ProbeResult(True, "")
 
     def read_run(self, run_id: RunId) -> Run:
         self.read.append(run_id)
@@ -568,7 +568,7 @@ def test_items_of_a_file_are_read_by_a_thread_that_may_hang(bench: Bench, eventu
             assert isinstance(news.result, Refusal)
 
 
-FILE, URL = Look(DataSource.FILE, "/there"), Look(DataSource.HTTP, "http://host/there")
+FILE, URL = DataProbe(DataSource.FILE, "/there"), DataProbe(DataSource.HTTP, "http://host/there")
 
 
 def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eventually) -> None:
@@ -577,7 +577,7 @@ def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eve
         bench.effects.start(LookAt(FILE))
     bench.renderer.gate.set()
 
-    eventually(lambda: bench.told == [DataSeen(FILE, Seen(True, ""))])
+    eventually(lambda: bench.told == [DataSeen(FILE, ProbeResult(True, ""))])
     bench.effects.start(LookAt(FILE))
     eventually(lambda: bench.looked == [FILE, FILE])
 
@@ -585,7 +585,7 @@ def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eve
 def test_files_that_hang_hold_up_no_other_look(bench: Bench, eventually: Eventually) -> None:
     bench.renderer.gate.clear()
     for number in range(5):
-        bench.effects.start(LookAt(Look(DataSource.FILE, f"/{number}")))
+        bench.effects.start(LookAt(DataProbe(DataSource.FILE, f"/{number}")))
     bench.effects.start(LookAt(URL))
 
     eventually(lambda: URL in bench.looked)
@@ -595,10 +595,10 @@ def test_files_that_hang_hold_up_no_other_look(bench: Bench, eventually: Eventua
 def test_a_look_that_fails_for_no_known_reason_is_told_as_not_there(
     bench: Bench, eventually: Eventually
 ) -> None:
-    broken = Look(DataSource.FILE, "/broken")
+    broken = DataProbe(DataSource.FILE, "/broken")
     bench.effects.start(LookAt(broken))
 
-    eventually(lambda: bench.told == [DataSeen(broken, Seen(False, "ValueError('test')"))])
+    eventually(lambda: bench.told == [DataSeen(broken, ProbeResult(False, "ValueError('test')"))])
 
 
 def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventually) -> None:
@@ -682,7 +682,7 @@ def reusing(run_id: str, reused: Reused) -> Run:
     return replace(finished(run_id), tasks=Tasks([TaskRun(spec=spec, reused=reused)]))
 
 
-def an_order(run_id: str, *parts: Part) -> PurgeOrder:
+def an_order(run_id: str, *parts: RunPart) -> PurgeOrder:
     what = PurgeRuns(parts=parts, reason="space", run_id=RunId(run_id))
     return PurgeOrder(what=what, at=datetime(2026, 3, 1, tzinfo=UTC), by="ann")
 
@@ -692,7 +692,7 @@ def test_purge_is_stored_before_its_command_is_answered_also_when_storage_is_awa
 ) -> None:
     bench.history.store(finished("p-1"))
     bench.history.bucket.unavailable = True
-    order = an_order("p-1", Part.HISTORY)
+    order = an_order("p-1", RunPart.HISTORY)
     bench.effects.start(StorePurge(PURGE, order))
     eventually(lambda: bench.effects._failures > 0)
     assert bench.told == []
@@ -707,7 +707,7 @@ def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, event
     later = reusing("p-2", Reused(run=RunId("p-1"), attempt=None))
     for run in (finished("p-1"), later):
         bench.history.store(run)
-    for run_id, parts in (("nobody", Part.LOGS), ("p-1", Part.OUTPUTS), ("p-1", Part.LOGS)):
+    for run_id, parts in (("nobody", RunPart.LOGS), ("p-1", RunPart.OUTPUTS), ("p-1", RunPart.LOGS)):
         bench.effects.start(StorePurge(PURGE, an_order(run_id, parts)))
 
     eventually(lambda: len(bench.told) == 3)
@@ -729,7 +729,7 @@ def test_run_exists_if_history_has_it_or_its_purge() -> None:
     runs = EarlierRuns(lambda _: None, lambda _: {}, history)
     history.store(known)
     note = Purged(run=purged.id, pipeline=NAME, created_at=purged.created_at)
-    history.purges.note(note.with_parts(Part, an_order("p-2").said))
+    history.purges.note(note.with_parts(RunPart, an_order("p-2").said))
 
     runs.check_none(RunId("p-3"))
     for run in (known.id, purged.id):
@@ -744,7 +744,7 @@ def test_versions_of_commands_are_stored_although_storage_is_away_at_first(
     bench: Bench, eventually: Eventually
 ) -> None:
     name, at = DatasetName("landing"), datetime(2026, 3, 1, tzinfo=UTC)
-    version = Version(partition="", number=7, at=at, outside=Outside(uri="s3://in/1"))
+    version = Version(partition="", number=7, at=at, outside=OutsideData(uri="s3://in/1"))
     bench.history.bucket.unavailable = True
     bench.effects.start(StoreVersions(PURGE, name, (version,)))
     bench.history.bucket.unavailable = False
@@ -764,10 +764,10 @@ def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     runs.check_outputs(earlier, run)
     note = Purged(run=earlier.id, pipeline=NAME, created_at=earlier.created_at)
     said = an_order("p-1").said
-    history.purges.note(note.with_parts([Part.LOGS], said))
+    history.purges.note(note.with_parts([RunPart.LOGS], said))
     runs.check_outputs(earlier, run)
 
-    history.purges.note(note.with_parts([Part.OUTPUTS], said))
+    history.purges.note(note.with_parts([RunPart.OUTPUTS], said))
     history.bucket.unavailable = True
     EarlierRuns(lambda _: earlier, lambda _: {}, history).check_outputs(earlier, run)  # it is in ZooKeeper
     history.bucket.unavailable = False
@@ -775,7 +775,7 @@ def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     with pytest.raises(RefusedError, match="purged on 2026-03-01 by ann") as refused:
         runs.check_outputs(earlier, run)
     assert refused.value.code == "outputs_purged"
-    history.purges.note(note.with_parts(Part, said))
+    history.purges.note(note.with_parts(RunPart, said))
     with pytest.raises(RefusedError, match="run p-1 was purged on"):
         runs.find(earlier.id, NAME)
 
@@ -790,7 +790,7 @@ def test_run_does_not_keep_pins_whose_outputs_are_purged() -> None:
     runs = EarlierRuns(lambda _: None, lambda _: {}, history)
     runs.check_outputs(finished("p-2"), run)
     note = Purged(run=source.run, pipeline=NAME, created_at=now)
-    history.purges.note(note.with_parts([Part.OUTPUTS], an_order("p-1").said))
+    history.purges.note(note.with_parts([RunPart.OUTPUTS], an_order("p-1").said))
 
     with pytest.raises(RefusedError, match="run p-2 has read them, and so would this one") as refused:
         runs.check_outputs(finished("p-2"), run)

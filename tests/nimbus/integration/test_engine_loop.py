@@ -32,7 +32,7 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import Leader
-from nimbus.domain.waits import Seen
+from nimbus.domain.waits import ProbeResult
 from nimbus.engine import loop, reign
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import ArchiveOutcomes, BuildRun, Effect, PrepareRelease, ResignLeadership
@@ -419,7 +419,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         renderer=Templates(),
         prepare_run=prepare,
         open_file=lambda _reference, _path: None,
-        look=lambda _look: Seen(False, "no"),
+        look=lambda _look: ProbeResult(False, "no"),
         sender=AlertSender({}, cluster="c", public_url="", leads_in=lambda _: True, tell=bench.engine.tell),
         resign=lambda _reason, _to: None,
         tell=bench.engine.tell,

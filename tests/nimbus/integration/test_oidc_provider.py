@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from nimbus.access.login_state import begun
-from nimbus.access.oidc import Grant
+from nimbus.access.oidc import GroupRole
 from nimbus.adapters import oidc
 from nimbus.adapters.oidc import Client, OidcProvider
 from nimbus.bootstrap import access as bootstrap
-from nimbus.cli.findings import Verdict
+from nimbus.cli.findings import Level
 from nimbus.cli.service_checks import identity_provider_of
 from nimbus.domain.access import AccessRole
 from nimbus.ports import IdentityProviderError
@@ -35,7 +35,7 @@ def issuer() -> Iterator[Issuer]:
 
 
 def provider(issuer: Issuer, client: Client | None = CLIENT) -> OidcProvider:
-    jwts = verifier(issuer.url, {"data-platform": Grant(role=AccessRole.ADMIN)})
+    jwts = verifier(issuer.url, {"data-platform": GroupRole(role=AccessRole.ADMIN)})
     return OidcProvider(issuer.url, client, jwts)
 
 
@@ -103,7 +103,7 @@ def test_answer_that_comes_byte_by_byte_is_waited_for_a_bounded_time(
 
 def test_provider_without_logins_gives_keys_alone(issuer: Issuer) -> None:
     issuer.changes = {"authorization_endpoint": None, "token_endpoint": None}
-    jwts = verifier(issuer.url, {"data-platform": Grant(role=AccessRole.ADMIN)})
+    jwts = verifier(issuer.url, {"data-platform": GroupRole(role=AccessRole.ADMIN)})
     asyncio.run(OidcProvider(issuer.url, None, jwts).prepare(issuer.token()))
 
     assert jwts.bearer(issuer.token(), "").role is AccessRole.ADMIN
@@ -123,7 +123,7 @@ def test_doctor_says_whether_the_provider_is_the_one_that_is_configured(
     monkeypatch.setattr(bootstrap, "find_spec", lambda name: None)
     (without,) = identity_provider_of(settings)
 
-    assert (well.verdict, "signatures: 1" in well.detail) == (Verdict.OK, True)
-    assert (other.verdict, "calls itself 'https://login.example.com'" in other.detail) == (Verdict.FAIL, True)
-    assert (without.verdict, "nimbus-scheduler[oidc]" in without.advice) == (Verdict.FAIL, True)
+    assert (well.verdict, "signatures: 1" in well.detail) == (Level.OK, True)
+    assert (other.verdict, "calls itself 'https://login.example.com'" in other.detail) == (Level.FAIL, True)
+    assert (without.verdict, "nimbus-scheduler[oidc]" in without.advice) == (Level.FAIL, True)
     assert list(identity_provider_of(plain)) == []

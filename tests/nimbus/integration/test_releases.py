@@ -15,7 +15,7 @@ from nimbus.cli.main import cli
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.ids import CommandId, PipelineName
-from nimbus.domain.pipeline import RetryPolicy
+from nimbus.domain.pipeline import Retries
 from tests.nimbus.definitions import on_disk
 from tests.nimbus.release_stage import ReleaseStage
 
@@ -43,7 +43,7 @@ def stage(world: Any) -> Any:
     stage.far = stage.publish("sums", {"load.py": b"far"}, here=False)
     load, extract = world.spec.tasks
     on_disk(stage.old, world.spec)
-    on_disk(stage.new, replace(world.spec, tasks=(load, replace(extract, retries=RetryPolicy(limit=3)))))
+    on_disk(stage.new, replace(world.spec, tasks=(load, replace(extract, retries=Retries(limit=3)))))
     world.cluster.put(replace(world.record, release=stage.old.digest, published=stage.new.digest))
     return stage
 

@@ -27,7 +27,7 @@ from nimbus.adapters.telemetry.sink import RunFacts
 from nimbus.adapters.telemetry.traces import TraceSink
 from nimbus.bootstrap import telemetry
 from nimbus.bootstrap.telemetry import missing_extras, task_telemetry
-from nimbus.cli.findings import Verdict
+from nimbus.cli.findings import Level
 from nimbus.cli.service_checks import telemetry_of
 from nimbus.config import Settings, load_settings
 from nimbus.config.load import secret_files
@@ -600,13 +600,13 @@ def test_doctor_says_what_stands_in_the_way(tmp_path: Path, server: Collector, h
         "lineage": {"url": "http://127.0.0.1:9/api/v1/lineage"},
     }
     found = {one.check: one for one in telemetry_of(settings_with(tmp_path, both))}
-    assert found["telemetry.traces"].verdict is Verdict.OK
-    assert found["telemetry.lineage"].verdict is Verdict.FAIL
+    assert found["telemetry.traces"].verdict is Level.OK
+    assert found["telemetry.lineage"].verdict is Level.FAIL
     headers.unlink()
 
     (traces, _) = telemetry_of(settings_with(tmp_path, both))
 
-    assert (traces.verdict, traces.advice) == (Verdict.FAIL, "correct headers_file")
+    assert (traces.verdict, traces.advice) == (Level.FAIL, "correct headers_file")
     assert server.got == []
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.access.gate import Gate
-from nimbus.access.oidc import Grant
+from nimbus.access.gate import AccessGate
+from nimbus.access.oidc import GroupRole
 from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
@@ -542,8 +542,8 @@ def issuer() -> Iterator[Issuer]:
 @pytest.fixture
 def asking_url(world: Any, issuer: Issuer) -> Iterator[str]:
     """A server that requires a login, with a provider."""
-    jwts = verifier(issuer.url, {"data-platform": Grant(role=AccessRole.OPERATOR)})
-    gate = Gate(required=True, jwts=jwts)
+    jwts = verifier(issuer.url, {"data-platform": GroupRole(role=AccessRole.OPERATOR)})
+    gate = AccessGate(required=True, jwts=jwts)
     gate.know_store({}, b"k" * 32)
     provider = OidcProvider(issuer.url, CLIENT, jwts)
     services = replace(world.services(), gate=gate, provider=provider, browser_login=True)

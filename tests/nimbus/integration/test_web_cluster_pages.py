@@ -17,7 +17,7 @@ from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId, WorkerId
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.schedulers import LeaderReport, LimitUse, Role, TeamUse
+from nimbus.domain.schedulers import ElectionRole, LeaderReport, LimitUse, TeamUse
 from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.web.home.attention import failing_pipelines
 from tests.nimbus.definitions import active
@@ -224,7 +224,9 @@ def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(
         name=PipelineName("noon"), schedule=Schedule(cron="0 12 * * *", timezone="UTC"), tasks=(*layered(1),)
     )
     world.cluster.put(active(noon, schedule_position=world.clock.now()))
-    ready = replace(world.health.me, id="s2", role=Role.QUEUED, epoch=None, missing=(), missing_count=0)
+    ready = replace(
+        world.health.me, id="s2", role=ElectionRole.QUEUED, epoch=None, missing=(), missing_count=0
+    )
     world.cluster.put(ready)
 
     text = web.get("/ui", follow_redirects=True).text

@@ -11,7 +11,7 @@ import pytest
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
 from nimbus.domain.task_run import Outcome
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
 
 ATTEMPT = "run1.task.1"
@@ -45,5 +45,5 @@ def test_event_log_and_application_of_a_driver_in_a_cluster_are_kept_at_its_end(
     assert end.application == "app-2"
     assert cluster.manager.last is not None
     assert cluster.manager.last.conf["spark.eventLog.dir"] == "nimbus/work"
-    stored = cluster.bench.logs.read(AttemptId.parse(ATTEMPT), 0, 1 << 20, Kept.EVENTS)
+    stored = cluster.bench.logs.read(AttemptId.parse(ATTEMPT), 0, 1 << 20, KeptLog.EVENTS)
     assert stored == bytes(200_000) + b"events"

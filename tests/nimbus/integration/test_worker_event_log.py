@@ -17,7 +17,7 @@ import pytest
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.localstack.ports import free_port
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from nimbus.worker.launcher import launch
 from tests.nimbus.worker_bench import Bench, eventually
 
@@ -106,7 +106,7 @@ def test_history_server_reads_the_event_logs_of_ended_and_of_killed_applications
     (logs := tmp_path / "spark-events").mkdir()
     for task, suffix in (("a", "zstd"), ("b", "zstd.inprogress")):
         attempt = bench.folder(f"run1.{task}.1").attempt
-        (logs / f"run1.{task}.1.{suffix}").write_bytes(bench.logs.read(attempt, 0, 1 << 30, Kept.EVENTS))
+        (logs / f"run1.{task}.1.{suffix}").write_bytes(bench.logs.read(attempt, 0, 1 << 30, KeptLog.EVENTS))
 
     server = HistoryServer(java_home, logs, tmp_path)
     try:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.access.gate import Gate
+from nimbus.access.gate import AccessGate
 from nimbus.api.server import ApiServer, PortInUseError
 from nimbus.bootstrap.metrics import MetricsServer, create_metrics_app
 from nimbus.scheduler.access_follower import AccessFollower
@@ -21,12 +21,12 @@ KEYS = ("worker.metrics", "worker.metrics")
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(required=True)
+def gate() -> AccessGate:
+    return AccessGate(required=True)
 
 
 @pytest.fixture
-def server(gate: Gate) -> Iterator[ApiServer]:
+def server(gate: AccessGate) -> Iterator[ApiServer]:
     registry = CollectorRegistry()
     tell_build(registry)
     made = ApiServer(create_metrics_app(registry, gate, ["worker.example.com"]), keys=KEYS)
@@ -35,7 +35,9 @@ def server(gate: Gate) -> Iterator[ApiServer]:
     made.stop()
 
 
-def test_metrics_are_told_to_a_viewer_and_to_nobody_without_a_token(gate: Gate, server: ApiServer) -> None:
+def test_metrics_are_told_to_a_viewer_and_to_nobody_without_a_token(
+    gate: AccessGate, server: ApiServer
+) -> None:
     text, token = a_token()
     gate.know_store({token.id: token}, b"k" * 32)
     url = f"{server.url}/metrics"
@@ -49,7 +51,7 @@ def test_metrics_are_told_to_a_viewer_and_to_nobody_without_a_token(gate: Gate, 
 
 
 def test_a_worker_answers_under_its_names_alone_and_serves_nothing_else(
-    gate: Gate, server: ApiServer
+    gate: AccessGate, server: ApiServer
 ) -> None:
     gate.required = False
 
@@ -61,7 +63,7 @@ def test_a_worker_answers_under_its_names_alone_and_serves_nothing_else(
     assert [status(path, "localhost") for path in ("/", "/ui", "/openapi.json", "/api/v1/runs")] == [404] * 4
 
 
-def test_a_second_worker_on_one_port_is_told_which_key_to_change(gate: Gate, server: ApiServer) -> None:
+def test_a_second_worker_on_one_port_is_told_which_key_to_change(gate: AccessGate, server: ApiServer) -> None:
     app = create_metrics_app(CollectorRegistry(), gate)
     second = MetricsServer(ApiServer(app, port=server.port, keys=KEYS), AccessFollower(Store(), gate))
 

@@ -13,7 +13,7 @@ import yaml
 
 from nimbus.bootstrap.foundation import open_bucket
 from nimbus.config import load_settings
-from nimbus.domain.publications import Outside
+from nimbus.domain.publications import OutsideData
 from nimbus.worker.data.outside import OutsideRefusedError, verify
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_object_is_compared_with_the_keys_of_the_worker(
     store.close()
 
     def check(uri: str, digest: str = hashlib.sha256(data).hexdigest()) -> None:
-        verify(Outside(uri=uri, sha256=digest), opened, timedelta(minutes=1))
+        verify(OutsideData(uri=uri, sha256=digest), opened, timedelta(minutes=1))
 
     check(f"s3://{s3_bucket}/in/day 1.csv")
     for uri, digest, why in (

@@ -14,7 +14,7 @@ import pytest
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.publications import Outside, Version
+from nimbus.domain.publications import OutsideData, Version
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.worker.launcher import launch
@@ -152,7 +152,7 @@ def outside(file: Path) -> Version:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return Version(
-        partition=file.suffix[1:], number=1, at=at, outside=Outside(uri=file.as_uri(), sha256=digest)
+        partition=file.suffix[1:], number=1, at=at, outside=OutsideData(uri=file.as_uri(), sha256=digest)
     )
 
 

@@ -24,12 +24,12 @@ from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
     PipelineSpec,
-    RetryPolicy,
+    Retries,
     Schedule,
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
@@ -69,7 +69,7 @@ def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
                 kind=TaskKind.PYTHON,
                 script="task.py",
                 needs=tuple(TaskName(need) for need in needs),
-                retries=RetryPolicy(limit=0 if name == "bad" else failures_of(name), delay=timedelta(0)),
+                retries=Retries(limit=0 if name == "bad" else failures_of(name), delay=timedelta(0)),
             )
             for name, needs in what["tasks"].items()
         ),
@@ -91,7 +91,8 @@ class SchedulerRole(EngineRole):
         self._registrations.publish_scheduler(
             SchedulerInfo(
                 id=name, boot_id=name, host=HostId("h"), hostname="h", address="http://h", pid=os.getpid(),
-                version="1", started_at=now, reported_at=now, role=Role.QUEUED, newest_schema=NEWEST_SCHEMA,
+                version="1", started_at=now, reported_at=now, role=ElectionRole.QUEUED,
+                newest_schema=NEWEST_SCHEMA,
             )
         )  # fmt: skip
 

@@ -31,14 +31,14 @@ from nimbus.domain.pipeline import (
     CatchUp,
     ParameterSpec,
     PipelineSpec,
-    RetryPolicy,
+    Retries,
     Schedule,
     TaskKind,
     TaskSpec,
 )
 from nimbus.domain.publications import (
     Change,
-    Outside,
+    OutsideData,
     Partitioning,
     Publication,
     Read,
@@ -139,9 +139,7 @@ def finished(world: Any, run_id: str, specs: list[TaskSpec], *, hours_ago: float
 
 def hostile(world: Any, run_id: str = "hostile-1") -> Run:
     """A run with a harmful text in every place that accepts any text."""
-    specs = [
-        replace(spec, args=(HOSTILE,), script=HOSTILE, retries=RetryPolicy(limit=2)) for spec in layered(4)
-    ]
+    specs = [replace(spec, args=(HOSTILE,), script=HOSTILE, retries=Retries(limit=2)) for spec in layered(4)]
     start = world.clock.now()
     states = (TaskState.SUCCEEDED, TaskState.FAILED, TaskState.RUNNING, TaskState.WAITING)
     tasks = [
@@ -309,7 +307,7 @@ def datasets(world: Any, days: int = 30) -> None:
         Version(
             partition="apac",
             number=3,
-            outside=Outside(uri=HOSTILE),
+            outside=OutsideData(uri=HOSTILE),
             change=Change(command=CommandId("cmd-1"), by=HOSTILE),
             at=midnight,
         ),

@@ -13,10 +13,10 @@ from nimbus.domain.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
-    Requirement,
-    RetryPolicy,
+    Retries,
     TaskKind,
     TaskSpec,
+    TriggerRule,
 )
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
@@ -40,10 +40,10 @@ def runs(draw: st.DrawFn) -> Run:
                 kind=TaskKind.PYTHON,
                 script="x.py",
                 needs=tuple(sorted(needs)),
-                requirements={need: draw(st.sampled_from(Requirement)) for need in sorted(needs)},
+                requirements={need: draw(st.sampled_from(TriggerRule)) for need in sorted(needs)},
                 when=draw(st.sampled_from(["", "", "true", "false"])),
                 allow_failure=draw(st.integers(0, 3)) == 0,
-                retries=RetryPolicy(
+                retries=Retries(
                     limit=draw(st.integers(0, 2)),
                     delay=timedelta(seconds=1),
                     on=draw(st.none() | st.just((FailureClass.ERROR, FailureClass.OUT_OF_MEMORY))),

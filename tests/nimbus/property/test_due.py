@@ -22,7 +22,7 @@ import pytest
 from nimbus.definition import targets
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import interval_of
-from nimbus.definition.targets import Looked, grid_of
+from nimbus.definition.targets import KnownLacks, grid_of
 from nimbus.domain import due as domain
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
@@ -323,7 +323,7 @@ def newest_target_alone() -> AbstractContextManager[None]:
 def first_target_alone() -> AbstractContextManager[None]:
     """A backfill in progress hides what is complete behind its gap."""
 
-    def due_targets(*args: Any) -> list[targets.Found]:
+    def due_targets(*args: Any) -> list[targets.DueTarget]:
         return list(targets.due_targets(*args))[:1]
 
     return replaced(rule, due_targets=due_targets)
@@ -356,7 +356,7 @@ def nothing_has_changed_since_a_look() -> AbstractContextManager[None]:
 def only_what_became_due_since_is_looked_at() -> AbstractContextManager[None]:
     """What was missing is published, and the target that waited for it does not start."""
 
-    def changed_since(before: Looked, now: Looked) -> Any:
+    def changed_since(before: KnownLacks, now: KnownLacks) -> Any:
         return targets.changed_since(replace(before, known=now.known), now)
 
     return replaced(rule, changed_since=changed_since)

@@ -19,7 +19,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, ClusterId, RunId, TaskName
 from nimbus.domain.lineage import EventType, Family, LineageEvent, events, lineage_run
-from nimbus.domain.pipeline import RetryPolicy
+from nimbus.domain.pipeline import Retries
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.traces import (
@@ -46,7 +46,7 @@ from tests.thorough import at_most
 
 CLUSTER = ClusterId("1-2")
 TASK = TaskName("a")
-RETRIED = replace(SPEC, tasks=(replace(SPEC.tasks[0], retries=RetryPolicy(limit=1, delay=timedelta(0))),))
+RETRIED = replace(SPEC, tasks=(replace(SPEC.tasks[0], retries=Retries(limit=1, delay=timedelta(0))),))
 ENDS = ((Outcome.SUCCEEDED,), (Outcome.FAILED, Outcome.SUCCEEDED), (Outcome.FAILED, Outcome.FAILED))
 
 

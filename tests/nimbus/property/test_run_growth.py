@@ -16,7 +16,7 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, Work
 from nimbus.domain.pipeline import (
     FailureStrategy,
     Priority,
-    RetryPolicy,
+    Retries,
     SparkPlace,
     TaskKind,
     TaskSpec,
@@ -37,7 +37,7 @@ def a_run(tasks: int, *, needs: int = 0, retries: int = 3, place: SparkPlace | N
             name=name,
             kind=TaskKind.PYTHON,
             script=f"{name}.py",
-            retries=RetryPolicy(limit=retries),
+            retries=Retries(limit=retries),
             needs=tuple(names[:needs]) if name == names[-1] else (),
             spark_place=place,
         )

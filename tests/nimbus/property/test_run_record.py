@@ -21,12 +21,12 @@ from nimbus.domain.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
-    Requirement,
-    RetryPolicy,
+    Retries,
     TaskKind,
     TaskSpec,
+    TriggerRule,
 )
-from nimbus.domain.publications import MOST_VALUE_BYTES, Outside, Read, Version
+from nimbus.domain.publications import MOST_VALUE_BYTES, OutsideData, Read, Version
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import LONGEST, End
 from nimbus.domain.task_run import Outcome, Settlement, TaskRun, TaskState
@@ -59,9 +59,9 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
                     script="x.py",
                     args=(argument,),
                     needs=(TaskName(f"t{number - 3}"),) if number % 5 >= 3 else (),
-                    requirements={TaskName(f"t{number - 3}"): Requirement.DONE} if number % 5 == 4 else {},
+                    requirements={TaskName(f"t{number - 3}"): TriggerRule.DONE} if number % 5 == 4 else {},
                     allow_failure=number % 7 == 6,
-                    retries=RetryPolicy(limit=2, delay=timedelta(seconds=1.5)),
+                    retries=Retries(limit=2, delay=timedelta(seconds=1.5)),
                     timeout=timedelta(minutes=3),
                 )
             )
@@ -188,7 +188,10 @@ def test_pins_of_values_that_are_nested_deeply_are_read_back() -> None:
     for _ in range(MOST_VALUE_BYTES // 2 - 10):
         value = [value]
     (pin,) = pins_of(1)
-    pins = (replace(pin, outside=Outside(uri="s3://in/1", value=value)), replace(pin, value={"deep": value}))
+    pins = (
+        replace(pin, outside=OutsideData(uri="s3://in/1", value=value)),
+        replace(pin, value={"deep": value}),
+    )
     run = replace(a_run(3), reads=(Read(name="a", dataset=DatasetName("a")),), pins={"a": pins})
 
     assert run_record.decode(run_record.encode_new(run), "/runs/r").pins == run.pins

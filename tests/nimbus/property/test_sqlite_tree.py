@@ -63,7 +63,7 @@ def refusal(act: Callable[[], object]) -> type[Exception] | None:
         act()
     except rq.TransactionFailedError as exc:
         return WORDS[type(exc.cause)]
-    except rq.RefusedError as exc:
+    except rq.RequestRefusedError as exc:
         return WORDS[type(exc)]
     except kazoo_errors.KazooException as exc:
         return type(exc)

@@ -21,8 +21,8 @@ from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.due import Due, consumer_of
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, Outside, Partitioning, Read, Version
+from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Retries, TaskKind, TaskSpec
+from nimbus.domain.publications import Accepted, OutsideData, Partitioning, Read, Version
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.selection import Scope, Selection
@@ -45,7 +45,7 @@ FEW = 2
 """Versions that a read may have, and that a dataset keeps in ZooKeeper, in these histories."""
 FEED, READER = DatasetName("feed"), PipelineName("reader")
 _TASK = TaskSpec(
-    name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", uses=("feed",), retries=RetryPolicy(limit=0)
+    name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", uses=("feed",), retries=Retries(limit=0)
 )
 SPEC = PipelineSpec(
     name=READER,
@@ -189,7 +189,7 @@ class Cluster(Stage):
             number=number,
             sequence=sequence,
             at=self.now,
-            outside=Outside(uri="s3://x/y"),
+            outside=OutsideData(uri="s3://x/y"),
         )
         accepted = Accepted(dataset=FEED, partition=Partitioning.KEY)
         put = datasets.with_version(self.state, accepted, version, PipelineName("feeding"))

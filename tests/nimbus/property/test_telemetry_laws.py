@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.lineage import EventType, Family, LineageEvent, events, lineage_run
-from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, Retries, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
@@ -87,7 +87,7 @@ def new_run() -> Run:
             name=TaskName(f"t{number}"),
             kind=TaskKind.PYTHON,
             script="x.py",
-            retries=RetryPolicy(limit=3, delay=timedelta(0)),
+            retries=Retries(limit=3, delay=timedelta(0)),
         )
         for number in range(MANY)
     )

@@ -20,13 +20,13 @@ from nimbus.domain.pipeline import (
     ParameterSpec,
     PipelineSpec,
     Priority,
-    Requirement,
-    RetryPolicy,
+    Retries,
     Schedule,
     SparkDeploy,
     SparkPlace,
     TaskKind,
     TaskSpec,
+    TriggerRule,
     WhenFull,
 )
 from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
@@ -50,7 +50,7 @@ def _task(
     retries: int = 1,
     priority: Priority = Priority.MEDIUM,
     place: SparkPlace | None = None,
-    asks: Requirement = Requirement.SUCCEEDED,
+    asks: TriggerRule = TriggerRule.SUCCEEDED,
     allow_failure: bool = False,
     pools: Mapping[str, int] | None = None,
     start_after: timedelta | None = None,
@@ -60,9 +60,9 @@ def _task(
         kind=TaskKind.PYTHON,
         script="x.py",
         needs=tuple(TaskName(need) for need in needs),
-        requirements={} if asks is Requirement.SUCCEEDED else {TaskName(need): asks for need in needs},
+        requirements={} if asks is TriggerRule.SUCCEEDED else {TaskName(need): asks for need in needs},
         allow_failure=allow_failure,
-        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
+        retries=Retries(limit=retries, delay=timedelta(seconds=2)),
         priority=priority,
         spark_place=place,
         pools=pools or {},
@@ -98,7 +98,7 @@ DIAMOND = PipelineSpec(
             _task("d", "bc", retries=2),
             publishes=(Publication(dataset=DatasetName("checked"), of=TaskName("b")),),
         ),
-        _task("e", "d", retries=0, asks=Requirement.NOT_FAILED, allow_failure=True),
+        _task("e", "d", retries=0, asks=TriggerRule.NOT_FAILED, allow_failure=True),
     ),
 )
 CHAIN = PipelineSpec(
@@ -110,8 +110,8 @@ CHAIN = PipelineSpec(
     tasks=(
         _task("a", retries=0),
         _task("b", "a", retries=2, place=_IN_CLUSTER),
-        _task("c", "b", asks=Requirement.DONE),
-        _task("d", "ab", asks=Requirement.ONE_FAILED),
+        _task("c", "b", asks=TriggerRule.DONE),
+        _task("d", "ab", asks=TriggerRule.ONE_FAILED),
         replace(_task("e", "c"), uses=("given", "checked")),
     ),
     reads=(
@@ -161,8 +161,8 @@ GIVING = PipelineSpec(
         replace(_task("a"), publishes=(Publication(dataset=DatasetName("given")),)),
         _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
         _reads(_task("c", "a"), when="{{ tasks.a.result.given.endswith('.1') }}"),
-        _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
-        _task("e", "bc", asks=Requirement.NONE_FAILED_MIN_ONE_SUCCESS, retries=0),
+        _reads(_task("d", "b", asks=TriggerRule.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
+        _task("e", "bc", asks=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, retries=0),
     ),
 )
 
@@ -241,7 +241,7 @@ PATIENT = PipelineSpec(
     name=PipelineName("patient"),
     tasks=(
         _waits("a", PipelineWait(pipeline=SINGLE.name)),
-        _task("b", "a", retries=0, asks=Requirement.DONE),
+        _task("b", "a", retries=0, asks=TriggerRule.DONE),
     ),
 )
 FANNING = PipelineSpec(
@@ -259,7 +259,7 @@ FANNING = PipelineSpec(
             ),
         ),
         replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=PATIENT.name)),
-        replace(_task("d", "bc", asks=Requirement.DONE), uses=("parts",)),
+        replace(_task("d", "bc", asks=TriggerRule.DONE), uses=("parts",)),
     ),
     reads=(Read(name="parts", dataset=DatasetName("leaves"), of=TaskName("b"), optional=True),),
 )
@@ -270,7 +270,7 @@ STREAM = PipelineSpec(
         replace(
             _task("a"),
             keeps_running=True,
-            retries=RetryPolicy(delay=timedelta(seconds=2), max_delay=timedelta(seconds=20)),
+            retries=Retries(delay=timedelta(seconds=2), max_delay=timedelta(seconds=20)),
         ),
     ),
 )

@@ -16,7 +16,7 @@ from nimbus.domain.reads import to_pin
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.timing import not_before
-from nimbus.domain.waits import Look, looks_of
+from nimbus.domain.waits import DataProbe, looks_of
 from nimbus.engine.agenda import (
     Instant,
     Subject,
@@ -85,7 +85,7 @@ def check(scheduler: Scheduler) -> None:
     explained.check(scheduler)
 
 
-def _looks_go_on(state: State, under_way: Set[Look]) -> None:
+def _looks_go_on(state: State, under_way: Set[DataProbe]) -> None:
     """Check that the leader has planned checks of everything that a task waits for."""
     for run in state.runs.live.values():
         for name, task in run.tasks.items():

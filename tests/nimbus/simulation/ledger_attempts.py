@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Requirement
+from nimbus.domain.pipeline import FailureStrategy, TriggerRule
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskState
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _ROUNDING_S = 1e-3
 
 _MAY_FOLLOW = {
-    Requirement.SUCCEEDED: {TaskState.SUCCEEDED},
-    Requirement.NOT_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED},
-    Requirement.FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
-    Requirement.DONE: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
-    Requirement.ONE_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
-    Requirement.NONE_FAILED_MIN_ONE_SUCCESS: {TaskState.SUCCEEDED, TaskState.SKIPPED},
+    TriggerRule.SUCCEEDED: {TaskState.SUCCEEDED},
+    TriggerRule.NOT_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED},
+    TriggerRule.FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
+    TriggerRule.DONE: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
+    TriggerRule.ONE_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
+    TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS: {TaskState.SUCCEEDED, TaskState.SKIPPED},
 }
 _ONE_OF = {
-    Requirement.ONE_FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
-    Requirement.NONE_FAILED_MIN_ONE_SUCCESS: {TaskState.SUCCEEDED},
+    TriggerRule.ONE_FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
+    TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS: {TaskState.SUCCEEDED},
 }
 """How one of the needs with a word must have ended."""
 
@@ -120,7 +120,7 @@ class AttemptLaws:
             need
             for need in task.spec.needs
             if not run.tasks[need].left_out
-            and run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
+            and run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, TriggerRule.SUCCEEDED)]
         ]
         hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
         for word, wanted in _ONE_OF.items():
@@ -131,7 +131,7 @@ class AttemptLaws:
             }
             hold(Law.NEEDS_FIRST, not ends or ends & wanted, attempt, word, "is not met by", ends)
         failed = run.tasks.count(TaskState.FAILED) and run.failure_strategy is FailureStrategy.END
-        is_clean_up = {Requirement.FAILED, Requirement.DONE, Requirement.ONE_FAILED} & set(asked.values())
+        is_clean_up = {TriggerRule.FAILED, TriggerRule.DONE, TriggerRule.ONE_FAILED} & set(asked.values())
         hold(Law.CLEAN_UP, not failed or is_clean_up, attempt, "opens in a run that has failed")
         hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
 

@@ -13,12 +13,12 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.pipeline import FailureClass, Requirement, TaskKind
+from nimbus.domain.pipeline import FailureClass, TaskKind, TriggerRule
 from nimbus.domain.places import run_rank
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.timing import gives_up_at, queue_ends_at
-from nimbus.domain.waits import Look, looks_of
+from nimbus.domain.waits import DataProbe, looks_of
 from tests.nimbus.simulation import places
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 from tests.nimbus.simulation.laws import Law, hold
@@ -39,7 +39,7 @@ class RunLaws:
         """The last written version of every run."""
         self.live: dict[RunId, Run] = {}
         """Runs in ZooKeeper."""
-        self.found: dict[Look, float] = {}
+        self.found: dict[DataProbe, float] = {}
         """When a leader last found the data that tasks wait for."""
         self._created_s: dict[RunId, float] = {}
         self.queued: set[RunId] = set()
@@ -269,7 +269,7 @@ class RunLaws:
 
 def _is_joined(run: Run, task: TaskRun) -> bool:
     """True if a branch succeeded, and the task joins branches without more conditions."""
-    join = Requirement.NONE_FAILED_MIN_ONE_SUCCESS
+    join = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     joins = all(task.spec.requirement(need) is join for need in task.spec.needs)
     return joins and any(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
 
@@ -280,11 +280,11 @@ def _was_left(run: Run, task: TaskRun) -> bool:
     failed = {
         need for need in task.spec.needs if run.tasks[need].state in (TaskState.FAILED, TaskState.NOT_RUN)
     }
-    one_failed = any(asked.get(need) is Requirement.ONE_FAILED for need in failed)
+    one_failed = any(asked.get(need) is TriggerRule.ONE_FAILED for need in failed)
     met = all(
-        asked.get(need) is Requirement.DONE
-        or (asked.get(need) is Requirement.FAILED and need in failed)
-        or (asked.get(need) is Requirement.ONE_FAILED and one_failed)
+        asked.get(need) is TriggerRule.DONE
+        or (asked.get(need) is TriggerRule.FAILED and need in failed)
+        or (asked.get(need) is TriggerRule.ONE_FAILED and one_failed)
         for need in task.spec.needs
     )
     return bool(task.spec.needs) and met and task.state is TaskState.NOT_RUN

@@ -8,8 +8,8 @@ from typing import Any
 
 from nimbus.domain import admission, lifecycle, needs, supervision
 from nimbus.domain import writes as w
-from nimbus.domain.pipeline import Requirement
-from nimbus.domain.supervision import Wait
+from nimbus.domain.pipeline import TriggerRule
+from nimbus.domain.supervision import Idle
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.engine.ready import Needs
 from nimbus.engine.reign import Reign
@@ -163,7 +163,7 @@ def one_failed_is_met_by_any_end() -> Iterator[None]:
 
     def any_end(spec: Any, need: Any) -> Any:
         asked = spec.requirement(need.spec.name)
-        return needs.Verdict.GO if asked is Requirement.ONE_FAILED else original(spec, need)
+        return needs.NeedEffect.GO if asked is TriggerRule.ONE_FAILED else original(spec, need)
 
     with replaced(needs, verdict=any_end):
         yield
@@ -174,7 +174,7 @@ def skipped_branch_skips_the_join() -> Iterator[None]:
     """AF, its default rule: a branch that was not taken skips what comes after all branches."""
 
     def skipping(spec: Any, found: Any) -> Any:
-        return [need for need in found if needs.verdict(spec, need) is needs.Verdict.SKIP]
+        return [need for need in found if needs.verdict(spec, need) is needs.NeedEffect.SKIP]
 
     with replaced(needs, skipping=skipping):
         yield
@@ -240,7 +240,7 @@ def silent_attempts_are_never_reaped() -> Iterator[None]:
 
     def silent(*args: Any) -> Any:
         action = original(*args)
-        return Wait("its runner may come back") if isinstance(action, supervision.Reap) else action
+        return Idle("its runner may come back") if isinstance(action, supervision.Reap) else action
 
     with replaced(supervision, _silent=silent):
         yield

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from leader import Leadership, Participant
-from nimbus.domain.alerts import Alert, Failure
+from nimbus.domain.alerts import Alert, DeliveryFailure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft, copied, new_run
@@ -26,7 +26,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings
-from nimbus.domain.waits import Look, Seen
+from nimbus.domain.waits import DataProbe, ProbeResult
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
@@ -361,11 +361,11 @@ class Scheduler:
         self.engine.tell(n.TaskRendered(run.id, task, result))
         return True
 
-    def _look(self, look: Look) -> bool:
+    def _look(self, look: DataProbe) -> bool:
         there = self.world.rng.random() < 0.2
         if there:
             self.world.ledger.runs.found[look] = self.world.time.s
-        self.engine.tell(n.DataSeen(look, Seen(there, "not there")))
+        self.engine.tell(n.DataSeen(look, ProbeResult(there, "not there")))
         return True
 
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:
@@ -382,12 +382,14 @@ class Scheduler:
     def _send(self, alert: Alert) -> bool:
         """Like `AlertSender`: the target may refuse, or accept without a response."""
         if not self._leads_in(alert.epoch):
-            self.engine.tell(n.AlertTried(alert.claim, Failure("not sure")))
+            self.engine.tell(n.AlertTried(alert.claim, DeliveryFailure("not sure")))
             return True
         if self.world.dice.target_refuses():
-            self.engine.tell(n.AlertTried(alert.claim, Failure("refused")))
+            self.engine.tell(n.AlertTried(alert.claim, DeliveryFailure("refused")))
             return True
         self.world.ledger.alerts.arrived(alert)
         lost = self.world.dice.reply_is_lost()
-        self.engine.tell(n.AlertTried(alert.claim, Failure("no answer", doubtful=True) if lost else None))
+        self.engine.tell(
+            n.AlertTried(alert.claim, DeliveryFailure("no answer", doubtful=True) if lost else None)
+        )
         return True

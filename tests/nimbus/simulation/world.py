@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Share
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
+from nimbus.domain.settings import ClusterCalendar, ClusterSettings, TeamShare
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.attempts.driver import Driver
 from tests.nimbus.simulation.catalog import (
@@ -61,7 +61,7 @@ def _registration(number: int) -> SchedulerInfo:
         version="1",
         started_at=START,
         reported_at=START,
-        role=Role.QUEUED,
+        role=ElectionRole.QUEUED,
         newest_schema=NEWEST_SCHEMA,
     )
 
@@ -88,7 +88,7 @@ class World:
             schedulers=schedulers,
             settings=ClusterSettings(
                 pools=POOLS,
-                shares={"sales": Share(weight=3, set_at=START)},
+                shares={"sales": TeamShare(weight=3, set_at=START)},
                 calendars={CALENDAR: ClusterCalendar(days=CALENDARS[0], set_at=START)},
             ),
         )

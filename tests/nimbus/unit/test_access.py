@@ -11,8 +11,16 @@ from prometheus_client import CollectorRegistry
 from starlette.datastructures import Headers
 
 from nimbus.access import login_state, rules, session, tokens
-from nimbus.access.gate import FAILURES, FAILURES_AT_ONCE, MOST_NAMES, Credentials, Gate, RateLimit, Refusal
-from nimbus.access.oidc import Grant, Grants
+from nimbus.access.gate import (
+    FAILURES,
+    FAILURES_AT_ONCE,
+    MOST_NAMES,
+    AccessGate,
+    Denial,
+    Presented,
+    RateLimit,
+)
+from nimbus.access.oidc import Grants, GroupRole
 from nimbus.api.access import cookie
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.commands import (
@@ -37,19 +45,19 @@ def a_token(role: AccessRole = AccessRole.VIEWER, name: str = "ada", **fields: o
     return made.text, replace(token, **fields)  # type: ignore[arg-type]
 
 
-def a_gate(*known: Token, required: bool = True, per_s: int | None = None) -> Gate:
-    gate = Gate(required=required, per_s=per_s)
+def a_gate(*known: Token, required: bool = True, per_s: int | None = None) -> AccessGate:
+    gate = AccessGate(required=required, per_s=per_s)
     gate.know_store({token.id: token for token in known}, KEY)
     return gate
 
 
-def admitted(gate: Gate, text: str = "", **sent: str) -> Principal | Refusal:
+def admitted(gate: AccessGate, text: str = "", **sent: str) -> Principal | Denial:
     authorization = f"Bearer {text}" if text else ""
-    return gate.admit(Credentials(authorization=authorization, address="10.0.0.1", **sent), NOW, 0.0)
+    return gate.admit(Presented(authorization=authorization, address="10.0.0.1", **sent), NOW, 0.0)
 
 
-def code(found: Principal | Refusal) -> str:
-    return found.code if isinstance(found, Refusal) else "ok"
+def code(found: Principal | Denial) -> str:
+    return found.code if isinstance(found, Denial) else "ok"
 
 
 def who(role: AccessRole, name: str = "ada", teams: tuple[str, ...] = ()) -> Principal:
@@ -123,7 +131,7 @@ def test_session_is_valid_until_it_expires_for_whoever_has_the_key() -> None:
     late = session.end_of(principal, NOW)
     made = session.session_for(principal, KEY, late)
 
-    assert session.read(made, KEY, NOW) == session.Session("0" * 12, NOW + session.LIFETIME)
+    assert session.read(made, KEY, NOW) == session.BrowserSession("0" * 12, NOW + session.LIFETIME)
     assert session.read(made, KEY, late - timedelta(seconds=1)) is not None
     assert session.read(made, KEY, late) is None
     assert session.read(made, b"other" * 8, NOW) is None
@@ -163,7 +171,7 @@ def test_session_of_a_login_names_who_it_is_and_ends_with_the_login() -> None:
 
     found = session.read(made, KEY, NOW)
     assert ends_at == NOW + timedelta(minutes=5)
-    assert found == session.Session(session.Login(login.name, login.issuer, login.groups), ends_at)
+    assert found == session.BrowserSession(session.Login(login.name, login.issuer, login.groups), ends_at)
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", made), "no character that a cookie must quote"
     assert session.read(made, KEY, ends_at) is None
     assert session.read(made.replace("oidc-", "oidc-A", 1), KEY, NOW) is None
@@ -196,15 +204,15 @@ def test_groups_give_the_highest_role_and_all_their_teams() -> None:
     grants = Grants(
         issuer="https://login.example.com",
         by_group={
-            "readers": Grant(role=AccessRole.VIEWER, teams=("a", "b")),
-            "authors": Grant(role=AccessRole.AUTHOR, teams=("b", "c")),
-            "admins": Grant(role=AccessRole.ADMIN),
+            "readers": GroupRole(role=AccessRole.VIEWER, teams=("a", "b")),
+            "authors": GroupRole(role=AccessRole.AUTHOR, teams=("b", "c")),
+            "admins": GroupRole(role=AccessRole.ADMIN),
         },
     )
 
     found = grants.of("ada", grants.issuer, ["x", "authors", "readers"])
 
-    assert found == Grant(role=AccessRole.AUTHOR, teams=("a", "b", "c"))
+    assert found == GroupRole(role=AccessRole.AUTHOR, teams=("a", "b", "c"))
     assert grants.known(["x", "authors", "readers"]) == ("readers", "authors")
 
 
@@ -234,9 +242,9 @@ def test_gate_names_who_has_a_token() -> None:
     ],
 )
 def test_gate_refuses_who_has_none(authorization: str, said: str) -> None:
-    found = a_gate().admit(Credentials(authorization=authorization), NOW, 0.0)
+    found = a_gate().admit(Presented(authorization=authorization), NOW, 0.0)
 
-    assert (code(found), isinstance(found, Refusal) and found.status) == (said, 401)
+    assert (code(found), isinstance(found, Denial) and found.status) == (said, 401)
 
 
 def test_gate_refuses_a_token_that_has_expired_or_was_revoked_and_its_sessions() -> None:
@@ -268,10 +276,10 @@ def test_gate_makes_everybody_an_admin_where_no_token_is_required_but_refuses_a_
 
 def test_gate_that_has_not_read_the_tokens_asks_for_patience_but_knows_its_file() -> None:
     text, token = a_token()
-    gate = Gate(required=True)
+    gate = AccessGate(required=True)
 
     found = admitted(gate, text)
-    assert (code(found), isinstance(found, Refusal) and found.status) == ("access_unknown", 503)
+    assert (code(found), isinstance(found, Denial) and found.status) == ("access_unknown", 503)
 
     gate.know_file({token.id: token})
     found = admitted(gate, text)
@@ -338,11 +346,11 @@ def test_gate_counts_each_failure_by_its_reason_also_when_it_asks_for_fewer() ->
     registry = CollectorRegistry()
     text, token = a_token(expires_at=NOW)
     good, known = a_token()
-    gate = Gate(required=True, registry=registry)
+    gate = AccessGate(required=True, registry=registry)
     gate.know_store({token.id: token, known.id: known}, KEY)
     admitted(gate)
     admitted(gate, text)
-    gate.admit(Credentials(authorization="Basic abc", address="10.0.0.1"), NOW, 0.0)
+    gate.admit(Presented(authorization="Basic abc", address="10.0.0.1"), NOW, 0.0)
     for _ in range(FAILURES_AT_ONCE):
         last = admitted(gate, a_token()[0])
     assert (code(last), code(admitted(gate, good))) == ("too_many_requests", "ok")

@@ -20,7 +20,7 @@ from nimbus.domain.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
-    RetryPolicy,
+    Retries,
     SparkDeploy,
     SparkPlace,
     TaskKind,
@@ -31,7 +31,7 @@ from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.supervision import Timings
 from nimbus.domain.task_run import Outcome, Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
+from nimbus.domain.waits import SELF, DataSource, DataWait, LastProbe, PipelineWait
 from nimbus.domain.workers import Refusals, WorkerInfo
 from tests.nimbus.pool_holders import pool_holders
 
@@ -366,7 +366,7 @@ def test_failed_task_says_the_class_of_its_failure_and_why_its_retries_were_not_
     retries: int, failure: FailureClass, told: str
 ) -> None:
     run = _run()
-    spec = replace(run.tasks[A].spec, retries=RetryPolicy(limit=retries))
+    spec = replace(run.tasks[A].spec, retries=Retries(limit=retries))
     run = replace(run, tasks=run.tasks.replaced([replace(run.tasks[A], spec=spec)]))
     run = _ended(_opened(run), Outcome.FAILED, failure)
 
@@ -589,7 +589,7 @@ def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None
         args=("http://host/ready", "/shared/there"),
         waits_for=(DataWait(source=DataSource.HTTP), DataWait(source=DataSource.FILE)),
     )
-    report = LookReport(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
+    report = LastProbe(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
     facts = replace(AROUND, looks=lambda: {"http://host/ready": report})
 
     assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, facts) == (

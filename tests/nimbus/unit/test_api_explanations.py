@@ -34,7 +34,7 @@ from nimbus.domain.pipeline import (
     CatchUp,
     Concurrency,
     PipelineSpec,
-    RetryPolicy,
+    Retries,
     Schedule,
     SparkPlace,
     TaskKind,
@@ -46,7 +46,7 @@ from nimbus.domain.schedulers import MissingFile, SchedulerInfo
 from nimbus.domain.selection import Selection
 from nimbus.domain.slots import ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
+from nimbus.domain.waits import DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     Subject,
@@ -146,7 +146,7 @@ def needs() -> ExplanationModel:
 
 
 def retry_pause() -> ExplanationModel:
-    stage = Stage(spec(task(retries=RetryPolicy(limit=1))))
+    stage = Stage(spec(task(retries=Retries(limit=1))))
     stage.start()
     stage.claim()
     stage.end(Outcome.FAILED, "exit 1")
@@ -327,7 +327,7 @@ def data() -> ExplanationModel:
     waits = (DataWait(source=DataSource.FILE),)
     stage = Stage(spec(task(kind=TaskKind.WAIT, script="", args=("/in/x",), waits_for=waits)))
     stage.start()
-    stage.bench.reign.hear((DataSeen(Look(DataSource.FILE, "/in/x"), Seen(False, "not there")),))
+    stage.bench.reign.hear((DataSeen(DataProbe(DataSource.FILE, "/in/x"), ProbeResult(False, "not there")),))
     return stage.run(A)
 
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from nimbus.cli import checks
-from nimbus.cli.findings import Verdict
+from nimbus.cli.findings import Level
 from nimbus.cli.store_checks import zookeeper
 from nimbus.config.sections import Storage, Worker
 from nimbus.worker.host.identity import own_process
@@ -28,19 +28,19 @@ from tests.leader.integration.test_tls import Authority
 @pytest.mark.parametrize(
     ("skew_s", "verdict"),
     [
-        (0.0, Verdict.OK),
-        (-4.9, Verdict.OK),
-        (5.0, Verdict.WARN),
-        (-60.0, Verdict.WARN),
-        (300.0, Verdict.FAIL),
+        (0.0, Level.OK),
+        (-4.9, Level.OK),
+        (5.0, Level.WARN),
+        (-60.0, Level.WARN),
+        (300.0, Level.FAIL),
     ],
 )
-def test_clock_skew(skew_s: float, verdict: Verdict) -> None:
+def test_clock_skew(skew_s: float, verdict: Level) -> None:
     assert checks.judge_skew(skew_s).verdict is verdict
 
 
-@pytest.mark.parametrize(("free", "verdict"), [(6, Verdict.OK), (4, Verdict.WARN), (0, Verdict.FAIL)])
-def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("free", "verdict"), [(6, Level.OK), (4, Level.WARN), (0, Level.FAIL)])
+def test_disk(free: int, verdict: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": free << 30})
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda _place: usage)
 
@@ -50,14 +50,14 @@ def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("worker", "free_gib", "told", "verdict"),
     [
-        ({"idle_jvms": 0}, 64, "off (worker.idle_jvms)", Verdict.OK),
-        ({"master": "spark://h:7077"}, 64, "none: its master is not local", Verdict.OK),
-        ({}, 2, "none: 2.0 GiB of memory are available, 2.4 GiB would be needed", Verdict.WARN),
-        ({}, 64, "up to 2 idle ones", Verdict.OK),
+        ({"idle_jvms": 0}, 64, "off (worker.idle_jvms)", Level.OK),
+        ({"master": "spark://h:7077"}, 64, "none: its master is not local", Level.OK),
+        ({}, 2, "none: 2.0 GiB of memory are available, 2.4 GiB would be needed", Level.WARN),
+        ({}, 64, "up to 2 idle ones", Level.OK),
     ],
 )
 def test_kept_jvms(
-    worker: dict[str, object], free_gib: int, told: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+    worker: dict[str, object], free_gib: int, told: str, verdict: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nimbus.worker.host.free_room.available_memory", lambda: free_gib << 30)
     section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
@@ -71,18 +71,18 @@ def test_executor(tmp_path: Path) -> None:
     section = Worker.model_validate({"id": "w1", "work_dir": str(tmp_path / "not" / "made" / "yet")})
     settings = SimpleNamespace(worker=section)
 
-    def found() -> tuple[str, Verdict]:
+    def found() -> tuple[str, Level]:
         made = checks.executor(settings)  # type: ignore[arg-type]
         return made.detail, made.verdict
 
-    assert found() == ("none: the next pooled task starts one", Verdict.OK)
+    assert found() == ("none: the next pooled task starts one", Level.OK)
 
     lock = ExecutorFolder.new(section.work_dir).lock.take(own_process())
 
-    assert found() == (f"pid {os.getpid()}", Verdict.OK)
+    assert found() == (f"pid {os.getpid()}", Level.OK)
     assert lock is not None
     os.close(lock)
-    assert found() == ("none: the next pooled task starts one", Verdict.OK)
+    assert found() == ("none: the next pooled task starts one", Level.OK)
 
 
 def test_executor_is_not_known_to_a_user_who_may_not_look(
@@ -96,7 +96,7 @@ def test_executor_is_not_known_to_a_user_who_may_not_look(
 
     found = checks.executor(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
-    assert (found.detail, found.verdict) == (f"{tmp_path}: Permission denied", Verdict.WARN)
+    assert (found.detail, found.verdict) == (f"{tmp_path}: Permission denied", Level.WARN)
     assert found.advice == "ask as the worker's user"
 
 
@@ -125,13 +125,13 @@ def _answering(*parts: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("text", "verdict", "detail"),
     [
-        (b"Zookeeper version: 3.9\nMode: leader\n", Verdict.OK, "answers, leader"),
-        (b"srvr is not executed because it is not in the whitelist.\n", Verdict.OK, "answers"),
-        (b"This ZooKeeper instance is not currently serving requests\n", Verdict.FAIL, "has no quorum"),
-        (b"HTTP/1.1 400 Bad Request\r\n", Verdict.FAIL, "does not answer as ZooKeeper does"),
+        (b"Zookeeper version: 3.9\nMode: leader\n", Level.OK, "answers, leader"),
+        (b"srvr is not executed because it is not in the whitelist.\n", Level.OK, "answers"),
+        (b"This ZooKeeper instance is not currently serving requests\n", Level.FAIL, "has no quorum"),
+        (b"HTTP/1.1 400 Bad Request\r\n", Level.FAIL, "does not answer as ZooKeeper does"),
     ],
 )
-def test_a_zookeeper_server(text: bytes, verdict: Verdict, detail: str) -> None:
+def test_a_zookeeper_server(text: bytes, verdict: Level, detail: str) -> None:
     with _answering(text) as server:
         (finding,) = zookeeper(f"{server}/chroot")
 
@@ -142,7 +142,7 @@ def test_a_zookeeper_server_whose_answer_comes_in_pieces() -> None:
     with _answering(b"Zookeeper version: 3.9\n", b"Mode: leader\n") as server:
         (finding,) = zookeeper(server)
 
-    assert (finding.verdict, finding.detail) == (Verdict.OK, "answers, leader")
+    assert (finding.verdict, finding.detail) == (Level.OK, "answers, leader")
 
 
 def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
@@ -156,12 +156,12 @@ def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
 
         found = {f.check.split()[1]: f.verdict for f in zookeeper(f"{one},{down},{two}")}
 
-    assert found == {one: Verdict.OK, down: Verdict.WARN, two: Verdict.OK}
+    assert found == {one: Level.OK, down: Level.WARN, two: Level.OK}
 
 
-@pytest.mark.parametrize(("needed", "verdict"), [(True, Verdict.FAIL), (False, Verdict.WARN)])
+@pytest.mark.parametrize(("needed", "verdict"), [(True, Level.FAIL), (False, Level.WARN)])
 def test_java_that_is_missing_fails_where_it_is_needed_with_advice(
-    needed: bool, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+    needed: bool, verdict: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from nimbus import java
 
@@ -204,7 +204,7 @@ def test_clock_is_compared_over_tls_of_an_authority_that_only_s3_knows(tmp_path:
         thread.join()
         server.server_close()
 
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is Level.FAIL
     assert found.detail.startswith("60")  # 600 s, and what the handshake takes
 
 
@@ -217,5 +217,5 @@ def test_clock_is_compared_with_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("httpx.get", get)
 
-    assert checks.clock(Storage(bucket="bucket", region="eu-west-1")).verdict is Verdict.FAIL
+    assert checks.clock(Storage(bucket="bucket", region="eu-west-1")).verdict is Level.FAIL
     assert asked == ["https://s3.eu-west-1.amazonaws.com"]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nimbus.cli import daemon_checks
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.ports import free_port
 from nimbus.records import TOKENS, TokensBody
@@ -68,14 +68,12 @@ def test_certificate(wrong: str, detail: str, configure: Configure, tmp_path: Pa
         configure(api={"tls": {"certificate": str(one), "key": str(key)}})
     )
 
-    assert found.verdict is (Verdict.FAIL if wrong else Verdict.OK)
+    assert found.verdict is (Level.FAIL if wrong else Level.OK)
     assert detail in found.detail
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict"), [("", Verdict.OK), ("no JSON", Verdict.FAIL), (None, Verdict.WARN)]
-)
-def test_tokens_file(text: str | None, verdict: Verdict, configure: Configure, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "verdict"), [("", Level.OK), ("no JSON", Level.FAIL), (None, Level.WARN)])
+def test_tokens_file(text: str | None, verdict: Level, configure: Configure, tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     if text is not None:
         file.write_bytes(text.encode() or TOKENS.encode(TokensBody(tokens=())))
@@ -90,7 +88,7 @@ def test_user_of_tasks_that_does_not_exist_fails(configure: Configure) -> None:
 
     (found,) = daemon_checks.users_of(configure(worker={"run_as": "nobody-of-that-name"}))
 
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is Level.FAIL
     assert "worker.run_as" in found.detail
 
 
@@ -98,7 +96,7 @@ def test_folder_of_outputs_that_is_missing_fails(configure: Configure, tmp_path:
     (there,) = daemon_checks.data_of(configure())
     (missing,) = daemon_checks.data_of(configure(worker={"data": str(tmp_path / "not-mounted")}))
 
-    assert (there.verdict, missing.verdict) == (Verdict.OK, Verdict.FAIL)
+    assert (there.verdict, missing.verdict) == (Level.OK, Level.FAIL)
     assert "mount it" in missing.advice
 
 
@@ -112,7 +110,7 @@ def test_disk_that_is_too_full_for_an_attempt_fails(
     monkeypatch.setattr("nimbus.worker.host.free_room.MIN_FREE_BYTES", 1 << 62)
     (found,) = daemon_checks.room_of(settings)
 
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is Level.FAIL
     assert str(settings.worker.work_dir) in found.detail
 
 
@@ -121,13 +119,13 @@ def _advertised(configure: Configure, **keys: Any) -> Finding:
 
 
 def test_advertised_url_that_leads_here_is_right(configure: Configure) -> None:
-    assert _advertised(configure).verdict is Verdict.OK
+    assert _advertised(configure).verdict is Level.OK
 
 
 def test_advertised_url_of_another_port_fails(configure: Configure) -> None:
     found = _advertised(configure, advertise_url=f"http://127.0.0.1:{free_port()}")
 
-    assert (found.verdict, "refused" in found.detail) == (Verdict.FAIL, True)
+    assert (found.verdict, "refused" in found.detail) == (Level.FAIL, True)
 
 
 def test_advertised_url_of_an_unknown_name_fails(
@@ -140,7 +138,7 @@ def test_advertised_url_of_an_unknown_name_fails(
 
     found = _advertised(configure, advertise_url="http://typo.example:8470")
 
-    assert (found.verdict, found.detail) == (Verdict.FAIL, "typo.example: Name or service not known")
+    assert (found.verdict, found.detail) == (Level.FAIL, "typo.example: Name or service not known")
 
 
 def test_advertised_url_where_something_else_listens_is_told(configure: Configure) -> None:
@@ -150,11 +148,11 @@ def test_advertised_url_where_something_else_listens_is_told(configure: Configur
 
         found = _advertised(configure, advertise_url=f"http://127.0.0.1:{other.getsockname()[1]}")
 
-    assert found.verdict is Verdict.WARN
+    assert found.verdict is Level.WARN
     assert "something else accepts connections there" in found.detail
 
 
 def test_advertised_url_that_only_this_host_reaches_is_told(configure: Configure) -> None:
     found = daemon_checks.advertised(configure(zookeeper={"hosts": "zk1:2181"}))
 
-    assert (found.verdict, "only this host reaches it" in found.detail) == (Verdict.WARN, True)
+    assert (found.verdict, "only this host reaches it" in found.detail) == (Level.WARN, True)

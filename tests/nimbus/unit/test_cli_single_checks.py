@@ -11,7 +11,7 @@ import yaml
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.bootstrap.foundation import store_file
 from nimbus.cli import store_checks
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 from nimbus.cli.store_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
 
@@ -35,7 +35,7 @@ def finding(settings: Settings) -> Finding:
 
 
 def test_a_store_is_whole_from_its_first_start_on_and_no_zookeeper_is_asked(settings: Settings) -> None:
-    assert finding(settings).verdict is Verdict.OK
+    assert finding(settings).verdict is Level.OK
     file = store_file(settings)
     assert file is not None
     session = SqliteSession(file)
@@ -43,7 +43,7 @@ def test_a_store_is_whole_from_its_first_start_on_and_no_zookeeper_is_asked(sett
     found = finding(settings)
     session.close(timedelta(seconds=10))
 
-    assert (found.verdict, found.detail.partition(",")[0]) == (Verdict.OK, "whole")
+    assert (found.verdict, found.detail.partition(",")[0]) == (Level.OK, "whole")
     assert list(zookeeper_of(settings)) == []
 
 
@@ -54,13 +54,13 @@ def test_a_store_that_is_damaged_fails(settings: Settings) -> None:
     file.write_bytes(b"no database" * 1000)
 
     found = finding(settings)
-    assert (found.verdict, found.detail) == (Verdict.FAIL, "file is not a database")
+    assert (found.verdict, found.detail) == (Level.FAIL, "file is not a database")
 
 
 def test_a_store_over_a_network_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_checks, "_file_system", lambda _file: "nfs4")
 
-    assert finding(settings).verdict is Verdict.FAIL
+    assert finding(settings).verdict is Level.FAIL
 
 
 def test_a_store_that_may_not_be_looked_at_is_a_warning(
@@ -72,4 +72,4 @@ def test_a_store_that_may_not_be_looked_at_is_a_warning(
     monkeypatch.setattr(Path, "exists", refuse)
 
     found = finding(settings)
-    assert (found.verdict, found.advice) == (Verdict.WARN, "ask as the scheduler's user")
+    assert (found.verdict, found.advice) == (Level.WARN, "ask as the scheduler's user")

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Level
 from nimbus.cli.target_checks import targets
 from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
@@ -90,35 +90,35 @@ def nobody() -> Iterator[str]:
 
 
 def test_local_target_is_well() -> None:
-    assert look(kind=TargetKind.LOCAL, master="local[8]").verdict is Verdict.OK
+    assert look(kind=TargetKind.LOCAL, master="local[8]").verdict is Level.OK
 
 
 def test_standalone_cluster_with_a_leading_master_is_well() -> None:
     with serving({READYZ: (200, READY)}) as leads, serving({READYZ: (503, STANDBY)}) as waits:
         found = standalone(waits, leads)
 
-    assert (found.verdict, found.detail) == (Verdict.OK, f"{leads} leads, Spark {OURS}")
+    assert (found.verdict, found.detail) == (Level.OK, f"{leads} leads, Spark {OURS}")
 
 
 def test_standalone_cluster_with_one_master_away_is_a_warning() -> None:
     with serving({READYZ: (200, READY)}) as leads, nobody() as away:
         found = standalone(leads, masters=f"{leads.removeprefix('http://')},{away}")
 
-    assert found.verdict is Verdict.WARN
+    assert found.verdict is Level.WARN
     assert f"{away} do not answer" in found.detail
 
 
 @pytest.mark.parametrize(
     ("answer", "token", "verdict", "detail"),
     [
-        ((503, STANDBY), None, Verdict.FAIL, "no REST server takes drivers"),
-        ((404, {}), None, Verdict.FAIL, "status 404"),
-        ((200, READY), TOKEN, Verdict.FAIL, "refuse us"),
-        ((200, {**READY, "serverSparkVersion": "3.5.1"}), None, Verdict.WARN, f"Spark 3.5.1; ours is {OURS}"),
+        ((503, STANDBY), None, Level.FAIL, "no REST server takes drivers"),
+        ((404, {}), None, Level.FAIL, "status 404"),
+        ((200, READY), TOKEN, Level.FAIL, "refuse us"),
+        ((200, {**READY, "serverSparkVersion": "3.5.1"}), None, Level.WARN, f"Spark 3.5.1; ours is {OURS}"),
     ],
 )
 def test_standalone_cluster_that_cannot_be_used_says_why(
-    answer: tuple[int, object], token: str | None, verdict: Verdict, detail: str
+    answer: tuple[int, object], token: str | None, verdict: Level, detail: str
 ) -> None:
     with serving({READYZ: answer}, wants=token) as url:
         found = standalone(url)
@@ -130,14 +130,14 @@ def test_standalone_cluster_that_cannot_be_used_says_why(
 
 def test_standalone_cluster_is_asked_with_the_token() -> None:
     with serving({READYZ: (200, READY)}, wants=TOKEN) as url:
-        assert standalone(url, token=TOKEN).verdict is Verdict.OK
+        assert standalone(url, token=TOKEN).verdict is Level.OK
 
 
 def test_standalone_cluster_without_a_master_fails() -> None:
     with nobody() as away:
         found = look(kind=TargetKind.STANDALONE, master=f"spark://{away}")
 
-    assert (found.verdict, found.detail) == (Verdict.FAIL, f"no master answers: {away}")
+    assert (found.verdict, found.detail) == (Level.FAIL, f"no master answers: {away}")
 
 
 def yarn(folder: Path, *rest: str, **more: Any) -> Finding:
@@ -155,13 +155,13 @@ def test_yarn_needs_its_configuration_and_an_active_resource_manager(tmp_path: P
     ):
         well, standby = yarn(tmp_path, second, first), yarn(tmp_path, second)
 
-    assert missing.verdict is Verdict.FAIL
+    assert missing.verdict is Level.FAIL
     assert "has no core-site.xml, yarn-site.xml" in missing.detail
-    assert yarn(tmp_path).verdict is Verdict.OK
+    assert yarn(tmp_path).verdict is Level.OK
     untold = f"it does not tell whether {hadoop_user({})} may submit to queue default"
-    assert (well.verdict, well.detail) == (Verdict.OK, f"{first} is active, Hadoop 3.4.1; {untold}")
-    assert standby.verdict is Verdict.FAIL
-    assert yarn(tmp_path, first).verdict is Verdict.FAIL  # it has ended
+    assert (well.verdict, well.detail) == (Level.OK, f"{first} is active, Hadoop 3.4.1; {untold}")
+    assert standby.verdict is Level.FAIL
+    assert yarn(tmp_path, first).verdict is Level.FAIL  # it has ended
 
 
 def test_yarn_is_asked_for_the_queue_and_whether_we_may_submit(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_yarn_is_asked_for_the_queue_and_whether_we_may_submit(tmp_path: Path) -
     well, denied = asked((200, {"allowed": True})), asked((200, {"allowed": False}))
     hidden, missing = asked((403, {})), asked((200, {}), "root.other")
 
-    assert (well.verdict, "may submit to queue root.etl" in well.detail) == (Verdict.OK, True)
-    assert (denied.verdict, "may not submit to queue root.etl" in denied.detail) == (Verdict.FAIL, True)
-    assert (hidden.verdict, "does not tell whether" in hidden.detail) == (Verdict.OK, True)
-    assert (missing.verdict, "has no queue root.other" in missing.detail) == (Verdict.FAIL, True)
+    assert (well.verdict, "may submit to queue root.etl" in well.detail) == (Level.OK, True)
+    assert (denied.verdict, "may not submit to queue root.etl" in denied.detail) == (Level.FAIL, True)
+    assert (hidden.verdict, "does not tell whether" in hidden.detail) == (Level.OK, True)
+    assert (missing.verdict, "has no queue root.other" in missing.detail) == (Level.FAIL, True)
 
 
 def kubernetes(url: str, token: str | None = TOKEN) -> Finding:
@@ -200,13 +200,13 @@ def test_kubernetes_is_asked_for_its_version_and_our_rights() -> None:
     with serving(answers, denied="delete") as url:
         denied, unknown = kubernetes(url), kubernetes(url, None)
 
-    assert (well.verdict, "v1.31.0" in well.detail) == (Verdict.OK, True)
-    assert stranger.verdict is Verdict.FAIL
+    assert (well.verdict, "v1.31.0" in well.detail) == (Level.OK, True)
+    assert stranger.verdict is Level.FAIL
     assert "refuses us: 401" in stranger.detail
-    assert denied.verdict is Verdict.FAIL
+    assert denied.verdict is Level.FAIL
     assert "may not delete pods in etl" in denied.detail
-    assert (unknown.verdict, "rights are not asked" in unknown.detail) == (Verdict.OK, True)
-    assert kubernetes(url).verdict is Verdict.FAIL  # it has ended
+    assert (unknown.verdict, "rights are not asked" in unknown.detail) == (Level.OK, True)
+    assert kubernetes(url).verdict is Level.FAIL  # it has ended
 
 
 def test_token_file_of_kubernetes_that_ends_with_a_newline_fails(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_token_file_of_kubernetes_that_ends_with_a_newline_fails(tmp_path: Path)
             target = {"kind": TargetKind.KUBERNETES, "master": f"k8s://{url}", "conf": conf}
             found.append(look(**target, token=lambda: TOKEN).verdict)
 
-    assert found == [Verdict.OK, Verdict.FAIL]
+    assert found == [Level.OK, Level.FAIL]
 
 
 def test_token_that_cannot_be_read_fails() -> None:
@@ -232,13 +232,13 @@ def test_token_that_cannot_be_read_fails() -> None:
 
     found = look(kind=TargetKind.CONNECT, url="sc://localhost:1", token=gone)
 
-    assert (found.verdict, "variable X" in found.detail) == (Verdict.FAIL, True)
+    assert (found.verdict, "variable X" in found.detail) == (Level.FAIL, True)
 
 
 def test_connect_server_that_is_away_fails() -> None:
     with nobody() as away:
         found = look(kind=TargetKind.CONNECT, url=f"sc://localhost:{away.rpartition(':')[2]}")
 
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is Level.FAIL
     # A busy machine may take longer than the time limits of the call and of its process.
     assert re.search("UNAVAILABLE|DEADLINE_EXCEEDED|does not answer", found.detail)

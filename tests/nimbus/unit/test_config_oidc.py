@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.access.oidc import Grant
+from nimbus.access.oidc import GroupRole
 from nimbus.bootstrap import access
 from nimbus.config import InvalidConfigurationError
 from nimbus.config.load import secret_files
@@ -79,7 +79,7 @@ def test_groups_of_the_configuration_become_grants(tmp_path: Path) -> None:
 
     assert grants is not None
     assert grants.issuer == PROVIDER["issuer"]
-    assert grants.by_group["sales"] == Grant(role=AccessRole.AUTHOR, teams=("sales",))
+    assert grants.by_group["sales"] == GroupRole(role=AccessRole.AUTHOR, teams=("sales",))
     assert grants.default_role is AccessRole.VIEWER
     assert access.build_grants(load(tmp_path, GOOD)) is None
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries
 
 
 def parsed(
@@ -24,7 +24,7 @@ def test_kept_task_has_no_timeout_of_defaults_and_its_pipeline_room_for_one_run(
 
     (task,) = spec.tasks
     assert (task.keeps_running, task.timeout) == (True, None)
-    assert task.retries == RetryPolicy(limit=3, delay=timedelta(seconds=5), max_delay=timedelta(minutes=2))
+    assert task.retries == Retries(limit=3, delay=timedelta(seconds=5), max_delay=timedelta(minutes=2))
     assert spec.keeps_running
     assert spec.concurrency == Concurrency(limit=1)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nimbus.definition.needs import Needs
+from nimbus.definition.needs import NeedGraph
 
 
 def upstream(name: str, needs: dict[str, list[str]]) -> set[str]:
@@ -27,7 +27,7 @@ def test_graph_says_what_a_search_from_each_task_says(seed: int) -> None:
         name: [*(need for need in names if chance.random() < density * 0.5), *["unknown"] * (seed % 2)]
         for name in names
     }
-    graph = Needs(needs)
+    graph = NeedGraph(needs)
     without_self = {name: [need for need in needed if need != name] for name, needed in needs.items()}
     before = {name: upstream(name, without_self) for name in names}
 

@@ -20,14 +20,14 @@ from nimbus.domain.pipeline import (
     ParameterSpec,
     PipelineSpec,
     Priority,
-    Requirement,
-    RetryPolicy,
+    Retries,
     Schedule,
     SparkDeploy,
     SparkMode,
     SparkPlace,
     TaskKind,
     TaskSpec,
+    TriggerRule,
     WhenFull,
 )
 from nimbus.templates.client import Templates
@@ -500,7 +500,7 @@ def test_needs_can_say_how_they_must_have_ended() -> None:
         "x",
     ).tasks
 
-    assert (b.needs, b.requirements) == (("a",), {"a": Requirement.NOT_FAILED})
+    assert (b.needs, b.requirements) == (("a",), {"a": TriggerRule.NOT_FAILED})
     assert (b.when, b.allow_failure) == ("{{ ds > '2026' }}", True)
 
 
@@ -517,7 +517,7 @@ def test_a_need_that_must_succeed_is_written_as_in_a_list() -> None:
 
 
 def test_definition_becomes_the_pipeline_that_it_describes() -> None:
-    retries = RetryPolicy(limit=1, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1))
+    retries = Retries(limit=1, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1))
     ten_minutes = timedelta(minutes=10)
     limits = Limits(memory_bytes=2 << 30, open_files=1024, log_bytes=1 << 20)
 
@@ -544,7 +544,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 kind=TaskKind.PYSPARK,
                 script="tasks/load.py",
                 args=("--month", "{{ params.month }}", "3", "true"),
-                retries=RetryPolicy(
+                retries=Retries(
                     limit=2,
                     delay=timedelta(seconds=2),
                     factor=3.0,

@@ -9,7 +9,7 @@ import pytest
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
@@ -55,7 +55,7 @@ def test_a_task_starts_so_long_after_the_failure_that_kept_its_need_from_running
     def spec(name: TaskName, *needs: TaskName) -> TaskSpec:
         return TaskSpec(name=name, kind=TaskKind.PYTHON, script="x.py", needs=needs)
 
-    page = replace(spec(PAGE, B), requirements={B: Requirement.FAILED}, start_after=timedelta(minutes=15))
+    page = replace(spec(PAGE, B), requirements={B: TriggerRule.FAILED}, start_after=timedelta(minutes=15))
     run = run_of(spec(A), spec(B, A) if behind else spec(B), page, strategy=strategy)
     run = ended(run, A, Outcome.FAILED)
 
@@ -69,7 +69,7 @@ def test_a_task_starts_so_long_after_what_decided_that_its_need_is_skipped() -> 
         kind=TaskKind.PYTHON,
         script="x.py",
         needs=(B,),
-        requirements={B: Requirement.NOT_FAILED},
+        requirements={B: TriggerRule.NOT_FAILED},
         start_after=timedelta(minutes=15),
     )
     a = TaskSpec(name=A, kind=TaskKind.PYTHON, script="x.py")

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from nimbus.domain import interval_index
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.interval_index import FULL_PAGES, PAGE, IntervalIndex, Page
+from nimbus.domain.interval_index import FULL_PAGES, PAGE, IndexPage, IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority
 from nimbus.domain.run import RunCause, RunHeader, RunState
-from nimbus.domain.upstream import Standing, Upstream, judge
+from nimbus.domain.upstream import Upstream, WaitState, judge
 from nimbus.domain.waits import OnFailed, PipelineWait
 from tests.nimbus.simulation.mutant import replaced
 
@@ -164,8 +164,8 @@ def test_each_wait_for_thousands_of_backfilled_hours_is_answered_whatever_their_
         hour: judge(wait, ended(of_hour(hour), RunState.RUNNING), Upstream(index, ())).standing
         for hour in range(BACKFILLED)
     }
-    assert {hour for hour, said in answers.items() if said is Standing.MET} == met
-    assert {hour for hour, said in answers.items() if said is Standing.FAILED} == failed
+    assert {hour for hour, said in answers.items() if said is WaitState.MET} == met
+    assert {hour for hour, said in answers.items() if said is WaitState.FAILED} == failed
 
 
 LAW = st.lists(
@@ -240,7 +240,7 @@ def test_law_of_joined_rows_finds_bugs(bug: str) -> None:
 
 def test_unreadable_page_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="page x cannot be read"):
-        Page("x", b"broken").rows()
+        IndexPage("x", b"broken").rows()
 
 
 @settings(deadline=None)

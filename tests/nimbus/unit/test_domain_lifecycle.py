@@ -14,10 +14,10 @@ from nimbus.domain.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
-    Requirement,
-    RetryPolicy,
+    Retries,
     TaskKind,
     TaskSpec,
+    TriggerRule,
 )
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
@@ -43,10 +43,10 @@ def spec(
         kind=TaskKind.PYTHON,
         script=f"{name}.py",
         needs=tuple(TaskName(need) for need in needs),
-        requirements={} if asks == "succeeded" else {TaskName(need): Requirement(asks) for need in needs},
+        requirements={} if asks == "succeeded" else {TaskName(need): TriggerRule(asks) for need in needs},
         when=when,
         allow_failure=allow_failure,
-        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=10), on=on),
+        retries=Retries(limit=retries, delay=timedelta(seconds=10), on=on),
         priority=priority,
     )
 
@@ -198,7 +198,7 @@ def test_a_second_stop_keeps_the_first_reason() -> None:
 
 
 def test_retry_pauses_grow_and_are_bounded() -> None:
-    policy = RetryPolicy(limit=9, delay=timedelta(seconds=10), factor=3, max_delay=timedelta(seconds=60))
+    policy = Retries(limit=9, delay=timedelta(seconds=10), factor=3, max_delay=timedelta(seconds=60))
 
     assert [policy.pause_after(n).total_seconds() for n in (1, 2, 3, 99)] == [10, 30, 60, 60]
 
@@ -303,7 +303,7 @@ def test_a_word_that_counts_needs_asks_for_one_of_them(
 
 
 def test_a_skip_by_another_word_stands_beside_a_word_that_counts() -> None:
-    last = replace(spec("last", "a", "b"), requirements={TaskName("b"): Requirement.ONE_FAILED})
+    last = replace(spec("last", "a", "b"), requirements={TaskName("b"): TriggerRule.ONE_FAILED})
     known = {
         TaskName(name): TaskRun(spec=spec(name), state=state)
         for name, state in (("a", TaskState.SKIPPED), ("b", TaskState.FAILED))

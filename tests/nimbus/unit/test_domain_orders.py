@@ -12,8 +12,8 @@ from nimbus.adapters.store.runs import completed_order, encode_order
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.publications import Outside, Publication, Version
+from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, Retries, TaskKind, TaskSpec
+from nimbus.domain.publications import OutsideData, Publication, Version
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
@@ -27,7 +27,7 @@ MEMORY, ERROR = FailureClass.OUT_OF_MEMORY, FailureClass.ERROR
 
 
 def a_run(factor: float, *, tasks: int = 1) -> Run:
-    retries = RetryPolicy(limit=100, delay=timedelta(0), memory_factor=factor)
+    retries = Retries(limit=100, delay=timedelta(0), memory_factor=factor)
     names = [LOAD, *(TaskName(f"t{number}") for number in range(1, tasks))]
     return Run(
         id=RunId("r"),
@@ -136,7 +136,7 @@ def test_order_says_whether_a_success_publishes_the_output(
 
 
 def test_order_does_not_grow_with_the_uris_and_values_that_its_task_reads() -> None:
-    outside = Outside(uri=f"https://in/{'x' * 1900}", value={"rows": "y" * 400})
+    outside = OutsideData(uri=f"https://in/{'x' * 1900}", value={"rows": "y" * 400})
     of = Version(partition="", number=1, at=NOW, outside=outside)
     run = a_run(1)
     (task,) = run.tasks.in_order()

@@ -13,8 +13,17 @@ from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Outside, Partitioning, Publication, Read, Version, interval_text
-from nimbus.domain.reads import ReadError, Wanted, awaits_inputs, chosen, input_names, missing, to_pin, wanted
+from nimbus.domain.publications import OutsideData, Partitioning, Publication, Read, Version, interval_text
+from nimbus.domain.reads import (
+    Partitions,
+    ReadError,
+    awaits_inputs,
+    chosen,
+    input_names,
+    missing,
+    to_pin,
+    wanted,
+)
 from nimbus.domain.run import Run, RunCause
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -112,7 +121,7 @@ def test_days_of_a_clock_change_have_23_hours() -> None:
 def test_time_before_the_interval_is_counted_from_its_end() -> None:
     last = replace(READ, last=timedelta(hours=3))
 
-    assert wanted(last, run(hours(9, 10)), by_hour(1)) == Wanted(hours(7, 10))
+    assert wanted(last, run(hours(9, 10)), by_hour(1)) == Partitions(hours(7, 10))
 
 
 def test_what_was_never_published_is_missing_unless_it_is_optional() -> None:
@@ -137,40 +146,40 @@ def test_read_that_does_not_fit_its_dataset_can_never_be_met(
         lacks(read, found, interval)
 
 
-def picked(read: Read, asked: Wanted, *versions: Version) -> list[int]:
+def picked(read: Read, asked: Partitions, *versions: Version) -> list[int]:
     return [one.number for one in chosen(read, asked, versions)]
 
 
 def test_whole_interval_and_key_are_chosen_in_the_order_of_partitions() -> None:
     day = [version(hours(number, number + 1), 30 - number) for number in (2, 0, 1, 5)]
 
-    assert picked(READ, Wanted(hours(0, 3)), *day) == [30, 29, 28]
-    assert picked(READ, Wanted(latest=True), *day) == [25]
-    assert picked(READ, Wanted(), version("us", 2), version("eu", 1)) == [1, 2]
-    assert picked(READ, Wanted(key="us"), version("us", 2), version("eu", 1)) == [2]
+    assert picked(READ, Partitions(hours(0, 3)), *day) == [30, 29, 28]
+    assert picked(READ, Partitions(latest=True), *day) == [25]
+    assert picked(READ, Partitions(), version("us", 2), version("eu", 1)) == [1, 2]
+    assert picked(READ, Partitions(key="us"), version("us", 2), version("eu", 1)) == [2]
 
 
 def test_newer_versions_replace_older_ones_that_they_cover() -> None:
     year, first, second = version(hours(0, 24), 1), version(hours(0, 12), 2), version(hours(12, 24), 3)
 
-    assert picked(READ, Wanted(hours(0, 24)), year, first, second) == [2, 3]
-    assert picked(READ, Wanted(hours(0, 24)), replace(year, number=9), first, second) == [9]
+    assert picked(READ, Partitions(hours(0, 24)), year, first, second) == [2, 3]
+    assert picked(READ, Partitions(hours(0, 24)), replace(year, number=9), first, second) == [9]
 
 
 def test_versions_that_overlap_in_part_are_refused_as_data_would_be_read_twice() -> None:
     with pytest.raises(ReadError, match="overlap in part"):
-        picked(READ, Wanted(hours(0, 24)), version(hours(0, 24), 1), version(hours(5, 6), 2))
+        picked(READ, Partitions(hours(0, 24)), version(hours(0, 24), 1), version(hours(5, 6), 2))
 
 
 def test_published_time_whose_versions_are_deleted_is_refused() -> None:
     with pytest.raises(ReadError, match="is deleted: run its publisher again for that time"):
-        picked(READ, Wanted(hours(0, 2)), version(hours(0, 1), 1))
-    assert picked(replace(READ, optional=True), Wanted(hours(0, 2)), version(hours(0, 1), 1)) == [1]
+        picked(READ, Partitions(hours(0, 2)), version(hours(0, 1), 1))
+    assert picked(replace(READ, optional=True), Partitions(hours(0, 2)), version(hours(0, 1), 1)) == [1]
 
 
 def test_too_many_versions_are_refused() -> None:
     with pytest.raises(ReadError, match="1001 versions"):
-        picked(READ, Wanted(), *(version(f"k{number:04}", number) for number in range(1001)))
+        picked(READ, Partitions(), *(version(f"k{number:04}", number) for number in range(1001)))
 
 
 def test_inputs_of_a_run_are_pinned_together_and_what_it_publishes_itself_apart() -> None:
@@ -202,18 +211,18 @@ def test_time_before_the_known_spans_is_looked_up_instead_of_missing() -> None:
 
     assert lacks(READ, found, hours(3, 4)) == ""
     assert lacks(READ, found, hours(4, 6)) == "dataset hours: 2026-03-01T04:00+0000 to 2026-03-01T05:00+0000"
-    assert chosen(READ, Wanted(hours(3, 4)), (), found.spans_from) == ()
+    assert chosen(READ, Partitions(hours(3, 4)), (), found.spans_from) == ()
     early = version(hours(3, 4))
-    assert chosen(READ, Wanted(hours(3, 4)), (early,), found.spans_from) == (early,)
+    assert chosen(READ, Partitions(hours(3, 4)), (early,), found.spans_from) == (early,)
 
 
 def test_read_of_more_data_from_outside_than_a_transaction_holds_is_refused() -> None:
     def from_outside(count: int) -> list[Version]:
-        outside = Outside(uri=f"s3://in/{'x' * 1900}", value={"y": "z" * 80})
+        outside = OutsideData(uri=f"s3://in/{'x' * 1900}", value={"y": "z" * 80})
         return [replace(version(f"k{number}"), outside=outside) for number in range(count)]
 
     read = Read(name="landing", dataset=KEYS)
 
-    assert len(chosen(read, Wanted(), from_outside(200))) == 200
+    assert len(chosen(read, Partitions(), from_outside(200))) == 200
     with pytest.raises(ReadError, match="landing: the URIs and values of 500 versions of keys have 1001500 "):
-        chosen(read, Wanted(), from_outside(500))
+        chosen(read, Partitions(), from_outside(500))

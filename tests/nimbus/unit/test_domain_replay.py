@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
 from nimbus.domain.replay import as_at
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
@@ -21,7 +21,7 @@ STEP = timedelta(minutes=1)
 
 def a_run() -> Run:
     spec = TaskSpec(name=A, kind=TaskKind.PYTHON, script="x.py")
-    tidy = replace(spec, name=TIDY, needs=(A,), requirements={A: Requirement.DONE})
+    tidy = replace(spec, name=TIDY, needs=(A,), requirements={A: TriggerRule.DONE})
     run = Run(
         id=RunId("r"),
         pipeline=PipelineName("p"),

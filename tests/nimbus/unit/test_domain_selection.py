@@ -12,7 +12,7 @@ from nimbus import records, run_record
 from nimbus.domain import lifecycle
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, Retries, TaskKind, TaskSpec, TriggerRule
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection, entered
 from nimbus.domain.slots import End
@@ -131,7 +131,7 @@ def test_task_is_ready_when_what_it_needs_was_left_out() -> None:
 
 
 def test_task_that_asks_for_a_failure_is_ready_when_what_it_needs_was_left_out() -> None:
-    run = with_spec(a_run(), B, requirements={A: Requirement.FAILED})
+    run = with_spec(a_run(), B, requirements={A: TriggerRule.FAILED})
     run = chosen(Scope.ONLY, B, run=run)
 
     assert lifecycle.is_ready(run, run.tasks[B])
@@ -164,7 +164,7 @@ def test_marked_task_counts_as_it_is_marked_and_what_follows_runs() -> None:
 
 
 def test_reused_task_that_was_marked_after_a_failed_attempt_gives_no_output_of_that() -> None:
-    old = tried(with_spec(a_run(OLD), A, retries=RetryPolicy(limit=1)), A, Outcome.TIMED_OUT)
+    old = tried(with_spec(a_run(OLD), A, retries=Retries(limit=1)), A, Outcome.TIMED_OUT)
     said = Settlement(at=NOW, by="ann", reason="by hand")
     old = lifecycle.mark_task(old, A, state=S.SUCCEEDED, settlement=said, now=NOW)
     old = tried(tried(old, D), B, Outcome.FAILED)

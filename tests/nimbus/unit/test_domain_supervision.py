@@ -12,9 +12,9 @@ from nimbus.domain.supervision import (
     Close,
     FenceClaim,
     FenceEnd,
+    Idle,
     Reap,
     Timings,
-    Wait,
     supervise,
 )
 from nimbus.domain.task_run import Attempt, Outcome
@@ -65,14 +65,14 @@ def test_an_end_is_believed_whatever_else_is_known() -> None:
 
 
 def test_an_unclaimed_attempt_is_left_to_its_live_worker_for_the_claim_timeout() -> None:
-    assert judge(Slots(), W1, after_s=119) == Wait(
+    assert judge(Slots(), W1, after_s=119) == Idle(
         "worker w1 is preparing it since 2026-03-01 12:00:00Z", NOW + timedelta(minutes=2)
     )
     assert isinstance(judge(Slots(), W1, after_s=120), FenceClaim)
 
 
 def test_an_unclaimed_attempt_of_a_dead_worker_is_fenced_soon() -> None:
-    assert judge(Slots(), STRANGER, silent_s=2) == Wait(
+    assert judge(Slots(), STRANGER, silent_s=2) == Idle(
         "worker w1, which has it, is not registered: it is given to another one soon",
         after=timedelta(seconds=1),
     )
@@ -80,13 +80,13 @@ def test_an_unclaimed_attempt_of_a_dead_worker_is_fenced_soon() -> None:
 
 
 def test_a_beating_attempt_is_adopted_though_its_worker_is_dead() -> None:
-    assert judge(Slots(claim=CLAIM, beating=True), after_s=9999) == Wait("")
+    assert judge(Slots(claim=CLAIM, beating=True), after_s=9999) == Idle("")
 
 
 def test_a_silent_attempt_is_looked_for_by_a_worker_on_its_own_host() -> None:
     silent = Slots(claim=CLAIM)
 
-    assert isinstance(judge(silent, W1, STRANGER, silent_s=1), Wait)
+    assert isinstance(judge(silent, W1, STRANGER, silent_s=1), Idle)
     assert judge(silent, NEIGHBOUR, STRANGER, silent_s=3) == Reap(WorkerId("w0"), CLAIM)
 
 
@@ -97,14 +97,14 @@ def test_its_own_worker_is_asked_before_a_neighbour() -> None:
 def test_a_worker_that_was_asked_is_given_time_while_it_lives() -> None:
     asked = replace(ATTEMPT, reaper=WorkerId("w0"))
 
-    assert isinstance(judge(Slots(claim=CLAIM), NEIGHBOUR, silent_s=999, attempt=asked), Wait)
+    assert isinstance(judge(Slots(claim=CLAIM), NEIGHBOUR, silent_s=999, attempt=asked), Idle)
     assert judge(Slots(claim=CLAIM), W1, silent_s=999, attempt=asked) == Reap(WorkerId("w1"), CLAIM)
 
 
 def test_a_lost_host_is_told_from_a_lost_process_and_waits_longer() -> None:
     silent = Slots(claim=CLAIM)
 
-    assert isinstance(judge(silent, STRANGER, silent_s=29), Wait)
+    assert isinstance(judge(silent, STRANGER, silent_s=29), Idle)
     lost = judge(silent, STRANGER, silent_s=30)
     assert isinstance(lost, FenceEnd)
     assert "host h1 is lost" in lost.why
@@ -131,34 +131,34 @@ ONLY_RUNS = replace(NEIGHBOUR, targets={"big": 4})
 def test_submitted_attempt_waits_for_its_cluster_beyond_the_claim_timeout() -> None:
     submitted = Slots(submitted=IN_CLUSTER.driver, beating=True)
 
-    assert isinstance(judge(submitted, W1, after_s=9999), Wait)
+    assert isinstance(judge(submitted, W1, after_s=9999), Idle)
 
 
 def test_submitted_attempt_that_nobody_follows_is_taken_up_by_a_worker_with_its_target() -> None:
     submitted = Slots(submitted=IN_CLUSTER.driver)
 
-    assert isinstance(judge(submitted, W1, ABLE, silent_s=2, after_s=9999), Wait)
+    assert isinstance(judge(submitted, W1, ABLE, silent_s=2, after_s=9999), Idle)
     assert judge(submitted, W1, ABLE, silent_s=3, after_s=9999) == Reap(WorkerId("w2"), None)
-    assert isinstance(judge(submitted, W1, silent_s=999, after_s=9999), Wait)
+    assert isinstance(judge(submitted, W1, silent_s=999, after_s=9999), Idle)
 
 
 def test_driver_in_a_cluster_that_nobody_follows_is_looked_for_by_a_worker_with_its_target() -> None:
     silent = Slots(claim=IN_CLUSTER)
 
-    assert isinstance(judge(silent, W1, ABLE, silent_s=2), Wait)
+    assert isinstance(judge(silent, W1, ABLE, silent_s=2), Idle)
     assert judge(silent, W1, ABLE, ONLY_RUNS, silent_s=3) == Reap(WorkerId("w2"), IN_CLUSTER)
 
 
 def test_driver_in_a_cluster_is_never_fenced_for_want_of_a_worker() -> None:
     action = judge(Slots(claim=IN_CLUSTER), W1, silent_s=9999)
 
-    assert isinstance(action, Wait)
+    assert isinstance(action, Idle)
     assert "target big" in action.why
 
 
 def test_worker_that_looks_for_a_driver_in_a_cluster_is_replaced_when_it_dies() -> None:
     silent, asked = Slots(claim=IN_CLUSTER), replace(ATTEMPT, reaper=WorkerId("w2"))
 
-    assert isinstance(judge(silent, ABLE, silent_s=999, attempt=asked), Wait)
+    assert isinstance(judge(silent, ABLE, silent_s=999, attempt=asked), Idle)
     another = replace(ABLE, id=NEIGHBOUR.id)
     assert judge(silent, another, silent_s=999, attempt=asked) == Reap(WorkerId("w0"), IN_CLUSTER)

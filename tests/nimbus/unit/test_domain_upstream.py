@@ -12,7 +12,7 @@ from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority
 from nimbus.domain.run import RunCause, RunHeader, RunState
-from nimbus.domain.upstream import Judged, Standing, Upstream, judge
+from nimbus.domain.upstream import JudgedWait, Upstream, WaitState, judge
 from nimbus.domain.waits import SELF, OnFailed, PipelineWait
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -66,13 +66,13 @@ def hourly(numbers: Iterable[int], state: RunState = RunState.SUCCEEDED) -> list
 
 
 def test_hourly_runs_feed_a_daily_one_together() -> None:
-    assert judge(WAIT, DAILY, known(*hourly(range(24)))) == Judged(Standing.MET)
+    assert judge(WAIT, DAILY, known(*hourly(range(24)))) == JudgedWait(WaitState.MET)
 
 
 def test_daily_run_feeds_hourly_ones() -> None:
     own = run(hours(5, 6), RunState.RUNNING, pipeline="hourly")
 
-    assert judge(WAIT, own, known(run(hours(0, 24)))) == Judged(Standing.MET)
+    assert judge(WAIT, own, known(run(hours(0, 24)))) == JudgedWait(WaitState.MET)
 
 
 def test_what_is_missing_is_named_with_what_became_of_it() -> None:
@@ -84,7 +84,7 @@ def test_what_is_missing_is_named_with_what_became_of_it() -> None:
 
     found = judge(WAIT, DAILY, upstream)
 
-    assert found.standing is Standing.OPEN
+    assert found.standing is WaitState.OPEN
     assert found.missing == (
         "2026-03-01T03:00+0000 to 2026-03-01T04:00+0000 (run ods-r-010300-010400 failed), "
         "2026-03-01T06:00+0000 to 2026-03-01T07:00+0000 (run ods-r-010600-010700 is running)"
@@ -100,15 +100,15 @@ def test_many_gaps_are_counted() -> None:
 def test_rerun_that_succeeds_satisfies_a_wait_for_a_failed_run() -> None:
     upstream = known(run(hours(0, 24), RunState.FAILED), run(hours(0, 24)))
 
-    assert judge(WAIT, DAILY, upstream).standing is Standing.MET
+    assert judge(WAIT, DAILY, upstream).standing is WaitState.MET
 
 
 @pytest.mark.parametrize(
-    ("on_failed", "standing"), [(OnFailed.WAIT, Standing.OPEN), (OnFailed.FAIL, Standing.FAILED)]
+    ("on_failed", "standing"), [(OnFailed.WAIT, WaitState.OPEN), (OnFailed.FAIL, WaitState.FAILED)]
 )
 @pytest.mark.parametrize("ended", [RunState.FAILED, RunState.STOPPED])
 def test_failed_run_fails_a_wait_that_asks_for_it(
-    on_failed: OnFailed, standing: Standing, ended: RunState
+    on_failed: OnFailed, standing: WaitState, ended: RunState
 ) -> None:
     wait = PipelineWait(pipeline=ODS, on_failed=on_failed)
 
@@ -119,14 +119,14 @@ def test_failed_run_fails_no_wait_while_another_is_under_way() -> None:
     wait = PipelineWait(pipeline=ODS, on_failed=OnFailed.FAIL)
     upstream = known(run(hours(0, 24), RunState.FAILED), run(hours(0, 24), RunState.QUEUED))
 
-    assert judge(wait, DAILY, upstream).standing is Standing.OPEN
+    assert judge(wait, DAILY, upstream).standing is WaitState.OPEN
 
 
 def test_failure_outside_of_what_is_wanted_fails_no_wait() -> None:
     wait = PipelineWait(pipeline=ODS, on_failed=OnFailed.FAIL)
     upstream = known(*hourly(range(23)), *hourly([24, -1], RunState.FAILED))
 
-    assert judge(wait, DAILY, upstream).standing is Standing.OPEN
+    assert judge(wait, DAILY, upstream).standing is WaitState.OPEN
 
 
 def test_what_lies_before_the_index_is_unknown_and_said_so() -> None:
@@ -147,8 +147,8 @@ def test_last_counts_back_from_the_end_of_the_interval_on_the_calendar_of_its_zo
     own = run(DataInterval(start=midnight - HOUR, end=midnight), RunState.RUNNING, timezone="Europe/Berlin")
     covered = run(DataInterval(start=midnight - 23 * HOUR, end=midnight))
 
-    assert judge(PipelineWait(pipeline=ODS, last=timedelta(days=1)), own, known(covered)) == Judged(
-        Standing.MET
+    assert judge(PipelineWait(pipeline=ODS, last=timedelta(days=1)), own, known(covered)) == JudgedWait(
+        WaitState.MET
     )
 
 
@@ -158,14 +158,14 @@ BEFORE = PipelineWait(pipeline=SELF)
 @pytest.mark.parametrize(
     ("earlier", "standing"),
     [
-        ([], Standing.MET),
-        ([run(hours(-24, 0))], Standing.MET),
-        ([run(hours(-24, 0), RunState.FAILED)], Standing.OPEN),
-        ([run(hours(-24, 0), RunState.RUNNING)], Standing.OPEN),
-        ([run(hours(-48, -24), RunState.FAILED), run(hours(-24, 0))], Standing.MET),
-        ([run(hours(-72, -48)), run(hours(-48, -24), RunState.FAILED)], Standing.OPEN),
-        ([run(hours(24, 48), RunState.FAILED)], Standing.MET),
-        ([run(None, RunState.RUNNING)], Standing.MET),
+        ([], WaitState.MET),
+        ([run(hours(-24, 0))], WaitState.MET),
+        ([run(hours(-24, 0), RunState.FAILED)], WaitState.OPEN),
+        ([run(hours(-24, 0), RunState.RUNNING)], WaitState.OPEN),
+        ([run(hours(-48, -24), RunState.FAILED), run(hours(-24, 0))], WaitState.MET),
+        ([run(hours(-72, -48)), run(hours(-48, -24), RunState.FAILED)], WaitState.OPEN),
+        ([run(hours(24, 48), RunState.FAILED)], WaitState.MET),
+        ([run(None, RunState.RUNNING)], WaitState.MET),
     ],
     ids=[
         "first",
@@ -178,17 +178,17 @@ BEFORE = PipelineWait(pipeline=SELF)
         "a run without an interval",
     ],
 )
-def test_self_waits_for_the_latest_earlier_interval(earlier: list[RunHeader], standing: Standing) -> None:
+def test_self_waits_for_the_latest_earlier_interval(earlier: list[RunHeader], standing: WaitState) -> None:
     own = run(hours(0, 24), RunState.RUNNING)
 
     assert judge(BEFORE, own, known(*earlier, own)).standing is standing
 
 
 def test_self_is_met_for_the_first_run_of_a_pipeline() -> None:
-    assert judge(BEFORE, DAILY, Upstream(None, ())) == Judged(Standing.MET)
+    assert judge(BEFORE, DAILY, Upstream(None, ())) == JudgedWait(WaitState.MET)
 
 
 def test_run_without_a_data_interval_can_wait_for_nothing() -> None:
     found = judge(WAIT, run(None, RunState.RUNNING), known())
 
-    assert found == Judged(Standing.FAILED, "its run has no data interval")
+    assert found == JudgedWait(WaitState.FAILED, "its run has no data interval")

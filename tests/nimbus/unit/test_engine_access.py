@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.access.oidc import Grant, Grants
+from nimbus.access.oidc import Grants, GroupRole
 from nimbus.domain import writes as w
 from nimbus.domain.access import (
     MOST_GRANTS,
@@ -161,8 +161,8 @@ ISSUER = "https://login.example.com"
 GRANTS = Grants(
     issuer=ISSUER,
     by_group={
-        "ops": Grant(role=AccessRole.OPERATOR),
-        "sales": Grant(role=AccessRole.AUTHOR, teams=("sales",)),
+        "ops": GroupRole(role=AccessRole.OPERATOR),
+        "sales": GroupRole(role=AccessRole.AUTHOR, teams=("sales",)),
     },
 )
 

@@ -11,7 +11,7 @@ from nimbus.domain.alerts import (
     Alert,
     AlertEvent,
     AlertState,
-    Failure,
+    DeliveryFailure,
     NotifyRule,
     accepted,
     claimed,
@@ -69,7 +69,7 @@ class AlertBench(Bench):
     def to_send(self) -> list[Alert]:
         return [effect.alert for effect in self.effects if isinstance(effect, SendAlert)]
 
-    def answer(self, failure: Failure | None = None) -> list[Alert]:
+    def answer(self, failure: DeliveryFailure | None = None) -> list[Alert]:
         """Let the targets answer all messages so far."""
         sent = self.to_send()
         self.effects.clear()
@@ -221,7 +221,7 @@ def test_refused_alert_is_tried_again_later_and_given_up_after_a_day() -> None:
     bench.play(1, Outcome.FAILED)
     tries = 0
     while bench.alerts()["failed.p-1.oncall"].state is not AlertState.NOT_DELIVERED:
-        assert len(bench.answer(Failure("no route"))) == 1
+        assert len(bench.answer(DeliveryFailure("no route"))) == 1
         tries += 1
         bench.clocks.pass_s(600)
         bench.decide()
@@ -342,7 +342,7 @@ def test_alert_of_a_run_that_has_the_id_of_an_earlier_one_is_raised_when_that_wa
 def test_alert_is_marked_when_its_target_gave_no_answer_before(doubtful: bool) -> None:
     bench = AlertBench()
     bench.play(1, Outcome.FAILED)
-    bench.answer(Failure("ReadTimeout", doubtful))
+    bench.answer(DeliveryFailure("ReadTimeout", doubtful))
     bench.clocks.pass_s(10)
     bench.decide()
 

@@ -22,10 +22,10 @@ from nimbus.domain.pipeline import (
     FailureStrategy,
     PipelineSpec,
     Priority,
-    Requirement,
-    RetryPolicy,
+    Retries,
     TaskKind,
     TaskSpec,
+    TriggerRule,
 )
 from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
@@ -124,7 +124,7 @@ def test_task_fails_after_the_last_child_run_when_one_has_failed() -> None:
 
 
 def test_retry_repeats_only_child_runs_that_did_not_succeed() -> None:
-    retries = RetryPolicy(limit=1, delay=timedelta(seconds=10))
+    retries = Retries(limit=1, delay=timedelta(seconds=10))
     stage = Stage(LOAD, parent(THREE, retries=retries))
     stage.start()
     first = stage.children()
@@ -147,7 +147,7 @@ def test_retry_repeats_only_child_runs_that_did_not_succeed() -> None:
 
 
 def test_task_that_will_not_run_again_keeps_no_timer_of_a_clock_that_went_back() -> None:
-    stage = Stage(LOAD, parent(THREE, retries=RetryPolicy(limit=1, delay=timedelta(seconds=10))))
+    stage = Stage(LOAD, parent(THREE, retries=Retries(limit=1, delay=timedelta(seconds=10))))
     stage.start()
     for child in stage.children():
         stage.end(child, Outcome.FAILED)
@@ -238,7 +238,7 @@ def test_parent_ends_after_its_child_runs() -> None:
 
 
 def test_child_run_that_somebody_stopped_fails_the_task_without_a_retry() -> None:
-    stage = Stage(LOAD, parent(starting(), retries=RetryPolicy(limit=3)))
+    stage = Stage(LOAD, parent(starting(), retries=Retries(limit=3)))
     stage.start()
 
     stage.ask(StopRun(run_id=stage.children()[0].id, reason="enough"))
@@ -480,7 +480,7 @@ def planned(**more: Any) -> PipelineSpec:
 
 def test_items_come_from_the_result_of_a_task_and_stay_for_all_attempts() -> None:
     spec = planned()
-    fan = replace(spec.tasks[1], retries=RetryPolicy(limit=1, delay=timedelta(seconds=10)))
+    fan = replace(spec.tasks[1], retries=Retries(limit=1, delay=timedelta(seconds=10)))
     stage = Stage(LOAD, replace(spec, tasks=(spec.tasks[0], fan, spec.tasks[2])))
     stage.results[TaskName("plan")] = {"shards": [3, 4]}
     stage.start()
@@ -663,7 +663,7 @@ def test_rerun_repeats_all_child_runs_when_the_release_starts_others(changed: di
 
 
 def test_rerun_repeats_all_child_runs_when_a_task_that_theirs_needs_is_run_again() -> None:
-    spec = parent(THREE, needs=(TaskName("first"),), requirements={TaskName("first"): Requirement.DONE})
+    spec = parent(THREE, needs=(TaskName("first"),), requirements={TaskName("first"): TriggerRule.DONE})
     first = TaskSpec(name=TaskName("first"), kind=TaskKind.PYTHON, script="x.py")
     spec = replace(spec, tasks=(first, *spec.tasks), failure_strategy=FailureStrategy.CONTINUE)
     stage = Stage(LOAD, spec)

@@ -20,7 +20,7 @@ from nimbus.domain.publications import (
     NO_SOURCE,
     Accepted,
     Change,
-    Outside,
+    OutsideData,
     Partitioning,
     Publication,
     Read,
@@ -28,7 +28,7 @@ from nimbus.domain.publications import (
     earlier,
 )
 from nimbus.domain.purge import Purged, Said
-from nimbus.domain.run import Part, RunState
+from nimbus.domain.run import RunPart, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.tasks import Tasks
@@ -74,7 +74,7 @@ def test_version_from_outside_is_published_with_the_end_of_its_command() -> None
 
     assert [type(write) for write in done.writes] == [PutDataset, ConsumeCommand]
     (version,) = kept(stage).versions
-    assert version.outside == Outside(uri="s3://in/1", sha256="a" * 64, value={"rows": 3})
+    assert version.outside == OutsideData(uri="s3://in/1", sha256="a" * 64, value={"rows": 3})
     assert version.change == Change(command=CommandId(done.about["command"]), by="")
     assert (version.run, version.output, version.at) == ("", None, NOW)
     assert kept(stage).pipeline == CHILD
@@ -196,7 +196,7 @@ class Past:
 
     def purged(self, run: RunId) -> Purged | None:
         said = Said(at=NOW, by="ann", why="space")
-        gone = Purged(run=run, pipeline=CHILD, created_at=NOW, parts={Part.OUTPUTS: said})
+        gone = Purged(run=run, pipeline=CHILD, created_at=NOW, parts={RunPart.OUTPUTS: said})
         return gone if run == self._purged else None
 
 
@@ -251,8 +251,8 @@ def test_content_that_was_withdrawn_does_not_come_back() -> None:
     assert kept(stage).versions[0].run == "r1"
 
 
-@pytest.mark.parametrize("same", [{"outside": Outside(uri="s3://in/1", value={"rows": 1})}, {}])
-def test_withdrawal_does_not_publish_the_same_data_again(same: dict[str, Outside]) -> None:
+@pytest.mark.parametrize("same", [{"outside": OutsideData(uri="s3://in/1", value={"rows": 1})}, {}])
+def test_withdrawal_does_not_publish_the_same_data_again(same: dict[str, OutsideData]) -> None:
     """A sender has published them twice, or a rerun has reused the task that made them."""
     stage, source = Stage(LOAD), made("r2", 2).source
     twice = [replace(made(f"r{number}", number), source=source, **same) for number in (2, 3)]
@@ -267,7 +267,7 @@ def test_withdrawal_does_not_publish_the_same_data_again(same: dict[str, Outside
 
 def test_data_that_are_published_after_their_withdrawal_can_come_back() -> None:
     """A sender has mended the file at its URI."""
-    first = replace(made("r2", 2), source=NO_SOURCE, outside=Outside(uri="s3://in/1"))
+    first = replace(made("r2", 2), source=NO_SOURCE, outside=OutsideData(uri="s3://in/1"))
     withdrawal = replace(
         made("r1", 3), change=Change(command=CommandId("cmd-1"), by="ann", withdrew=2, restored=1)
     )

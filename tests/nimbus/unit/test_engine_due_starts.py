@@ -10,7 +10,7 @@ import pytest
 
 from nimbus.adapters.store import datasets as store
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import TRY_AGAIN, Due, Refused
+from nimbus.domain.due import TRY_AGAIN, Due, RefusedStart
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -199,7 +199,7 @@ def test_refused_start_is_tried_again_a_minute_later_if_the_leader_s_clock_steps
     stage = stage_of(spec)
     changed(stage, "a")
     stage.state.catalog.put_due(
-        spec.name, replace(due_of(stage, "first"), refused=Refused(why="full", at=stage.now))
+        spec.name, replace(due_of(stage, "first"), refused=RefusedStart(why="full", at=stage.now))
     )
     stage.decide()
     stage.now -= HOUR

@@ -24,7 +24,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskState
@@ -44,7 +44,7 @@ def a_release(description: str, *, kept: bool = True) -> PipelineSpec:
         kind=TaskKind.PYSPARK,
         script="stream.py",
         keeps_running=kept,
-        retries=RetryPolicy(delay=timedelta(seconds=10), max_delay=timedelta(minutes=10)),
+        retries=Retries(delay=timedelta(seconds=10), max_delay=timedelta(minutes=10)),
     )
     limit = Concurrency(limit=1) if kept else None
     return PipelineSpec(name=NAME, description=description, tasks=(task,), concurrency=limit)

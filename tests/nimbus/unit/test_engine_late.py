@@ -11,7 +11,7 @@ from nimbus.domain.catalog import profile_of
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy, TaskKind
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries, TaskKind
 from nimbus.domain.task_run import Outcome
 from nimbus.records import RUN
 from nimbus.run_record import decode, encode_new
@@ -89,7 +89,7 @@ def test_run_that_ended_late_while_nobody_led_is_told_as_late_by_the_next_leader
 
 
 def test_each_attempt_of_a_task_is_told_as_late_once() -> None:
-    bench = started(with_task(warn_after=FIVE, retries=RetryPolicy(limit=1, delay=timedelta(seconds=1))))
+    bench = started(with_task(warn_after=FIVE, retries=Retries(limit=1, delay=timedelta(seconds=1))))
     bench.claim(A1)
     assert later(bench, 300) == ["late.p-1.a.1.oncall"]
     assert later(bench, 300, epoch=3) == ["late.p-1.a.1.oncall"]

@@ -8,7 +8,7 @@ from nimbus.domain.commands import NoteRun, PurgeRuns, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.purge import PurgeOrder, RunNote
-from nimbus.domain.run import Part
+from nimbus.domain.run import RunPart
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Refusal, StorePurge
 from nimbus.engine.news import StoredForCommand
@@ -17,7 +17,7 @@ from tests.nimbus.engine_bench import NOW, RUN, WORKER, Bench
 
 P, A = PipelineName("p"), TaskName("a")
 SPEC = PipelineSpec(name=P, tasks=(TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"),))
-OLD = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RunId("old"))
+OLD = PurgeRuns(parts=(RunPart.LOGS,), reason="space", run_id=RunId("old"))
 
 
 def a_bench() -> Bench:
@@ -56,7 +56,7 @@ def test_purge_is_answered_once_storage_has_it() -> None:
 
 def test_answer_to_a_purge_names_all_parts() -> None:
     bench = a_bench()
-    key = asked(bench, replace(OLD, parts=tuple(Part)))
+    key = asked(bench, replace(OLD, parts=tuple(RunPart)))
 
     bench.reign.hear([StoredForCommand(key, None)])
     bench.decide()
@@ -91,7 +91,7 @@ def test_purge_of_a_run_that_is_in_zookeeper_is_refused() -> None:
     bench = a_bench()
     bench.submit(StartRun(pipeline=P, run_id=RUN))
     bench.decide()
-    purge = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RUN)
+    purge = PurgeRuns(parts=(RunPart.LOGS,), reason="space", run_id=RUN)
     assert code(bench, asked(bench, purge)) == "run_live"
 
     bench.end(AttemptId(RUN, A, 1), Outcome.SUCCEEDED)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from nimbus.domain.commands import PauseRun, ResumeRun, StartRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy
+from nimbus.domain.pipeline import PipelineSpec, Retries
 from nimbus.domain.run import RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from tests.nimbus.definitions import active
@@ -70,7 +70,7 @@ def test_task_that_has_started_in_time_does_not_fail_later() -> None:
 
 
 def test_wait_begins_anew_after_the_pause_of_a_retry() -> None:
-    bench = bench_with(retries=RetryPolicy(limit=1, delay=timedelta(minutes=10)))
+    bench = bench_with(retries=Retries(limit=1, delay=timedelta(minutes=10)))
     bench.submit(START)
     bench.decide()
     bench.claim()

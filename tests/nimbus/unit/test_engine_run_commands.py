@@ -21,7 +21,7 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Paused, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, Settlement, TaskState
@@ -39,7 +39,7 @@ SPEC = PipelineSpec(
     timeout=timedelta(hours=1),
     concurrency=Concurrency(limit=1),
     tasks=(
-        TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py", retries=RetryPolicy(limit=1)),
+        TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py", retries=Retries(limit=1)),
         TaskSpec(name=B, kind=TaskKind.PYTHON, script="b.py", needs=(A,)),
     ),
 )

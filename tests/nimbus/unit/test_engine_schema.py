@@ -12,7 +12,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdication
 from nimbus.domain.ids import RunId, TaskName, WorkerId
 from nimbus.domain.run import RunState
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import ResignLeadership
 from nimbus.engine.policy import Policy
@@ -55,7 +55,7 @@ def a_scheduler(name: str, newest_schema: int = NEWEST_SCHEMA) -> SchedulerInfo:
         version="1",
         started_at=NOW,
         reported_at=NOW,
-        role=Role.LEADER,
+        role=ElectionRole.LEADER,
         newest_schema=newest_schema,
     )
 

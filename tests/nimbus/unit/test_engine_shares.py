@@ -17,7 +17,7 @@ from nimbus.domain.commands import SetShare
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.settings import ClusterSettings, Share
+from nimbus.domain.settings import ClusterSettings, TeamShare
 from nimbus.domain.task_run import TaskState
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
@@ -48,7 +48,7 @@ def many(team: str, count: int, *, pools: Mapping[str, int] | None = None, name:
 
 def shared(*runs: Run, slots: int = 8, most: int | None = None, **weights: int) -> State:
     state = State(epoch=3, schema=1, policy=Policy(max_running=most))
-    shares = {team: Share(weight=weight, set_at=NOW) for team, weight in weights.items()}
+    shares = {team: TeamShare(weight=weight, set_at=NOW) for team, weight in weights.items()}
     state.put_settings(ClusterSettings(shares=shares, pools={"db": 4}), at())
     state.put_workers([replace(WORKER, slots=slots)], at())
     for team in ("finance", "sales", "ops"):

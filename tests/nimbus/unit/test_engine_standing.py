@@ -21,7 +21,7 @@ from nimbus.engine import report as reports
 from nimbus.engine.agenda import Instant, about_pipeline
 from nimbus.engine.report import standing
 from nimbus.engine.state import State
-from nimbus.telemetry.engine import EngineMetrics, Standing
+from nimbus.telemetry.engine import ClusterCounts, EngineMetrics
 from tests.nimbus.definitions import active
 from tests.nimbus.unit.test_engine_concurrency import NOW, SPEC, TASK, decide_all, known, start, submit
 
@@ -114,7 +114,7 @@ def test_wanted_slots_are_gauges_and_none_is_told_from_no_answer() -> None:
     registry = CollectorRegistry()
     metrics = EngineMetrics(registry)
     gpu = WantedSlots(labels=("a100", "gpu"), target="big", slots=2, since=NOW)
-    metrics.stands(Standing(wanted={gpu: 60.0}))
+    metrics.stands(ClusterCounts(wanted={gpu: 60.0}))
 
     said = generate_latest(registry).decode()
 
@@ -216,7 +216,7 @@ def test_gauges_of_the_cluster_are_gone_when_leadership_is() -> None:
 
     assert b"nimbus_slots" not in said()
     metrics.leading(True)
-    metrics.stands(Standing(ready_tasks={"all_busy": 5}, slots=4))
+    metrics.stands(ClusterCounts(ready_tasks={"all_busy": 5}, slots=4))
     assert b'nimbus_ready_tasks{reason="all_busy"} 5.0' in said()
     assert b"nimbus_slots 4.0" in said()
 

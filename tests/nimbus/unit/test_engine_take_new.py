@@ -18,10 +18,10 @@ from nimbus.domain.due import consumer_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, Outside, Partitioning, Publication, Read, Version
+from nimbus.domain.publications import Accepted, OutsideData, Partitioning, Publication, Read, Version
 from nimbus.domain.purge import Purged
-from nimbus.domain.reads import Wanted
-from nimbus.domain.run import Part, Run, RunState
+from nimbus.domain.reads import Partitions
+from nimbus.domain.run import Run, RunPart, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.writes import CreatePipeline, RemovePipelineRecord
@@ -50,7 +50,7 @@ def publish(stage: Stage, *partitions: str) -> None:
     for partition in partitions:
         number = next_number(stage.state.epoch, stage.state.runs.newest_number)
         version = Version(
-            partition=partition, number=number, sequence=number, at=NOW, outside=Outside(uri="s3://x/y")
+            partition=partition, number=number, sequence=number, at=NOW, outside=OutsideData(uri="s3://x/y")
         )
         accepted = Accepted(dataset=FEED, partition=Partitioning.KEY)
         put = datasets.with_version(stage.state, accepted, version, PipelineName("feeding"))
@@ -154,14 +154,14 @@ def test_what_is_published_during_the_look_up_waits_for_the_next_run() -> None:
     )
     history = cast(History, SimpleNamespace(newer_versions=lambda _name, _sequence: iter([old, late])))
 
-    found = versions_for(READER.reads[0], Wanted(since=1), before, history)
+    found = versions_for(READER.reads[0], Partitions(since=1), before, history)
 
     assert [one.partition for one in found] == ["here", "old"]
     assert early.sequence < late.sequence
 
 
-@pytest.mark.parametrize("part", [Part.OUTPUTS, Part.LOGS])
-def test_what_retention_has_deleted_is_not_new(part: Part) -> None:
+@pytest.mark.parametrize("part", [RunPart.OUTPUTS, RunPart.LOGS])
+def test_what_retention_has_deleted_is_not_new(part: RunPart) -> None:
     """The leader's record has its version still."""
     made = Version(
         partition="old",
@@ -180,9 +180,9 @@ def test_what_retention_has_deleted_is_not_new(part: Part) -> None:
     gone = Purged(run=made.run, pipeline=known.pipeline, created_at=NOW).with_parts([part], "deleted")
     history = cast(History, SimpleNamespace(purged=lambda _run: gone))
 
-    found = versions_for(READER.reads[0], Wanted(since=0), known, history)
+    found = versions_for(READER.reads[0], Partitions(since=0), known, history)
 
-    assert found == (() if part is Part.OUTPUTS else (made,))
+    assert found == (() if part is RunPart.OUTPUTS else (made,))
 
 
 def test_failed_run_leaves_all_to_the_next_one_which_only_a_change_starts() -> None:

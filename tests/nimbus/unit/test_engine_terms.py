@@ -10,7 +10,7 @@ import pytest
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, Abdication
 from nimbus.domain.ids import RunId
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.terms import (
     TERMS_KEPT,
@@ -45,7 +45,7 @@ def a_scheduler(name: str, boot_id: str, **changes: object) -> SchedulerInfo:
         version="1",
         started_at=NOW,
         reported_at=NOW,
-        role=Role.QUEUED,
+        role=ElectionRole.QUEUED,
         ready=True,
     )
     return replace(found, **changes)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
-from nimbus.domain.waits import SELF, DataSource, DataWait, Look, PipelineWait, Seen
+from nimbus.domain.waits import SELF, DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active
 from tests.nimbus.unit.test_engine_concurrency import (
@@ -44,7 +44,7 @@ from tests.nimbus.unit.test_engine_concurrency import (
 
 ODS, MART, TOP = PipelineName("ods"), PipelineName("mart"), PipelineName("top")
 DAY, LATER = timedelta(days=1), NOW + timedelta(seconds=5)
-LOOK = Look(DataSource.FILE, "/data/x")
+LOOK = DataProbe(DataSource.FILE, "/data/x")
 
 
 def python(name: str, *needs: str) -> TaskSpec:
@@ -176,7 +176,7 @@ def test_older_queued_run_starts_before_a_wait_that_ends_at_the_same_time() -> N
     submit(state, start("o1", pipeline=ODS), start("o2", pipeline=ODS), start("m1", pipeline=MART))
     decide_all(state)
     end_all_attempts(state)
-    state.tasks.data_seen(LOOK, Seen(there=True, said=""), at(NOW))
+    state.tasks.data_seen(LOOK, ProbeResult(there=True, said=""), at(NOW))
 
     decide_all(state)
 

@@ -24,8 +24,8 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Settlement, TaskState
-from nimbus.domain.upstream import Standing, Upstream, judge
-from nimbus.domain.waits import DataSource, DataWait, Look, OnFailed, PipelineWait, Seen
+from nimbus.domain.upstream import Upstream, WaitState, judge
+from nimbus.domain.waits import DataProbe, DataSource, DataWait, OnFailed, PipelineWait, ProbeResult
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MOST_REPORTED, Looks
@@ -228,10 +228,10 @@ WAITING = TaskSpec(
     waits_for=(DataWait(source=DataSource.S3), DataWait(source=DataSource.HTTP, status=204)),
     timeout=HOUR,
 )
-OBJECT = Look(DataSource.S3, "s3://bucket/2026-03-01/_SUCCESS")
-PAGE = Look(DataSource.HTTP, "http://host/ready", 204)
+OBJECT = DataProbe(DataSource.S3, "s3://bucket/2026-03-01/_SUCCESS")
+PAGE = DataProbe(DataSource.HTTP, "http://host/ready", 204)
 DATA = replace(SPEC, tasks=(WAITING, SPEC.tasks[1]))
-THERE, MISSING = Seen(True, ""), Seen(False, "404")
+THERE, MISSING = ProbeResult(True, ""), ProbeResult(False, "404")
 
 
 def test_data_is_looked_for_at_once_and_the_task_succeeds_when_all_is_there() -> None:
@@ -263,7 +263,7 @@ def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_addre
     assert state.tasks.looks.take_due(1e9) == []
 
 
-def look(state: State, now: datetime, answers: dict[Look, Seen]) -> None:
+def look(state: State, now: datetime, answers: dict[DataProbe, ProbeResult]) -> None:
     """Look up what is due, and answer at once."""
     due = state.tasks.looks.take_due(at(now).elapsed_s)
     assert set(due) == set(answers)
@@ -286,7 +286,7 @@ def test_no_look_is_announced_for_later_than_the_timeout() -> None:
 @pytest.mark.parametrize(("seen", "ending"), [(THERE, "wait_met"), (MISSING, "wait_timed_out")])
 @pytest.mark.parametrize("takes_over", [False, True])
 def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
-    takes_over: bool, seen: Seen, ending: str
+    takes_over: bool, seen: ProbeResult, ending: str
 ) -> None:
     state, late = started(DATA), NOW + (3 * HOUR if takes_over else HOUR)
     if takes_over:
@@ -383,10 +383,10 @@ def test_equal_looks_of_many_tasks_are_one() -> None:
 
 def test_report_has_the_latest_looks_and_a_bound() -> None:
     looks = Looks()
-    many = [Look(DataSource.FILE, f"/{number}") for number in range(MOST_REPORTED + 10)]
-    looks.want(about_wait(RUN, ASKED), [*many, Look(DataSource.FILE, "/" + "x" * 1000)])
+    many = [DataProbe(DataSource.FILE, f"/{number}") for number in range(MOST_REPORTED + 10)]
+    looks.want(about_wait(RUN, ASKED), [*many, DataProbe(DataSource.FILE, "/" + "x" * 1000)])
     for look in looks.take_due(0.0):
-        looks.seen(look, Seen(False, "x" * 10_000), at(NOW))
+        looks.seen(look, ProbeResult(False, "x" * 10_000), at(NOW))
 
     report = looks.report()
 
@@ -495,4 +495,4 @@ def test_wait_that_gives_up_on_a_failure_does_not_wait_for_child_runs() -> None:
 
     found = judge(wait, state.runs.live[RUN], Upstream(index, (child,)))
 
-    assert found.standing is Standing.FAILED
+    assert found.standing is WaitState.FAILED

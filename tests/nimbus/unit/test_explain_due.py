@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from nimbus.api.explain.data import DatasetView, DueView, why_no_start
 from nimbus.domain.catalog import Profile
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due, Refused
+from nimbus.domain.due import Due, RefusedStart
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Concurrency, DataStart, FailureStrategy, Priority, Schedule, StartWhen
@@ -109,7 +109,7 @@ def test_limit_of_the_pipeline_counts_all_of_its_runs() -> None:
 def test_settle_and_a_refusal_say_until_when() -> None:
     settling = replace(DAILY, start=DataStart(settle=timedelta(minutes=10)))
     (until, _) = told(due(1, of=settling, at=NOW), feed(1))
-    (refused, _) = told(replace(due(1), refused=Refused(why="no variable x", at=NOW)), feed(1))
+    (refused, _) = told(replace(due(1), refused=RefusedStart(why="no variable x", at=NOW)), feed(1))
 
     assert until.startswith("starts nothing before 2026-03-03 06:10:00Z: settle is 0:10:00; the last change")
     assert refused.startswith("starts nothing before 2026-03-03 06:01:00Z: refused: no variable x")

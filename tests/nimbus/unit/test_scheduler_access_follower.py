@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nimbus import records
-from nimbus.access.gate import Credentials, Gate
+from nimbus.access.gate import AccessGate, Presented
 from nimbus.access.tokens import new_token
 from nimbus.bootstrap.access import build_access_follower
 from nimbus.config import load_settings
@@ -54,12 +54,12 @@ def store() -> Store:
 
 
 @pytest.fixture
-def followed() -> Gate:
-    return Gate(required=True)
+def followed() -> AccessGate:
+    return AccessGate(required=True)
 
 
 @pytest.fixture(autouse=True)
-def follower(store: Store, followed: Gate, tmp_path: Path) -> Iterator[AccessFollower]:
+def follower(store: Store, followed: AccessGate, tmp_path: Path) -> Iterator[AccessFollower]:
     follower = AccessFollower(store, followed, TokensFile(tmp_path / "tokens.json"))
     follower._pause_s = 60.0
     follower.start()
@@ -67,8 +67,8 @@ def follower(store: Store, followed: Gate, tmp_path: Path) -> Iterator[AccessFol
     follower.stop(timedelta(seconds=30))
 
 
-def who(gate: Gate) -> str:
-    found = gate.admit(Credentials(authorization=f"Bearer {MADE.text}"), NOW, 0.0)
+def who(gate: AccessGate) -> str:
+    found = gate.admit(Presented(authorization=f"Bearer {MADE.text}"), NOW, 0.0)
     return f"{found.role} by {found.source}" if isinstance(found, Principal) else found.code
 
 
@@ -79,7 +79,7 @@ def write(folder: Path, *tokens: Token) -> None:
 
 
 def test_change_of_the_clusters_tokens_is_followed(
-    store: Store, followed: Gate, eventually: Eventually
+    store: Store, followed: AccessGate, eventually: Eventually
 ) -> None:
     eventually(lambda: who(followed) == "token_unknown")
     store.found = {TOKEN.id: TOKEN}
@@ -91,7 +91,9 @@ def test_change_of_the_clusters_tokens_is_followed(
     eventually(lambda: who(followed) == "token_unknown")
 
 
-def test_outage_of_the_store_locks_nobody_out(store: Store, followed: Gate, eventually: Eventually) -> None:
+def test_outage_of_the_store_locks_nobody_out(
+    store: Store, followed: AccessGate, eventually: Eventually
+) -> None:
     store.found = {TOKEN.id: TOKEN}
     eventually(lambda: store.reads == 1)
     store.watch()
@@ -106,7 +108,7 @@ def test_outage_of_the_store_locks_nobody_out(store: Store, followed: Gate, even
 
 def test_tokens_of_a_file_follow_it_when_it_changes_and_stay_while_it_is_broken(
     store: Store,
-    followed: Gate,
+    followed: AccessGate,
     tmp_path: Path,
     follower: AccessFollower,
     eventually: Eventually,
@@ -163,10 +165,10 @@ def test_unreadable_tokens_file_keeps_a_scheduler_from_starting(tmp_path: Path) 
     }
     (tmp_path / "nimbus.yaml").write_text(json.dumps(document))
     settings = load_settings(tmp_path / "nimbus.yaml", {})
-    build_access_follower(settings, Store(), Gate(required=True), None)  # it may come later
+    build_access_follower(settings, Store(), AccessGate(required=True), None)  # it may come later
 
     file.mkdir()
     with pytest.raises(TokensFileError, match=r"api\.tokens_file: .* cannot be read") as refused:
-        build_access_follower(settings, Store(), Gate(required=True), None)
+        build_access_follower(settings, Store(), AccessGate(required=True), None)
 
     assert refused.value.exit_code == 2

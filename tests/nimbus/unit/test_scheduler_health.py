@@ -14,7 +14,7 @@ from leader import Card, ElectionStatus, Participant, ParticipantView, Phase, Ra
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.schedulers import LeaderReport, LimitUse, Role, SchedulerInfo, leader_report
+from nimbus.domain.schedulers import ElectionRole, LeaderReport, LimitUse, SchedulerInfo, leader_report
 from nimbus.domain.wording import REASON_BYTES
 from nimbus.domain.workers import Refusals
 from nimbus.engine.loop import EngineStatus
@@ -114,15 +114,15 @@ def reported(
 @pytest.mark.parametrize(
     ("phase", "state", "role"),
     [
-        (Phase.QUEUED, ReleaseState.READY, Role.QUEUED),
-        (Phase.GUARDING, ReleaseState.READY, Role.VALIDATING),
-        (Phase.BACKING_OFF, ReleaseState.SYNCING, Role.SYNCING),
-        (Phase.BACKING_OFF, ReleaseState.READY, Role.BACKING_OFF),
-        (Phase.CLOSED, ReleaseState.READY, Role.STOPPING),
+        (Phase.QUEUED, ReleaseState.READY, ElectionRole.QUEUED),
+        (Phase.GUARDING, ReleaseState.READY, ElectionRole.VALIDATING),
+        (Phase.BACKING_OFF, ReleaseState.SYNCING, ElectionRole.SYNCING),
+        (Phase.BACKING_OFF, ReleaseState.READY, ElectionRole.BACKING_OFF),
+        (Phase.CLOSED, ReleaseState.READY, ElectionRole.STOPPING),
     ],
 )
 def test_the_role_says_why_a_scheduler_is_out_of_the_queue(
-    tmp_path: Path, phase: Phase, state: ReleaseState, role: Role
+    tmp_path: Path, phase: Phase, state: ReleaseState, role: ElectionRole
 ) -> None:
     assert said(tmp_path, phase, state=state).role is role
 
@@ -136,14 +136,14 @@ def test_a_leader_recovers_before_it_is_one(tmp_path: Path) -> None:
     began = EngineStatus(epoch=3, leader_since=NOW)
     done = EngineStatus(epoch=3, leader_since=NOW, recovered_at=NOW)
 
-    assert said(tmp_path, Phase.LEADING, leads=True, engine=began).role is Role.RECOVERING
-    assert said(tmp_path, Phase.LEADING, leads=True, engine=done).role is Role.LEADER
+    assert said(tmp_path, Phase.LEADING, leads=True, engine=began).role is ElectionRole.RECOVERING
+    assert said(tmp_path, Phase.LEADING, leads=True, engine=done).role is ElectionRole.LEADER
 
 
 def test_an_engine_that_still_reigns_is_no_leader_once_leadership_is_not_certain(tmp_path: Path) -> None:
     info = said(tmp_path, Phase.WAITING, leads=False, engine=EngineStatus(epoch=3, leader_since=NOW))
 
-    assert (info.role, info.epoch, info.leader_since) == (Role.STARTING, None, None)
+    assert (info.role, info.epoch, info.leader_since) == (ElectionRole.STARTING, None, None)
 
 
 @pytest.mark.parametrize(("state", "quarantined"), [(ReleaseState.SYNCING, {}), (ReleaseState.ABSENT, {"p"})])

@@ -37,12 +37,12 @@ from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Change, Partitioning, Publication
 from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.run import Part, Run, RunCause, RunState
+from nimbus.domain.run import Run, RunCause, RunPart, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.purge_orders import store_order
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
@@ -53,7 +53,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 P, LOAD = PipelineName("sums"), TaskName("load")
 SPEC = TaskSpec(name=LOAD, kind=TaskKind.PYTHON, script="l.py")
 COMMAND = CommandId("cmd-0000000001")
-ALL = (Part.HISTORY,)
+ALL = (RunPart.HISTORY,)
 
 
 class KilledError(BaseException):
@@ -158,7 +158,7 @@ class Stage:
             self.history.store_results(run.id, {LOAD: {"rows": 1}})
             self.history.store(run)
             if not any(task.reused for task in run.tasks.in_order()):
-                for kept in Kept:
+                for kept in KeptLog:
                     self.logs.append(AttemptId(run.id, LOAD, 1), 0, b"hello", kept)
                 for name in ("a", "manifest"):
                     self.data.write(f"sums/{run.id}/load/1-{0:016x}/{name}", b"1234")
@@ -178,7 +178,7 @@ class Stage:
     def retain(self, **retention: timedelta) -> None:
         self.purge(**retention).apply_retention(threading.Event())
 
-    def order(self, *parts: Part, **what: object) -> None:
+    def order(self, *parts: RunPart, **what: object) -> None:
         order = PurgeOrder(what=PurgeRuns(parts=parts, reason="space", **what), at=NOW, by="ann")  # type: ignore[arg-type]
         self.history.order_purge(COMMAND, order)
         self.purge().carry_out_orders(threading.Event())
@@ -212,7 +212,7 @@ def test_retention_purges_logs_that_are_older_and_says_so(stage: Stage) -> None:
     assert stage.history.read(RunId("old")) == a_run("old", OLD)
     gone = stage.history.purged(RunId("old"))
     assert gone is not None
-    assert str(gone.parts[Part.LOGS]) == "purged on 2026-03-01 by retention (retention.logs is 30d)"
+    assert str(gone.parts[RunPart.LOGS]) == "purged on 2026-03-01 by retention (retention.logs is 30d)"
     assert stage.history.purged(RunId("young")) is None
     assert stage.metrics.get_sample_value("nimbus_gc_deleted_objects_total", {"where": "logs"}) == 2
 
@@ -279,7 +279,7 @@ def test_purge_keeps_outputs_and_history_that_a_later_run_reuses(stage: Stage) -
     assert stage.history.results(RunId("old")) == {LOAD: {"rows": 1}}
     gone = stage.history.purged(RunId("old"))
     assert gone is not None
-    assert gone.parts.keys() == {Part.LOGS}
+    assert gone.parts.keys() == {RunPart.LOGS}
 
 
 def test_purge_takes_what_was_reused_once_the_run_that_reuses_it_goes(stage: Stage) -> None:
@@ -291,8 +291,8 @@ def test_purge_takes_what_was_reused_once_the_run_that_reuses_it_goes(stage: Sta
     assert stage.keys("reused") == []
 
 
-@pytest.mark.parametrize("part", [*Part])
-def test_purge_keeps_a_run_that_is_in_zookeeper(stage: Stage, part: Part) -> None:
+@pytest.mark.parametrize("part", [*RunPart])
+def test_purge_keeps_a_run_that_is_in_zookeeper(stage: Stage, part: RunPart) -> None:
     run = a_run("old", OLD)
     stage.keep(run)
     stage.live = [run]
@@ -354,7 +354,7 @@ def test_order_purges_runs_of_a_pipeline_in_a_state(stage: Stage) -> None:
         a_run("other", OLD, state=RunState.FAILED, pipeline=PipelineName("q")),
     )
 
-    stage.order(Part.LOGS, pipeline=P, before=NOW - MONTH, states=(RunState.FAILED,))
+    stage.order(RunPart.LOGS, pipeline=P, before=NOW - MONTH, states=(RunState.FAILED,))
 
     assert [run for run in ("good", "bad", "late", "other") if not stage.has_logs(run)] == ["bad"]
     assert stage.keys("purge-orders") == []
@@ -364,7 +364,7 @@ def test_order_for_logs_and_outputs_takes_a_run_that_has_lost_only_one_of_them(s
     stage.keep(a_run("old", OLD))
     stage.retain(outputs=MONTH)
 
-    stage.order(Part.LOGS, Part.OUTPUTS, pipeline=P, before=NOW)
+    stage.order(RunPart.LOGS, RunPart.OUTPUTS, pipeline=P, before=NOW)
 
     assert not stage.has_logs("old")
 
@@ -376,7 +376,7 @@ def test_order_goes_on_in_the_next_look_when_one_takes_too_long(
     monkeypatch.setattr("nimbus.scheduler.purge.LONGEST", timedelta(0))
     stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
 
-    stage.order(Part.LOGS, pipeline=P, before=NOW)
+    stage.order(RunPart.LOGS, pipeline=P, before=NOW)
     assert [run for run in ("old", "older") if stage.has_logs(run)] == ["older"]
     stage.purge().carry_out_orders(threading.Event())
 
@@ -633,7 +633,7 @@ def test_object_that_is_no_entry_of_the_index_holds_up_no_run(stage: Stage) -> N
 
     assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
     assert [run.id for run in stage.history.recent(P, 10).runs] == ["old"]
-    stage.order(Part.LOGS, pipeline=P, before=NOW - MONTH)
+    stage.order(RunPart.LOGS, pipeline=P, before=NOW - MONTH)
 
     assert not stage.has_logs("old")
     assert stage.keys("purge-orders") == []
@@ -644,16 +644,16 @@ def is_whole(stage: Stage, run: RunId) -> None:
     gone = stage.history.purged(run)
     parts = set() if gone is None else gone.parts.keys()
     known = stage.history.read(run)
-    assert known is not None or Part.HISTORY in parts
+    assert known is not None or RunPart.HISTORY in parts
     listed = [one.id for one in stage.history.recent(None, 10).runs]
     assert (run in listed) is (known is not None)
     assert (run in [one.id for one in stage.history.recent(P, 10).runs]) is (known is not None)
     if known is not None:
         assert stage.history.results(run) == {LOAD: {"rows": 1}}
-    if Part.LOGS not in parts:
-        for kept in Kept:
+    if RunPart.LOGS not in parts:
+        for kept in KeptLog:
             assert stage.logs.read(AttemptId(run, LOAD, 1), kept=kept) == b"hello"
-    if Part.OUTPUTS not in parts:
+    if RunPart.OUTPUTS not in parts:
         assert len(stage.keys(f"sums/{run}/", stage.data)) == 2
 
 
@@ -748,7 +748,7 @@ def test_retention_keeps_as_many_versions_as_the_dataset_says_and_what_is_pinned
 
     assert [stage.has_outputs(run.id) for run in runs] == [False, True, True, True]
     order = PurgeOrder(
-        what=PurgeRuns(parts=(Part.OUTPUTS,), reason="space", run_id=runs[2].id), at=NOW, by="ann"
+        what=PurgeRuns(parts=(RunPart.OUTPUTS,), reason="space", run_id=runs[2].id), at=NOW, by="ann"
     )
     with pytest.raises(RefusedError, match=r"one of the newest that `keep.versions` of a dataset keeps"):
         store_order(stage.history, COMMAND, order)
@@ -808,7 +808,9 @@ def test_version_that_a_withdrawal_publishes_again_is_kept(stage: Stage) -> None
 def test_order_to_purge_a_published_version_is_refused(stage: Stage) -> None:
     run = published("first", OLD, 1)
     stage.keep(run)
-    order = PurgeOrder(what=PurgeRuns(parts=(Part.OUTPUTS,), reason="space", run_id=run.id), at=NOW, by="ann")
+    order = PurgeOrder(
+        what=PurgeRuns(parts=(RunPart.OUTPUTS,), reason="space", run_id=run.id), at=NOW, by="ann"
+    )
 
     with pytest.raises(RefusedError, match="a dataset has a version of it that no newer one has replaced"):
         store_order(stage.history, COMMAND, order)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from nimbus import records
 from nimbus.adapters.store.calls import LARGEST_REQUEST
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
-from nimbus.domain.schedulers import Role, SchedulerInfo, clocks_differ_s
+from nimbus.domain.schedulers import ElectionRole, SchedulerInfo, clocks_differ_s
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler import registrar
@@ -32,9 +32,9 @@ INFO = SchedulerInfo(
     version="1",
     started_at=NOW,
     reported_at=NOW,
-    role=Role.QUEUED,
+    role=ElectionRole.QUEUED,
 )
-LEADER = replace(INFO, role=Role.LEADER, epoch=3)
+LEADER = replace(INFO, role=ElectionRole.LEADER, epoch=3)
 
 
 class Board:
@@ -106,7 +106,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
 def test_it_publishes_again_and_again_and_withdraws_at_the_end(board: Board, eventually: Eventually) -> None:
     eventually(lambda: len(board.published) > 2, what="it reports without a change")
     board.registrar.draining()
-    eventually(lambda: board.published[-1].role is Role.STOPPING)
+    eventually(lambda: board.published[-1].role is ElectionRole.STOPPING)
     board.registrar.stop(timedelta(seconds=30))
 
     assert board.withdrawn == 1

@@ -14,12 +14,12 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, CommandId, RunId
 from nimbus.domain.purge import PurgeOrder
-from nimbus.domain.run import Part
+from nimbus.domain.run import RunPart
 from nimbus.domain.terms import EndCause, Leader, begun, ended
 from nimbus.scheduler.deleting import delete_with_uploads
 from tests.nimbus.contract.test_history import NOW, RUN, TASK, a_refusal
 
-WHAT = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RUN.id)
+WHAT = PurgeRuns(parts=(RunPart.LOGS,), reason="space", run_id=RUN.id)
 EARLIER = RunId("earlier")
 LOGGED, PACKED = (AttemptId(RUN.id, TASK.name, number) for number in (1, 2))
 
@@ -55,7 +55,7 @@ def test_history_is_read_past_folders(store: MemoryObjectStore) -> None:
     assert list(history.created_before(later, None)) == [RUN.id]
     assert history.reusers(EARLIER) == (RUN.id,)
     assert [command for command, _ in purges.orders()] == ["c"]
-    assert [place.id for place in purges.unpurged_before(later, {Part.LOGS}, None)] == [RUN.id]
+    assert [place.id for place in purges.unpurged_before(later, {RunPart.LOGS}, None)] == [RUN.id]
     assert list(purges.unfinished()) == []
 
 

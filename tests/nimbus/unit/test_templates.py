@@ -24,7 +24,7 @@ from nimbus.templates import evaluation
 from nimbus.templates.checking import MOST_TEXT, NAMES, argument_faults, file_faults
 from nimbus.templates.client import Templates
 from nimbus.templates.dates import date_values
-from nimbus.templates.names import Fault, TemplateError
+from nimbus.templates.names import TemplateError, TemplateFault
 from nimbus.templates.rendering import LONGEST_ARGUMENT, render_context
 from nimbus.templates.sandbox import LONGEST
 
@@ -291,15 +291,15 @@ def test_all_faults_are_found_each_at_its_argument() -> None:
 
     assert found == [
         [],
-        [Fault("there is no 'dss'", "ds", 1)],
-        [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")],
+        [TemplateFault("there is no 'dss'", "ds", 1)],
+        [TemplateFault("may use {{ ... }} and {% if %} only; compute anything else in the task")],
     ]
     assert argument_faults([], []) == []
 
 
 def test_faults_of_a_file_have_lines() -> None:
     assert file_faults("SELECT\n{{ params.moth }}", ["month"]) == [
-        Fault("there is no parameter 'moth'", "params.month", 2)
+        TemplateFault("there is no parameter 'moth'", "params.month", 2)
     ]
 
 

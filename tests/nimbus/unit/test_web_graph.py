@@ -20,7 +20,7 @@ from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.web.run.gantt import Wait, critical_path, waits
+from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw, svg
 from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
@@ -243,12 +243,12 @@ def _run_of_waits(**changes: Any) -> Run:
 def test_waits_of_a_task_are_for_needs_a_slot_its_driver_and_a_retry() -> None:
     run = _run_of_waits()
 
-    assert waits(run, run.tasks[TaskName("a")]) == [Wait("start", _at(0), _at(5))]
+    assert waits(run, run.tasks[TaskName("a")]) == [WaitBar("start", _at(0), _at(5))]
     assert waits(run, run.tasks[TaskName("b")]) == [
-        Wait("needs", _at(0), _at(10)),
-        Wait("slot", _at(10), _at(30)),
-        Wait("start", _at(30), _at(31)),
-        Wait("retry", _at(50), _at(60)),
+        WaitBar("needs", _at(0), _at(10)),
+        WaitBar("slot", _at(10), _at(30)),
+        WaitBar("start", _at(30), _at(31)),
+        WaitBar("retry", _at(50), _at(60)),
     ]
 
 
@@ -258,10 +258,10 @@ def test_wait_is_open_while_a_task_waits_and_unknown_where_the_record_has_no_att
     waiting, retrying = replace(b, attempts=(), state=TaskState.WAITING), replace(b, attempts=b.attempts[:1])
     undone = run.with_tasks(run.tasks.replaced((replace(a, state=TaskState.RUNNING, attempts=()),)))
 
-    assert waits(run, waiting)[-1] == Wait("slot", _at(10), None)
-    assert waits(undone, waiting) == [Wait("needs", _at(0), None)]
+    assert waits(run, waiting)[-1] == WaitBar("slot", _at(10), None)
+    assert waits(undone, waiting) == [WaitBar("needs", _at(0), None)]
     assert waits(undone, replace(waiting, state=TaskState.NOT_RUN)) == []
-    assert waits(run, replace(retrying, state=TaskState.WAITING))[-1] == Wait("retry", _at(50), None)
+    assert waits(run, replace(retrying, state=TaskState.WAITING))[-1] == WaitBar("retry", _at(50), None)
     assert [one.kind for one in waits(run, replace(b, attempts=b.attempts[1:]))] == ["needs"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.ports import Kept
+from nimbus.ports import KeptLog
 from nimbus.worker.attempt import log
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.log import store_event_log
@@ -33,7 +33,7 @@ def folder(bench: Bench) -> AttemptFolder:
 
 def _stored(bench: Bench, folder: AttemptFolder) -> bytes:
     store_event_log(folder, bench.logs)
-    return bench.logs.read(folder.attempt, 0, 1 << 30, Kept.EVENTS)
+    return bench.logs.read(folder.attempt, 0, 1 << 30, KeptLog.EVENTS)
 
 
 def test_event_log_is_one_compressed_file_in_the_folder_unless_a_place_is_named() -> None:

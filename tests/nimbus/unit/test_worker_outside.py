@@ -14,7 +14,7 @@ import pytest
 from blobsync import StoreAccessDeniedError, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.pipeline import SparkDeploy, SparkPlace
-from nimbus.domain.publications import Outside, Version
+from nimbus.domain.publications import OutsideData, Version
 from nimbus.task import OutsideError
 from nimbus.worker.data.outside import OutsideRefusedError, to_verify, verify
 from nimbus.worker.driver.files import reads_document
@@ -22,19 +22,19 @@ from tests.nimbus.unit.test_task_uris import a_context
 from tests.nimbus.worker_bench import Bench
 
 
-def outside(path: Path, data: bytes) -> Outside:
-    return Outside(uri=path.as_uri(), sha256=hashlib.sha256(data).hexdigest())
+def outside(path: Path, data: bytes) -> OutsideData:
+    return OutsideData(uri=path.as_uri(), sha256=hashlib.sha256(data).hexdigest())
 
 
 CLUSTER = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
 MINUTE = timedelta(minutes=1)
 
 
-def in_bucket(key: str, data: bytes) -> Outside:
-    return Outside(uri=f"s3://in/{key}", sha256=hashlib.sha256(data).hexdigest())
+def in_bucket(key: str, data: bytes) -> OutsideData:
+    return OutsideData(uri=f"s3://in/{key}", sha256=hashlib.sha256(data).hexdigest())
 
 
-def checked(of: Outside, store: Any = None, timeout: timedelta = MINUTE) -> None:
+def checked(of: OutsideData, store: Any = None, timeout: timedelta = MINUTE) -> None:
     verify(of, {"in": store}.__getitem__, timeout)
 
 
@@ -81,7 +81,7 @@ def test_object_that_the_worker_may_not_read_is_refused_and_an_outage_is_tried_a
 def test_what_is_verified_depends_on_place_and_digest(tmp_path: Path, in_cluster: bool) -> None:
     digest = "a" * 64
     given = [
-        Outside(uri=uri, sha256=sha256)
+        OutsideData(uri=uri, sha256=sha256)
         for uri in ("file:///in/1", "s3://in/1", "https://in/1")
         for sha256 in (digest, "")
     ]

@@ -15,7 +15,7 @@ import pytest
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
-from nimbus.domain.publications import Outside, Version
+from nimbus.domain.publications import OutsideData, Version
 from nimbus.worker.connect.server import RemoteServer
 from nimbus.worker.connect.session import MissingPackagesError
 from nimbus.worker.data.mark import MARK
@@ -91,7 +91,7 @@ def test_objects_from_outside_are_verified_first_also_for_a_driver_in_a_cluster(
     )
     place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER) if in_cluster else None
     order = bench.order(bench.script("task.py", ""), spark_place=place)
-    of = Outside(uri="s3://in/a", sha256="0" * 64)
+    of = OutsideData(uri="s3://in/a", sha256="0" * 64)
     at = datetime(2026, 3, 1, tzinfo=UTC)
     order = replace(order, pins={"landing": (Version(partition="", number=1, at=at, outside=of),)})
 
