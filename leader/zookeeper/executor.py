@@ -64,7 +64,7 @@ class SessionExecutor:
             return self._ask(request)
         except kazoo.KazooException as exc:
             path = getattr(request, "path", "several nodes")
-            raise _in_our_words(exc, path) from exc
+            raise _translated(exc, path) from exc
 
     def _ask(self, request: rq.Request) -> Any:
         client = self._session.client
@@ -113,7 +113,7 @@ class SessionExecutor:
         if failed is None:
             return tuple(_stat(one) if isinstance(one, ZnodeStat) else one for one in results)
         index, error = failed
-        cause = _in_our_words(error, operations[index].path)
+        cause = _translated(error, operations[index].path)
         if isinstance(cause, rq.RequestRefusedError):
             raise rq.TransactionFailedError(index, cause) from error
         raise cause from error
@@ -156,7 +156,7 @@ class Together:
 
 def _node(answer: Any, path: str) -> tuple[bytes, rq.Stat] | LeaderError:
     if isinstance(answer, Exception):
-        return _in_our_words(answer, path)
+        return _translated(answer, path)
     data, stat = answer
     return data, _stat(stat)
 
@@ -173,7 +173,7 @@ def _add(transaction: TransactionRequest, operation: rq.Operation) -> None:
             transaction.delete(path, version)
 
 
-def _in_our_words(error: Exception, path: str) -> LeaderError:
+def _translated(error: Exception, path: str) -> LeaderError:
     for theirs, ours in _REFUSALS.items():
         if isinstance(error, theirs):
             return ours(path)

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from blobsync import BlobSyncError, S3ObjectStore
 from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
 
-MOST_BUCKETS = 16
+MAX_BUCKETS = 16
 """Most buckets whose clients are cached."""
 
 
@@ -38,7 +38,7 @@ class DataProber:
     """
 
     def __init__(self, *, open_bucket: Callable[[str], S3ObjectStore], http_allow: Collection[str]) -> None:
-        self._bucket = lru_cache(MOST_BUCKETS)(open_bucket)
+        self._bucket = lru_cache(MAX_BUCKETS)(open_bucket)
         self._http_allow = frozenset(host.strip("[]").lower() for host in http_allow)
 
     def probe(self, look: DataProbe) -> ProbeResult:

@@ -34,8 +34,8 @@ FRESH_S = 300.0
 """Older keys are fetched again when a token is checked, because a key may have been withdrawn."""
 ANSWER_S = 5.0
 """Time limit of one response, from the connection to the last byte."""
-MOST_BYTES = 256 * 1024
-MOST_LOGINS = 16
+MAX_BYTES = 256 * 1024
+MAX_LOGINS = 16
 """Most codes that are exchanged at the same time."""
 
 
@@ -84,7 +84,7 @@ class OidcProvider:
         self._known: _Description | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._fetched_at_s, self._next_at_s = -FRESH_S, 0.0
-        self._logins = asyncio.Semaphore(MOST_LOGINS)
+        self._logins = asyncio.Semaphore(MAX_LOGINS)
         self._fetches = Counter(
             "nimbus_oidc_fetches_total",
             "Fetches of the identity provider's description and keys: done, failed. Only with an identity "
@@ -245,8 +245,8 @@ class OidcProvider:
             body = bytearray()
             async for part in answer.aiter_raw():
                 body += part
-                if len(body) > MOST_BYTES:
-                    raise ValueError(f"the answer is above {MOST_BYTES} bytes")
+                if len(body) > MAX_BYTES:
+                    raise ValueError(f"the answer is above {MAX_BYTES} bytes")
             return answer.status_code, bytes(body)
 
 

@@ -60,13 +60,13 @@ from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
-MOST_OUTCOME_OBJECTS = 50
+MAX_OUTCOME_OBJECTS = 50
 """Most objects of each kind that one list of commands reads, with up to 500 outcomes each."""
 
 
-MOST_SCANNED, READERS = 1000, 8
+MAX_SCANNED, READERS = 1000, 8
 """Of one list of runs: most names that it reads, and threads that read records at the same time."""
-MOST_OF_PARTITION = 100
+MAX_OF_PARTITION = 100
 """How many of its newest versions are searched for those that repeat one."""
 TERMS = "history/terms/"
 DATASETS = "history/datasets/"
@@ -159,7 +159,7 @@ class S3History:
     def forget_versions(self, run: Run) -> None:
         with or_unavailable(f"versions of run {run.id} could not be removed"):
             for publication, version in versions_of(run):
-                stored = self.versions(publication.dataset, MOST_OF_PARTITION, version.partition)
+                stored = self.versions(publication.dataset, MAX_OF_PARTITION, version.partition)
                 again = [one for one in stored if one.run == run.id]  # by withdrawals of later versions
                 for key in (_mark_key, version_key):
                     self._store.delete_many(key(publication.dataset, one) for one in (version, *again))
@@ -258,7 +258,7 @@ class S3History:
             others = [Ascending(self._names(pipeline, one, after)) for one in INDEXED_STATES if succeeded]
 
             def fitting() -> Iterator[str]:
-                for name in islice(names, MOST_SCANNED):
+                for name in islice(names, MAX_SCANNED):
                     scanned.append(name)
                     if not any(other.has(name) for other in others):
                         yield name
@@ -267,7 +267,7 @@ class S3History:
             with ThreadPoolExecutor(READERS, "nimbus-history") as pool:
                 keys = (run_key(RunId(one.id)) for one in readable_places(found[:limit]))
                 runs = list(pool.map(lambda key: self._readable(key, records.RUN), keys))
-        passed = found[:limit] if len(found) > limit else scanned if len(scanned) == MOST_SCANNED else []
+        passed = found[:limit] if len(found) > limit else scanned if len(scanned) == MAX_SCANNED else []
         more_after = max(readable_places(passed), default=None)
         return RecentRuns(tuple(run for run in runs if run is not None), more_after)
 
@@ -309,7 +309,7 @@ class S3History:
         """At least the `limit` newest ones of a kind, or all in the newest objects."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         with or_unavailable("commands cannot be listed"):
-            for info in islice(valid_objects(self._store, prefix), MOST_OUTCOME_OBJECTS):
+            for info in islice(valid_objects(self._store, prefix), MAX_OUTCOME_OBJECTS):
                 if (body := self._readable(info.key, records.OUTCOMES)) is None:
                     continue
                 all_of_it = (*body.refusals, *body.accepted)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.access.gate import AccessGate
-from nimbus.config.shown import Shown
+from nimbus.config.settings import Shown
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.outputs import ListedFile, Listing

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from nimbus.adapters.alerts import AppriseService, Mailbox, WebhookTarget
 from nimbus.api.services import AlertTests
 from nimbus.config import InvalidConfigurationError, Settings
-from nimbus.config.alert_targets import AlertTarget as TargetSettings
 from nimbus.config.problems import Problem
+from nimbus.config.services import AlertTarget as TargetSettings
 from nimbus.definition.build import notify_rules
 from nimbus.domain.alerts import AlertMessage
 from nimbus.engine.news import News

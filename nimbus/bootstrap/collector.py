@@ -9,7 +9,7 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.api.services import OutputFiles
-from nimbus.bootstrap.foundation import Foundation, data_connection, retry_policy
+from nimbus.bootstrap.resources import Resources, data_connection, retry_policy
 from nimbus.config.settings import Settings
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
@@ -22,24 +22,24 @@ from nimbus.worker.attempt.connections import open_data
 
 
 def build_collector(
-    foundation: Foundation, metrics: GarbageMetrics, *, leads: Callable[[], bool] | None
+    resources: Resources, metrics: GarbageMetrics, *, leads: Callable[[], bool] | None
 ) -> Collector:
     """The collector that the settings configure.
 
     Args:
-        foundation: Settings, ZooKeeper, S3, disk.
+        resources: Settings, ZooKeeper, S3, disk.
         metrics: The collector's metrics.
         leads: Whether this process leads now; None: it never leads, so it does not collect in the bucket.
     """
-    settings, artifacts = foundation.settings, foundation.settings.artifacts
-    state = TreeWholeState(calls_on(foundation.session), settings.cluster.root)
-    collector = Collector(foundation.clock)
+    settings, artifacts = resources.settings, resources.settings.artifacts
+    state = TreeWholeState(calls_on(resources.session), settings.cluster.root)
+    collector = Collector(resources.clock)
     if artifacts.local_gc:
-        on_disk = LocalGarbage(store=foundation.local, state=state, artifacts=artifacts, metrics=metrics)
+        on_disk = LocalGarbage(store=resources.local, state=state, artifacts=artifacts, metrics=metrics)
         collector.add(on_disk.collect, artifacts.local_gc_interval)
     if artifacts.gc and leads is not None:
         in_bucket = BucketGarbage(
-            store=foundation.store,
+            store=resources.store,
             state=state,
             leads=leads,
             artifacts=artifacts,
@@ -50,9 +50,9 @@ def build_collector(
     if (where := data_connection(settings)) is not None and settings.data.gc and leads is not None:
         outputs = LostOutputs(
             store=open_data(where),
-            runs=foundation.run,
+            runs=resources.run,
             leads=leads,
-            clock=foundation.clock,
+            clock=resources.clock,
             grace=settings.data.gc_grace,
             deleted=partial(metrics.deleted, "outputs"),
         )
@@ -62,21 +62,21 @@ def build_collector(
 
 def add_purges(
     collector: Collector,
-    foundation: Foundation,
+    resources: Resources,
     metrics: GarbageMetrics,
     leads: Callable[[], bool],
     data_mark: Callable[[str], str],
 ) -> None:
     """Add purges, which work while the scheduler leads. `data_mark`: see `nimbus.ports.Registrations`."""
-    settings = foundation.settings
+    settings = resources.settings
     purge = RunPurge(
-        history=S3History(foundation.store),
-        store=foundation.store,
+        history=S3History(resources.store),
+        store=resources.store,
         outputs=output_place(settings, leads, data_mark, metrics),
-        state=TreeWholeState(calls_on(foundation.session), settings.cluster.root),
+        state=TreeWholeState(calls_on(resources.session), settings.cluster.root),
         leads=leads,
         retention=settings.retention,
-        clock=foundation.clock,
+        clock=resources.clock,
         metrics=metrics,
     )
     collector.add(purge.carry_out_orders, ORDERS_EVERY, leads)

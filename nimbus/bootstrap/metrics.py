@@ -19,7 +19,7 @@ from nimbus.api.problems import install
 from nimbus.api.routes import health
 from nimbus.api.server import ApiServer
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
-from nimbus.bootstrap.foundation import Foundation
+from nimbus.bootstrap.resources import Resources
 from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.telemetry.daemon import SyncMetrics
 from nimbus.worker.host.identity import hostname
@@ -42,13 +42,13 @@ class MetricsServer:
         self._server.stop(timeout)
 
 
-def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) -> MetricsServer | None:
+def build_metrics_server(resources: Resources, registry: CollectorRegistry) -> MetricsServer | None:
     """The metrics server of a standalone worker; None if it is not configured.
 
     Raises:
         CertificateError: the files of `api.tls` cannot be used.
     """
-    settings, session = foundation.settings, foundation.session
+    settings, session = resources.settings, resources.session
     where = settings.worker.metrics_address
     if where is None:
         return None
@@ -69,13 +69,13 @@ def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) ->
     return MetricsServer(server, access)
 
 
-def tell_sync(registry: CollectorRegistry, foundation: Foundation, syncer: Syncer) -> None:
+def tell_sync(registry: CollectorRegistry, resources: Resources, syncer: Syncer) -> None:
     """Add the metrics of this daemon's local store."""
     SyncMetrics(
         registry,
         progress=syncer.progress,
         scrub=syncer.scrub_progress,
-        disk=foundation.local.disk_state,
+        disk=resources.local.disk_state,
     )
 
 

@@ -16,10 +16,10 @@ from blobsync import give_back_large_blocks
 from leader import CrashSentinel, ZooKeeperSession, read_epoch
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
-from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
 from nimbus.bootstrap.metrics import build_metrics_server, tell_sync
+from nimbus.bootstrap.resources import Resources, build_syncer, epoch_file, open_resources
+from nimbus.bootstrap.start_checks import check_access_lists
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.domain.schema import check_known
@@ -54,18 +54,18 @@ def run_scheduler(settings: Settings) -> int:
     give_back_large_blocks()  # frees the buffers of a sync
     if settings.worker.embedded and settings.store_folder is None:
         _look_for_java()
-    foundation = lay_foundation(settings)
+    resources = open_resources(settings)
     root, epochs = settings.cluster.root, epoch_file(settings)
-    if isinstance(foundation.session, ZooKeeperSession):
-        if (term := read_epoch(foundation.session, root)) is not None:
+    if isinstance(resources.session, ZooKeeperSession):
+        if (term := read_epoch(resources.session, root)) is not None:
             check_known(term.schema, root)
     elif epochs is not None:
-        from nimbus.bootstrap.single import check_epochs
+        from nimbus.bootstrap.start_checks import check_epochs
 
-        check_epochs(foundation.session, root, epochs)
-    check_access_lists(foundation.session, settings)
-    with _crash_sentinel(foundation) as has_sentinel:  # before the scheduler queues for leadership
-        parts = build_parts(foundation, has_sentinel)
+        check_epochs(resources.session, root, epochs)
+    check_access_lists(resources.session, settings)
+    with _crash_sentinel(resources) as has_sentinel:  # before the scheduler queues for leadership
+        parts = build_parts(resources, has_sentinel)
         scheduler = Scheduler(parts)
         _keep_what_is_loaded()
         code = run_until_signal(
@@ -93,15 +93,15 @@ def run_worker(settings: Settings) -> int:
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()
     _look_for_java()
-    foundation = lay_foundation(settings)
-    syncer = build_syncer(foundation, lambda _readiness: None)
-    registrations = TreeRegistrations(calls_on(foundation.session), settings.cluster.root)
+    resources = open_resources(settings)
+    syncer = build_syncer(resources, lambda _readiness: None)
+    registrations = TreeRegistrations(calls_on(resources.session), settings.cluster.root)
     registry = CollectorRegistry()
     tell_build(registry)
-    tell_sync(registry, foundation, syncer)
-    worker = build_worker(foundation, syncer, registrations, WorkerMetrics(registry), scheduler_id=None)
-    collector = build_collector(foundation, GarbageMetrics(registry), leads=None)
-    metrics = build_metrics_server(foundation, registry)
+    tell_sync(registry, resources, syncer)
+    worker = build_worker(resources, syncer, registrations, WorkerMetrics(registry), scheduler_id=None)
+    collector = build_collector(resources, GarbageMetrics(registry), leads=None)
+    metrics = build_metrics_server(resources, registry)
     drain_timeout = settings.worker.drain_timeout
 
     def start() -> None:
@@ -122,7 +122,7 @@ def run_worker(settings: Settings) -> int:
         shutdown_step("collector stopped", lambda: collector.stop(STEP))
         if metrics is not None:
             shutdown_step("metrics stopped", lambda: metrics.stop(STEP))
-        shutdown_step("session closed", lambda: foundation.session.close(STEP))
+        shutdown_step("session closed", lambda: resources.session.close(STEP))
 
     _keep_what_is_loaded()
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout + drain_timeout)
@@ -156,15 +156,15 @@ def _look_for_java() -> None:
 
 
 @contextmanager
-def _crash_sentinel(foundation: Foundation) -> Iterator[Callable[[], bool]]:
+def _crash_sentinel(resources: Resources) -> Iterator[Callable[[], bool]]:
     """A program that ends our ZooKeeper session if this process dies before it has closed it.
 
     Yields a function that is true while the program runs.
     """
-    if not foundation.settings.leadership.sentinel or not isinstance(foundation.session, ZooKeeperSession):
+    if not resources.settings.leadership.sentinel or not isinstance(resources.session, ZooKeeperSession):
         yield lambda: False  # a session in SQLite ends with its process anyway
         return
-    sentinel = CrashSentinel(foundation.session)
+    sentinel = CrashSentinel(resources.session)
     sentinel.start()
     try:
         yield lambda: sentinel.pid is not None

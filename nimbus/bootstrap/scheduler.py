@@ -49,22 +49,22 @@ from nimbus.bootstrap.access import (
 )
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import add_purges, build_collector, output_files
-from nimbus.bootstrap.foundation import (
+from nimbus.bootstrap.late_parts import LateParts
+from nimbus.bootstrap.metrics import tell_sync
+from nimbus.bootstrap.resources import (
     LOOK_LIMITS,
-    Foundation,
+    Resources,
     build_syncer,
     data_connection,
     epoch_file,
     open_bucket,
     zookeeper_config,
 )
-from nimbus.bootstrap.metrics import tell_sync
 from nimbus.bootstrap.secrets import secret_provider
-from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
 from nimbus.config import Settings
-from nimbus.config.shown import shown
+from nimbus.config.settings import shown
 from nimbus.domain.access import SecretRules
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
@@ -102,26 +102,26 @@ _API_PATIENCE = timedelta(seconds=2)
 """Longest wait of a request for a connection to ZooKeeper, before it is answered with 503."""
 
 
-def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambda: False) -> Parts:
+def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda: False) -> Parts:
     """All parts of a scheduler, not started. `has_sentinel`: True while its crash sentinel runs."""
-    settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
+    settings, session, root = resources.settings, resources.session, resources.settings.cluster.root
     zookeeper = session if isinstance(session, ZooKeeperSession) else None  # None: a single scheduler
     registry = CollectorRegistry()
     tell_build(registry)
-    history = S3History(foundation.store)
-    identity = _identity(foundation)
-    late = Switchboard()
+    history = S3History(resources.store)
+    identity = _identity(resources)
+    late = LateParts()
     targets = alert_targets(settings, os.environ)
-    syncer = build_syncer(foundation, late.synced)
-    tell_sync(registry, foundation, syncer)
+    syncer = build_syncer(resources, late.synced)
+    tell_sync(registry, resources, syncer)
     late.announcer = ReplicaAnnouncer(
-        board=ReplicaBoard(foundation.store),
+        board=ReplicaBoard(resources.store),
         me=identity.id,
         readiness=syncer.readiness,
-        clock=foundation.clock,
+        clock=resources.clock,
     )
     guard = ReadinessGuard(
-        reader=foundation.reader,
+        reader=resources.reader,
         readiness=syncer.readiness,
         strict=settings.leadership.gate_policy == "strict",
         on_lacking=late.quarantine,
@@ -129,7 +129,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
     releases = LocalReleases(
         syncer, Validators(settings.scheduler.validators), SecretRules(settings.worker.secrets.allow)
     )
-    exports = build_exports(foundation, releases, registry, leads=late.leads)
+    exports = build_exports(resources, releases, registry, leads=late.leads)
 
     def resign(reason: str, to: str) -> None:
         """Any thread; with a named successor it calls ZooKeeper."""
@@ -151,8 +151,8 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         return None if found is None else found.pieces
 
     effects = Effects(
-        read_run=foundation.reader.run,
-        read_slots=foundation.reader.slots,
+        read_run=resources.reader.run,
+        read_slots=resources.reader.slots,
         history=history,
         preparer=releases,
         definitions=releases,
@@ -181,7 +181,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         still_leads=late.leads,
         start_effect=effects.start,
         policy=_policy(settings),
-        clock=foundation.clock,
+        clock=resources.clock,
         metrics=EngineMetrics(registry, late.leads),
         on_status=late.changed,
         follow=None if exports is None else exports.follow,
@@ -213,8 +213,8 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         id_taken=late.id_taken,
         store="sqlite" if zookeeper is None else "zookeeper",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
-        disk_trouble=lambda: foundation.local.disk_state().reason,
-        clock=foundation.clock,
+        disk_trouble=lambda: resources.local.disk_state().reason,
+        clock=resources.clock,
     )
     late.registrar = Registrar(
         registrations=registrations,
@@ -234,21 +234,21 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             definitions=releases,
             commands=TreeCommandQueue(calls, root),
             history=history,
-            logs=S3LogArchive(foundation.store),
+            logs=S3LogArchive(resources.store),
             health=report,
             metrics=registry,
-            clock=foundation.clock,
-            releases=StoredReleases(foundation.store, foundation.local),
-            changes=_changes(foundation),
+            clock=resources.clock,
+            releases=StoredReleases(resources.store, resources.local),
+            changes=_changes(resources),
             max_running=settings.runs.max_running,
             timings=_timings(settings),
             session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=TreeAttemptBoard(calls, root),
-                logs=S3LogArchive(foundation.store),
+                logs=S3LogArchive(resources.store),
                 releases=releases,
-                clock=foundation.clock,
+                clock=resources.clock,
                 schedulers=lambda: [scheduler.address for scheduler in reader.schedulers()],
                 data=_data_door(settings),
                 secrets=partial(resolve, provider=secret_provider(settings.worker.secrets, os.environ)),
@@ -267,8 +267,8 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
     )
     add_pages(api, services)
     garbage = GarbageMetrics(registry)
-    collector = build_collector(foundation, garbage, leads=late.leads)
-    add_purges(collector, foundation, garbage, late.leads, registrations.data_mark)
+    collector = build_collector(resources, garbage, leads=late.leads)
+    add_purges(collector, resources, garbage, late.leads, registrations.data_mark)
     embedded = settings.worker.embedded
     return Parts(
         session=session,
@@ -287,12 +287,12 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             settings.scheduler.port,
             tls=None if tls is None else tls.context,
         ),
-        worker=_worker(foundation, syncer, registrations, registry, identity) if embedded else None,
+        worker=_worker(resources, syncer, registrations, registry, identity) if embedded else None,
     )
 
 
 def _worker(
-    foundation: Foundation,
+    resources: Resources,
     syncer: Syncer,
     registrations: TreeRegistrations,
     registry: CollectorRegistry,
@@ -301,11 +301,11 @@ def _worker(
     from nimbus.bootstrap.worker import build_worker  # a scheduler without a worker needs less memory
 
     metrics = WorkerMetrics(registry)
-    return build_worker(foundation, syncer, registrations, metrics, scheduler_id=identity.id)
+    return build_worker(resources, syncer, registrations, metrics, scheduler_id=identity.id)
 
 
-def _changes(foundation: Foundation) -> ChangeFeed:
-    settings, session = foundation.settings, foundation.session
+def _changes(resources: Resources) -> ChangeFeed:
+    settings, session = resources.settings, resources.session
     if not isinstance(session, ZooKeeperSession):
         from nimbus.adapters.sqlite.calls import SqliteChanges
 
@@ -329,8 +329,8 @@ def _data_door(settings: Settings) -> DataDoor | None:
     return None if uri is None else DataDoor(uri, open_data(data_connection(settings)))
 
 
-def _identity(foundation: Foundation) -> Identity:
-    settings = foundation.settings
+def _identity(resources: Resources) -> Identity:
+    settings = resources.settings
     settings.scheduler.state_dir.mkdir(parents=True, exist_ok=True)
     return Identity(
         id=settings.scheduler.id,
@@ -339,7 +339,7 @@ def _identity(foundation: Foundation) -> Identity:
         hostname=hostname(),
         address=settings.scheduler.advertise_url,
         version=release(),
-        started_at=foundation.clock.now(),
+        started_at=resources.clock.now(),
         state_dir=settings.scheduler.state_dir,
     )
 

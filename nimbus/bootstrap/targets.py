@@ -1,13 +1,23 @@
-"""Builds the targets of workers, and the history servers of the API, from the section `spark`."""
+"""Builds the targets of workers, the clusters that take drivers, and history servers: section `spark`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nimbus.api.services import HistoryServers
 from nimbus.config import Settings
+from nimbus.config.sections import Worker
 from nimbus.config.targets import Target
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.java import find_java
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
+
+if TYPE_CHECKING:
+    from nimbus.worker.application.executor import ClusterTarget
+    from nimbus.worker.application.spark_client import SparkClient
 
 _KUBERNETES = "spark.kubernetes"
 
@@ -83,3 +93,89 @@ def _token(name: str, target: Target, environ: Mapping[str, str]) -> Callable[[]
             ) from exc
 
     return read
+
+
+def clusters(
+    targets: Mapping[str, SparkTarget],
+    configured: Mapping[str, Target],
+    schedulers: Callable[[], Iterable[SchedulerInfo]],
+    worker: Worker,
+) -> dict[str, ClusterTarget]:
+    """The targets of a worker that accept drivers, by name.
+
+    Args:
+        targets: All targets.
+        configured: The same targets in the configuration.
+        schedulers: Returns the registered schedulers; drivers report to them, unless a target names others.
+        worker: The worker's section of the configuration.
+    """
+    # Late, because these are the clients of all kinds of clusters.
+    from nimbus.worker.application import kubernetes as of_kubernetes
+    from nimbus.worker.application import yarn as of_yarn
+    from nimbus.worker.application.executor import ClusterTarget
+    from nimbus.worker.application.kubernetes import NAME_VARIABLE, KubernetesManager
+    from nimbus.worker.application.kubernetes_api import KubernetesApi
+    from nimbus.worker.application.standalone import StandaloneManager
+    from nimbus.worker.application.yarn import CONTAINER_VARIABLE, YarnManager, hadoop_user
+
+    def endpoints_of(target: Target) -> Callable[[], Sequence[str]]:
+        return lambda: list(target.schedulers) or [scheduler.address for scheduler in schedulers()]
+
+    def standalone(target: SparkTarget) -> ClusterTarget:
+        pages = configured[target.name].pages
+        return ClusterTarget(
+            name=target.name,
+            manager=StandaloneManager(target.master, target.rest, version("pyspark"), target.token, pages),
+            endpoints=endpoints_of(configured[target.name]),
+            environment=target.env,
+            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
+        )
+
+    def yarn(target: SparkTarget) -> ClusterTarget:
+        return ClusterTarget(
+            name=target.name,
+            manager=YarnManager(
+                target.rest, _client(target, worker, of_yarn.VARIABLES), hadoop_user(target.env)
+            ),
+            endpoints=endpoints_of(configured[target.name]),
+            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
+            driver_id=CONTAINER_VARIABLE,
+        )
+
+    def kubernetes(target: SparkTarget) -> ClusterTarget:
+        namespace = configured[target.name].namespace
+        return ClusterTarget(
+            name=target.name,
+            manager=KubernetesManager(
+                _client(target, worker, of_kubernetes.VARIABLES),
+                KubernetesApi(target.master, namespace, target.ca_file, target.token),
+                namespace,
+            ),
+            endpoints=endpoints_of(configured[target.name]),
+            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
+            driver_id=NAME_VARIABLE,
+            keeps_ended=True,
+        )
+
+    made = {
+        TargetKind.STANDALONE: standalone,
+        TargetKind.YARN: yarn,
+        TargetKind.KUBERNETES: kubernetes,
+    }
+    return {
+        name: made[target.kind](target)
+        for name, target in targets.items()
+        if target.kind in made and (target.rest or target.kind is TargetKind.KUBERNETES)
+    }
+
+
+def _client(target: SparkTarget, worker: Worker, variables: str) -> SparkClient:
+    from nimbus.worker.application.spark_client import SparkClient
+
+    return SparkClient(
+        master=target.master,
+        folder=Path(worker.work_dir) / "clients" / target.name,
+        java_home=lambda: find_java().java_home,
+        variables=variables,
+        environment={**worker.env, **target.env},
+    )

@@ -13,10 +13,10 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.telemetry.lineage import LineageSink
 from nimbus.adapters.telemetry.sink import RunFacts
 from nimbus.adapters.telemetry.traces import TraceSink
-from nimbus.bootstrap.foundation import Foundation
+from nimbus.bootstrap.resources import Resources
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
-from nimbus.config.telemetry import Lineage
+from nimbus.config.services import Lineage
 from nimbus.domain.ids import PipelineName
 from nimbus.engine.exports import RunExports
 from nimbus.ports import RunSink
@@ -44,7 +44,7 @@ def missing_extras(settings: Settings) -> list[Problem]:
 
 
 def build_exports(
-    foundation: Foundation,
+    resources: Resources,
     releases: LocalReleases,
     registry: CollectorRegistry,
     *,
@@ -55,15 +55,15 @@ def build_exports(
     Raises:
         InvalidConfigurationError: one needs an extra that is not installed.
     """
-    settings = foundation.settings
+    settings = resources.settings
     if problems := missing_extras(settings):
         raise InvalidConfigurationError(problems)
-    if not (sinks := _sinks(foundation, releases)):
+    if not (sinks := _sinks(resources, releases)):
         return None
     return RunExports(
         sinks,
         leads=leads,
-        clock=foundation.clock,
+        clock=resources.clock,
         give_up_after=settings.telemetry.give_up_after,
         metrics=ExportMetrics(registry),
     )
@@ -97,12 +97,12 @@ def _transport(lineage: Lineage) -> dict[str, str]:
     }
 
 
-def _sinks(foundation: Foundation, releases: LocalReleases) -> dict[str, RunSink]:
-    settings = foundation.settings
+def _sinks(resources: Resources, releases: LocalReleases) -> dict[str, RunSink]:
+    settings = resources.settings
     sinks: dict[str, RunSink] = {}
     if (traces := settings.telemetry.traces) is not None:
         sinks["traces"] = TraceSink(
-            _facts(foundation, releases),
+            _facts(resources, releases),
             endpoint=traces.endpoint,
             headers_file=traces.headers_file,
             ca_file=traces.ca_file,
@@ -111,7 +111,7 @@ def _sinks(foundation: Foundation, releases: LocalReleases) -> dict[str, RunSink
         )
     if (lineage := settings.telemetry.lineage) is not None:
         sinks["lineage"] = LineageSink(
-            _facts(foundation, releases),
+            _facts(resources, releases),
             place=lineage.url or lineage.file or "",
             namespace=lineage_namespace(settings),
             headers_file=lineage.headers_file,
@@ -122,16 +122,16 @@ def _sinks(foundation: Foundation, releases: LocalReleases) -> dict[str, RunSink
     return sinks
 
 
-def _facts(foundation: Foundation, releases: LocalReleases) -> RunFacts:
-    reader = foundation.reader
+def _facts(resources: Resources, releases: LocalReleases) -> RunFacts:
+    reader = resources.reader
 
     def owner(name: PipelineName) -> str | None:
         record = reader.pipeline(name)
         return None if record is None else record.owner
 
     return RunFacts(
-        read_cluster=TreeAttemptBoard(calls_on(foundation.session), foundation.settings.cluster.root).cluster,
-        read_run=foundation.run,
+        read_cluster=TreeAttemptBoard(calls_on(resources.session), resources.settings.cluster.root).cluster,
+        read_run=resources.run,
         read_slots=reader.slots,
         owner=owner,
         sql=releases.text,

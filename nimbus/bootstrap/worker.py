@@ -13,13 +13,13 @@ import structlog
 
 from blobsync import Syncer
 from leader import SessionState
-from nimbus.adapters.data_probe import MOST_BUCKETS
+from nimbus.adapters.data_probe import MAX_BUCKETS
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
-from nimbus.bootstrap.foundation import (
-    Foundation,
+from nimbus.bootstrap.resources import (
+    Resources,
     data_access,
     data_connection,
     open_bucket,
@@ -28,7 +28,7 @@ from nimbus.bootstrap.foundation import (
     zookeeper_tls,
 )
 from nimbus.bootstrap.secrets import secret_provider
-from nimbus.bootstrap.targets import spark_targets
+from nimbus.bootstrap.targets import clusters, spark_targets
 from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 
 def build_worker(
-    foundation: Foundation,
+    resources: Resources,
     syncer: Syncer,
     registrations: TreeRegistrations,
     metrics: WorkerMetrics,
@@ -68,7 +68,7 @@ def build_worker(
     Raises:
         TaskUserError: tasks cannot run as the users that the configuration names.
     """
-    settings = foundation.settings
+    settings = resources.settings
     worker = settings.worker
     users = find_users(worker.run_as, worker.run_as_pipelines)
     refuse_readable_secrets(users, secret_files(settings, os.environ))
@@ -81,7 +81,7 @@ def build_worker(
             data_dir=worker.data_dir,
             data=_bucket_of(worker, connections),
             data_access=data_access(settings),
-            open_bucket=lru_cache(MOST_BUCKETS)(partial(open_bucket, settings)),
+            open_bucket=lru_cache(MAX_BUCKETS)(partial(open_bucket, settings)),
             slots=worker.slots,
             master=worker.master,
             spark_conf=worker.spark_conf,
@@ -106,14 +106,14 @@ def build_worker(
             scheduler_id=scheduler_id,
             is_alone=settings.store_folder is not None,
         ),
-        board=TreeAttemptBoard(calls_on(foundation.session), settings.cluster.root),
+        board=TreeAttemptBoard(calls_on(resources.session), settings.cluster.root),
         registrations=registrations,
         releases=LocalReleases(syncer),
         connections=connections,
-        clock=foundation.clock,
-        logs=S3LogArchive(foundation.store),
+        clock=resources.clock,
+        logs=S3LogArchive(resources.store),
         metrics=metrics,
-        clusters=_clusters(targets, foundation),
+        clusters=_clusters(targets, resources),
         on_failure=_end_process,
     )
 
@@ -121,7 +121,7 @@ def build_worker(
         if state is SessionState.CONNECTED:
             built.session_renewed()  # only enqueues
 
-    foundation.session.add_listener(on_session)
+    resources.session.add_listener(on_session)
     return built
 
 
@@ -137,10 +137,11 @@ def find_environments(sections: Mapping[str, EnvironmentSection]) -> Environment
         )
         for name, section in sections.items()
     ]
-    return Environments(configured, _java_home)
+    return Environments(configured, java_home)
 
 
-def _java_home() -> Path | None:
+def java_home() -> Path | None:
+    """The folder of this host's Java; None: there is none."""
     try:
         return find_java().java_home
     except JavaMissingError:
@@ -151,21 +152,17 @@ def connections_of(settings: Settings, environment: Mapping[str, str]) -> Connec
     """What runners and executors connect to. `environment` is that of this process."""
     return Connections(
         board=_board_connection(settings),
-        logs=_log_connection(settings),
+        logs={"kind": "s3", **settings.storage.connection()},
         data=data_connection(settings),
         environment=storage_environment(environment),
     )
 
 
-def _clusters(targets: Mapping[str, SparkTarget], foundation: Foundation) -> dict[str, ClusterTarget]:
+def _clusters(targets: Mapping[str, SparkTarget], resources: Resources) -> dict[str, ClusterTarget]:
     if not targets:
         return {}
-    from nimbus.bootstrap.clusters import (
-        clusters,
-    )  # late, because it imports the clients of all kinds of clusters
-
-    settings = foundation.settings
-    return clusters(targets, settings.spark.targets, foundation.reader.schedulers, settings.worker)
+    settings = resources.settings
+    return clusters(targets, settings.spark.targets, resources.reader.schedulers, settings.worker)
 
 
 def _connect_provider(settings: Settings) -> ConnectProvider:
@@ -202,23 +199,6 @@ def _board_connection(settings: Settings) -> dict[str, Any]:
         "session_timeout_s": settings.zookeeper.session_timeout.total_seconds(),
         "auth": zookeeper_auth(settings),
         "tls": zookeeper_tls(settings),
-    }
-
-
-def _log_connection(settings: Settings) -> dict[str, Any]:
-    """As JSON: it goes to the runners."""
-    storage = settings.storage
-    secret = storage.secret_access_key
-    return {
-        "kind": "s3",
-        "endpoint_url": storage.endpoint_url,
-        "bucket": storage.bucket,
-        "prefix": storage.prefix,
-        "region": storage.region,
-        "access_key_id": storage.access_key_id,
-        "secret_access_key": None if secret is None else secret.get_secret_value(),
-        "encryption": storage.encryption,
-        "kms_key_id": storage.kms_key_id,
     }
 
 

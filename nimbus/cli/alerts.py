@@ -9,8 +9,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote
-from nimbus.cli.output import Columns, Output
-from nimbus.cli.words import clock
+from nimbus.cli.output import Columns, Output, clock
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api

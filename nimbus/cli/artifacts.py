@@ -12,7 +12,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, logs_on_stderr, output_option
-from nimbus.cli.words import size
+from nimbus.domain.wording import format_size
 
 if TYPE_CHECKING:
     from blobsync import CollectionReport, ReleaseRef
@@ -37,7 +37,7 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
     Reads the releases in use from ZooKeeper, and lists the bucket. Writes and deletes nothing. The leader
     collects by itself if the configuration has `artifacts.gc: true`.
     """
-    from nimbus.cli.storage import settings_of
+    from nimbus.cli.options import settings_of
 
     if not dry_run:
         raise CliError(
@@ -69,8 +69,8 @@ def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     from blobsync import collect_garbage
     from nimbus.adapters.store.calls import calls_on
     from nimbus.adapters.store.cluster import TreeWholeState
-    from nimbus.bootstrap.foundation import open_session
-    from nimbus.cli.storage import object_store
+    from nimbus.bootstrap.resources import open_session
+    from nimbus.cli.options import object_store
     from nimbus.scheduler.garbage import bucket_policy
     from nimbus.scheduler.live_releases import live_releases
 
@@ -86,12 +86,13 @@ def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
 def _tell(out: Output, report: CollectionReport, in_use: int) -> None:
     """Print the report as text."""
     rows = [
-        ("keep", kind.value, reason.value, tally.count, size(tally.size_bytes))
+        ("keep", kind.value, reason.value, tally.count, format_size(tally.size_bytes))
         for kind, reasons in report.kept.items()
         for reason, tally in reasons.items()
     ]
     rows += [
-        ("delete", kind.value, "", tally.count, size(tally.size_bytes)) for kind, tally in report.due.items()
+        ("delete", kind.value, "", tally.count, format_size(tally.size_bytes))
+        for kind, tally in report.due.items()
     ]
     out.table(("would", "kind", "because", "objects", "size"), rows, empty="the bucket holds no release")
     out.note(f"{in_use} releases are in use")

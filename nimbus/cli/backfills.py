@@ -10,8 +10,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
-from nimbus.cli.output import Output
-from nimbus.cli.words import clock, short
+from nimbus.cli.output import Output, clock, short
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.wording import counted
 

@@ -12,9 +12,8 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Columns, Output
-from nimbus.cli.words import between, clock, size, span
-from nimbus.domain.wording import counted
+from nimbus.cli.output import Columns, Output, between, clock, span
+from nimbus.domain.wording import counted, format_size
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     lazy={
         "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
         "import": Lazy("nimbus.cli.cluster_move:import_", "Create a cluster from such a file."),
-        "verify": Lazy("nimbus.cli.cluster_drill:verify", "Prove that such a file can be restored."),
+        "verify": Lazy("nimbus.cli.cluster_move:verify", "Prove that such a file can be restored."),
         "drill": Lazy("nimbus.cli.cluster_drill:drill", "Let another scheduler lead, and report the cost."),
-        "acl": Lazy("nimbus.cli.cluster_acl:acl", "List nodes that are open to others, or close them."),
-        "destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good."),
+        "acl": Lazy("nimbus.cli.cluster_nodes:acl", "List nodes that are open to others, or close them."),
+        "destroy": Lazy("nimbus.cli.cluster_nodes:destroy", "Remove a cluster for good."),
     },
 )
 def cluster() -> None:
@@ -61,7 +60,7 @@ def _artifacts(row: dict[str, Any]) -> str:
     if not row["missing_count"]:
         return row.get("lacks") or "not ready"
     left = f", {span(row['missing_eta_s'])} left" if row.get("missing_eta_s") is not None else ""
-    return f"lacks {counted(row['missing_count'], 'file')}, {size(row['missing_bytes'])}{left}"
+    return f"lacks {counted(row['missing_count'], 'file')}, {format_size(row['missing_bytes'])}{left}"
 
 
 @cluster.command()
@@ -131,7 +130,7 @@ def workers(api: Api, out: Output) -> None:
         "slots": lambda row: f"{row['busy']}/{row['slots']}",
         "": _closed,
         "load": lambda row: f"{row['load_average']:.1f}",
-        "memory free": lambda row: size(row["memory_available_bytes"]),
+        "memory free": lambda row: format_size(row["memory_available_bytes"]),
         "labels": lambda row: ", ".join(row.get("labels", [])),
         "targets (slots)": _targets,
         "executor": lambda row: row.get("executor"),

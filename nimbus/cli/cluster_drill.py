@@ -1,27 +1,22 @@
-"""`nimbus cluster drill` and `verify`: try a failover and a backup, on purpose and with a report."""
+"""`nimbus cluster drill`: try a failover, on purpose and with a report."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import tempfile
 import time
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.options import config_option, examples, remote
-from nimbus.cli.output import Output, logs_on_stderr, output_option
-from nimbus.cli.words import span
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output, span
 from nimbus.client.api import Api
 from nimbus.client.errors import NotFoundError
 
 _LOOK_S = 0.05
-_CALL_LIMIT = timedelta(seconds=30)
 
 
 @click.command(
@@ -81,46 +76,6 @@ def drill(api: Api, out: Output, limit: float, *, hand_over: bool, kill_leader: 
         )
     if lost:
         raise _failed(f"{len(lost)} runs that were live are unknown now: {', '.join(lost[:5])}")
-    return Exit.OK
-
-
-@click.command(epilog=examples("nimbus cluster verify /var/backups/nimbus/20261130T030000Z.zip"))
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@config_option
-@output_option
-def verify(file: Path, config: Path | None, output: str) -> int:
-    """Prove that a file of `export` can be restored: it is, into an empty database that is removed again.
-
-    What the database holds then is compared with the file. With a configuration, the bucket must have the
-    releases in use, too. The cluster is not touched.
-    """
-    from nimbus.adapters.sqlite.session import SqliteSession
-    from nimbus.adapters.store.moving import make_cluster, read_archive, read_state
-    from nimbus.bootstrap.moving import contents_of
-    from nimbus.cli.cluster_move import check_releases, tell
-    from nimbus.cli.storage import find_config, settings_of
-    from nimbus.domain.schema import check_known
-
-    archive = read_archive(file)
-    check_known(archive.state.schema, str(file))
-    contents = contents_of(archive.state)
-    if find_config(config) is not None:
-        check_releases(settings_of(config), contents.releases)
-    with tempfile.TemporaryDirectory() as folder, logs_on_stderr():
-        session = SqliteSession(Path(folder, "state.db"), _CALL_LIMIT)
-        session.start()
-        try:
-            make_cluster(session, "/verified", archive.state)
-            restored = read_state(session, "/verified")
-        finally:
-            session.close(_CALL_LIMIT)
-    if restored != archive.state:
-        raise _failed(f"{file} was restored, and what came out is not what is in it: keep an older backup")
-    tell(Output(output), archive.manifest)
-    unchecked = (
-        "" if find_config(config) else "; without --config, its releases were not looked for in a bucket"
-    )
-    Output(output).note(f"{file} can be restored{unchecked}")
     return Exit.OK
 
 

@@ -1,8 +1,10 @@
-"""`nimbus cluster export` and `import`: the whole state as one archive, for backups and moves."""
+"""`nimbus cluster export`, `import` and `verify`: the whole state as one archive, for backups and moves."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from nimbus.cli.output import Output, logs_on_stderr, output_option
 
 if TYPE_CHECKING:
     from blobsync import ReleaseRef
+    from nimbus.adapters.store.moving import ClusterState
     from nimbus.config import Settings
 
 CLOSE_LIMIT = timedelta(seconds=5)
@@ -39,9 +42,8 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
     from nimbus import __version__
     from nimbus.adapters.store.moving import read_state, write_archive
     from nimbus.adapters.store.tree import ClusterTree
-    from nimbus.bootstrap.foundation import open_session
-    from nimbus.bootstrap.moving import contents_of
-    from nimbus.cli.storage import settings_of
+    from nimbus.bootstrap.resources import open_session
+    from nimbus.cli.options import settings_of
 
     settings = settings_of(config)
     with logs_on_stderr():
@@ -84,9 +86,8 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     lost, and its task is tried again. Before the import, end the old cluster and its drivers.
     """
     from nimbus.adapters.store.moving import make_cluster, read_archive
-    from nimbus.bootstrap.foundation import open_session
-    from nimbus.bootstrap.moving import contents_of
-    from nimbus.cli.storage import settings_of
+    from nimbus.bootstrap.resources import open_session
+    from nimbus.cli.options import settings_of
     from nimbus.domain.schema import check_known
 
     settings, archive = settings_of(config), read_archive(file)
@@ -104,6 +105,45 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     return Exit.OK
 
 
+@click.command(epilog=examples("nimbus cluster verify /var/backups/nimbus/20261130T030000Z.zip"))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@config_option
+@output_option
+def verify(file: Path, config: Path | None, output: str) -> int:
+    """Prove that a file of `export` can be restored: it is, into an empty database that is removed again.
+
+    What the database holds then is compared with the file. With a configuration, the bucket must have the
+    releases in use, too. The cluster is not touched.
+    """
+    from nimbus.adapters.sqlite.session import SqliteSession
+    from nimbus.adapters.store.moving import make_cluster, read_archive, read_state
+    from nimbus.cli.options import find_config, settings_of
+    from nimbus.domain.schema import check_known
+
+    archive = read_archive(file)
+    check_known(archive.state.schema, str(file))
+    contents = contents_of(archive.state)
+    if find_config(config) is not None:
+        check_releases(settings_of(config), contents.releases)
+    with tempfile.TemporaryDirectory() as folder, logs_on_stderr():
+        session = SqliteSession(Path(folder, "state.db"), timedelta(seconds=30))
+        session.start()
+        try:
+            make_cluster(session, "/verified", archive.state)
+            restored = read_state(session, "/verified")
+        finally:
+            session.close(CLOSE_LIMIT)
+    if restored != archive.state:
+        message = f"{file} was restored, and what came out is not what is in it: keep an older backup"
+        raise CliError(message, code="drill_failed", exit_code=Exit.RUN_FAILED)
+    tell(Output(output), archive.manifest)
+    unchecked = (
+        "" if find_config(config) else "; without --config, its releases were not looked for in a bucket"
+    )
+    Output(output).note(f"{file} can be restored{unchecked}")
+    return Exit.OK
+
+
 def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
     if no_open and attempts:
         raise CliError(
@@ -117,7 +157,7 @@ def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
 def check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
     """Refuse if the bucket lacks the manifest of a release. The files that it names are not checked."""
     from blobsync.bucket.keys import manifest
-    from nimbus.cli.storage import object_store
+    from nimbus.cli.options import object_store
 
     store = object_store(settings.storage)
     try:
@@ -144,4 +184,42 @@ def tell(out: Output, manifest: Any) -> None:
     out.table(("part", "nodes"), [(name, part["nodes"]) for name, part in manifest["parts"].items()])
     out.note(
         f"{manifest['open_attempts']} attempts are open; {len(manifest['releases'])} releases are in use"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """The parts of a state that are checked before a cluster is moved."""
+
+    open_attempts: tuple[str, ...]
+    releases: frozenset[ReleaseRef]
+    """Releases in use, which must be in the bucket."""
+
+
+def contents_of(state: ClusterState) -> Contents:
+    """Read all pipelines and runs of a state, through a temporary database.
+
+    Raises:
+        UnreadableRecordError: one of them is broken, or of a newer release.
+    """
+    from nimbus.adapters.sqlite.session import SqliteSession
+    from nimbus.adapters.store.calls import calls_on
+    from nimbus.adapters.store.cluster import TreeWholeState
+    from nimbus.adapters.store.moving import write_nodes
+    from nimbus.scheduler.live_releases import live_releases
+
+    with tempfile.TemporaryDirectory(prefix="nimbus-state-") as folder:
+        session = SqliteSession(Path(folder) / "state.db")
+        session.start()
+        try:
+            calls_on(session).ensure("/state")
+            write_nodes(calls_on(session), "/state", state.nodes)
+            whole = TreeWholeState(calls_on(session), "/state")
+            pipelines, runs = whole.all_pipelines(), whole.all_runs()
+            releases = live_releases(whole) if pipelines else frozenset()
+        finally:
+            session.close(CLOSE_LIMIT)
+    return Contents(
+        open_attempts=tuple(str(attempt) for run in runs for attempt in run.open_attempts()),
+        releases=releases,
     )

@@ -12,16 +12,15 @@ import click
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Columns, Output
+from nimbus.cli.output import Columns, Output, clock
 from nimbus.cli.outputs import copy_output
-from nimbus.cli.words import clock
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
     from nimbus.client import Client
     from nimbus.client.api import Api
 
-MOST_LISTED = 1_000_000
+MAX_LISTED = 1_000_000
 _VERSION = ("partition", "number", "run", "published by", "at", "result")
 
 
@@ -42,7 +41,7 @@ def list_(api: Api, out: Output) -> None:
         "last": lambda row: clock(row["newest"] and row["newest"]["at"]),
     }
     nothing = "no datasets: a task publishes one with `publishes` in its pipeline"
-    out.listed(api.listed("/datasets", "datasets", MOST_LISTED), "datasets", columns, empty=nothing)
+    out.listed(api.listed("/datasets", "datasets", MAX_LISTED), "datasets", columns, empty=nothing)
 
 
 @dataset.command(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nimbus.cli.options import examples, remote
-from nimbus.cli.output import Output
-from nimbus.cli.words import clock
+from nimbus.cli.output import Output, clock
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api

@@ -17,7 +17,7 @@ from nimbus.cli.output import Output, output_option
 from nimbus.domain.ids import InvalidNameError, pipeline_name
 
 if TYPE_CHECKING:
-    from nimbus.config.shown import Shown
+    from nimbus.config.settings import Shown
 
 _NOT_OURS = shutil.ignore_patterns("__pycache__", "wheels", ".pytest_cache", "README.md")
 
@@ -167,8 +167,8 @@ def show(config: Path | None, output: str, origins: bool, changed: bool) -> None
 
     Needs no cluster. A running daemon keeps the values that it read when it started.
     """
-    from nimbus.cli.storage import settings_of
-    from nimbus.config.shown import shown
+    from nimbus.cli.options import settings_of
+    from nimbus.config.settings import shown
 
     out = Output(output)
     found = [one for one in shown(settings_of(config)) if not (changed and one.is_default)]

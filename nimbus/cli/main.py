@@ -12,7 +12,7 @@ import click
 
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.domain.wording import harmless
+from nimbus.domain.wording import escape_controls
 from nimbus.telemetry.build import release
 
 _COMMANDS = {
@@ -31,11 +31,11 @@ _COMMANDS = {
     "share": Lazy("nimbus.cli.settings:share", "Set what teams get of slots, running runs and pools."),
     "pool": Lazy("nimbus.cli.settings:pool", "Set limits that tasks of all pipelines share."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Predict fire times, waits and ends of runs."),
-    "select": Lazy("nimbus.cli.select:select", "Stop, rerun, pause or resume many runs or pipelines."),
+    "select": Lazy("nimbus.cli.commands:select", "Stop, rerun, pause or resume many runs or pipelines."),
     "alert": Lazy("nimbus.cli.alerts:alert", "List alerts; test their targets."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "Find objects in storage that no release needs."),
-    "login": Lazy("nimbus.cli.tokens:login", "Store a token for a scheduler on this machine."),
-    "token": Lazy("nimbus.cli.tokens:token", "Create, list and revoke tokens and their roles."),
+    "login": Lazy("nimbus.cli.access:login", "Store a token for a scheduler on this machine."),
+    "token": Lazy("nimbus.cli.access:token", "Create, list and revoke tokens and their roles."),
     "access": Lazy("nimbus.cli.access:access", "Give roles on pipelines, datasets, names and teams."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, delete."),
     "scheduler": Lazy("nimbus.cli.workers:scheduler", "Run a scheduler (a daemon)."),
@@ -43,8 +43,8 @@ _COMMANDS = {
     "config": Lazy(
         "nimbus.cli.init:config", "Begin a configuration; show it, with the origin of each value."
     ),
-    "doctor": Lazy("nimbus.cli.doctor:doctor", "Check that Nimbus can work on this machine."),
-    "version": Lazy("nimbus.cli.doctor:version", "Print the version."),
+    "doctor": Lazy("nimbus.cli.doctor.command:doctor", "Check that Nimbus can work on this machine."),
+    "version": Lazy("nimbus.cli.doctor.command:version", "Print the version."),
 }
 
 _EPILOG = """\b
@@ -115,14 +115,14 @@ def _explain(exc: Exception, *, debug: bool) -> Exit:
 
         traceback.print_exception(exc)
     if code is not None:
-        click.echo(f"error: {harmless(str(exc))}", err=True)
+        click.echo(f"error: {escape_controls(str(exc))}", err=True)
         return code
     if isinstance(exc, OSError) and exc.errno in _OF_THE_HOST:
         click.echo(f"error: {exc.filename or 'standard output, or a file'}: {exc.strerror}", err=True)
         if exc.filename is None:
             _drop_output()
         return Exit.INTERNAL
-    click.echo(f"internal error: {type(exc).__name__}: {harmless(str(exc))}", err=True)
+    click.echo(f"internal error: {type(exc).__name__}: {escape_controls(str(exc))}", err=True)
     if not debug:
         click.echo("This is a defect. Repeat the command with --debug to see where it happened.", err=True)
     return Exit.INTERNAL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,10 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.output import Output, output_option
 
 if TYPE_CHECKING:
+    from blobsync.s3.store import S3ObjectStore
     from nimbus.client import Client
+    from nimbus.config import Settings
+    from nimbus.config.sections import Storage
 
 server_option: Callable[..., Any] = click.option(
     "--server",
@@ -30,6 +34,14 @@ config_option: Callable[..., Any] = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Configuration file, such as configs/local.yaml.",
+)
+
+
+dry_run_option: Callable[..., Any] = click.option(
+    "--dry-run/--no-dry-run",
+    default=True,
+    show_default=True,
+    help="Let Spark check declarative pipelines (tasks of type spark_pipeline); about 10 s for each.",
 )
 
 
@@ -141,3 +153,64 @@ def selected(chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...
     if len(given) > 1:
         raise click.UsageError(" and ".join(f"--{name}" for name, _ in given) + " exclude each other")
     return given[0] if given else None
+
+
+def confirm(question: str) -> None:
+    """Ask on standard error. CliError: the answer is no."""
+    if not click.confirm(question, err=True):
+        raise CliError("not confirmed: nothing was done", code="not_confirmed", exit_code=Exit.INTERRUPTED)
+
+
+def find_config(told: Path | None) -> Path | None:
+    """The configuration file: the given one, else that of the local stack in this folder."""
+    if told is not None:
+        return told
+    from nimbus.client.servers import read_client_file
+
+    file = read_client_file()
+    return file.config if file is not None else None
+
+
+def settings_of(told: Path | None) -> Settings:
+    """Read the configuration.
+
+    Raises:
+        CliError: there is none.
+        InvalidConfigurationError: it is not valid.
+    """
+    from nimbus.config import load_settings
+
+    found = find_config(told)
+    if found is None:
+        raise _no_config()
+    return load_settings(found, os.environ)
+
+
+def storage_of(told: Path | None) -> Storage:
+    """Read the section `storage` alone. Errors as of `settings_of`."""
+    from nimbus.config.load import load_storage
+
+    found = find_config(told)
+    if found is None and "NIMBUS__STORAGE__BUCKET" not in os.environ:
+        raise _no_config()
+    return load_storage(found, os.environ)
+
+
+def _no_config() -> CliError:
+    from nimbus.client.servers import CLIENT_FILE, STACK_FOLDER
+
+    return CliError(
+        "storage is not known: give --config FILE (with a section `storage`), or start a cluster in this "
+        f"folder with `nimbus up`, which leaves {STACK_FOLDER / CLIENT_FILE}.",
+        code="no_config",
+        exit_code=Exit.USAGE,
+    )
+
+
+def object_store(storage: Storage) -> S3ObjectStore:
+    """The store that the configuration names. Sends no request yet."""
+    from blobsync import S3Config
+    from blobsync.s3.store import S3ObjectStore
+
+    connect, read = storage.connect_timeout, storage.read_timeout
+    return S3ObjectStore(S3Config(**storage.connection(), connect_timeout=connect, read_timeout=read))

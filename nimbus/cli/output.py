@@ -9,15 +9,60 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nimbus.domain.wording import CONTROLS, harmless
+from nimbus.domain.wording import CONTROLS, escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+def moment(text: str | None) -> datetime | None:
+    """Parse a time of the API."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def clock(text: str | None) -> str:
+    """`2026-03-01 06:00:00Z`, or nothing."""
+    at = moment(text)
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if at else ""
+
+
+def span(seconds: float | None) -> str:
+    """`0.4s`, `12s`, `3m05s`, `2h10m`, `4d02h`; nothing for None."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours == 0:
+        return f"{minutes}m{rest:02d}s"
+    days, hours = divmod(hours, 24)
+    return f"{hours}h{minutes:02d}m" if days == 0 else f"{days}d{hours:02d}h"
+
+
+def between(start: str | None, end: str | None, now: datetime) -> str:
+    """The time from `start` to `end`, or until now."""
+    began, ended = moment(start), moment(end) or now
+    return span((ended - began).total_seconds()) if began else ""
+
+
+def on_worker(attempt: Mapping[str, Any]) -> str:
+    """` on w1`; nothing for an attempt of child runs, which no worker runs."""
+    return f" on {attempt['worker']}" if attempt["worker"] else ""
+
+
+def short(digest: str | None) -> str:
+    """A digest, shortened but still unique."""
+    return digest[:12] if digest else ""
+
 
 Columns = Mapping[str, str | Callable[[dict[str, Any]], Any]]
 """Of a table, by heading: a key of the row, or what makes the cell of the row."""
@@ -90,11 +135,11 @@ class Output:
 
     def line(self, text: str) -> None:
         """Print a line of data."""
-        click.echo(harmless(text))
+        click.echo(escape_controls(text))
 
     def note(self, text: str) -> None:
         """Print a message on standard error, which is never part of the data."""
-        click.echo(harmless(text), err=True)
+        click.echo(escape_controls(text), err=True)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -116,7 +161,7 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        cells = ["" if value is None else harmless(str(value)) for value in row]
+        cells = ["" if value is None else escape_controls(str(value)) for value in row]
         # Text, not markup: a reason may contain brackets.
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in cells))
     return table

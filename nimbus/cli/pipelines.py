@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nimbus.cli.dry_run import dry_run_option
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Columns, Output, output_option
-from nimbus.cli.words import clock, short, size
-from nimbus.domain.wording import counted
+from nimbus.cli.options import confirm, dry_run_option, examples, remote, report_command
+from nimbus.cli.output import Columns, Output, clock, output_option, short
+from nimbus.domain.wording import counted, format_size
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     lazy={
         "validate": Lazy("nimbus.cli.pipelines:validate", "Check a pipeline's folder, offline."),
         "schema": Lazy("nimbus.cli.pipelines:schema", "Print the JSON Schema of pipeline.yaml, for editors."),
-        "plan": Lazy("nimbus.cli.plan:plan", "Show what publishing a folder would change."),
+        "plan": Lazy("nimbus.cli.releases:plan", "Show what publishing a folder would change."),
         "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release into the catalog."),
         "activate": Lazy(
             "nimbus.cli.pipelines:activate", "Choose the release for new runs; enable the schedule."
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
         ),
         "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
         "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
-        "releases": Lazy("nimbus.cli.release_diff:releases", "List releases of a pipeline."),
-        "diff": Lazy("nimbus.cli.release_diff:diff", "Show how a release differs from the active one."),
+        "releases": Lazy("nimbus.cli.releases:releases", "List releases of a pipeline."),
+        "diff": Lazy("nimbus.cli.releases:diff", "Show how a release differs from the active one."),
         "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Show why a pipeline is not running."),
         "intervals": Lazy("nimbus.cli.explain:intervals", "Show the state of each date of a pipeline."),
         "own": Lazy("nimbus.cli.pipelines:own", "Set the owner of a pipeline."),
@@ -52,7 +50,7 @@ def pipeline() -> None:
 @output_option
 def validate(folder: Path, dry_run: bool, output: str) -> None:
     """Check the definition in FOLDER, and that every file it names exists. Needs no server."""
-    from nimbus.cli.dry_run import dry_run as run_dry
+    from nimbus.cli.sources import dry_run as run_dry
     from nimbus.cli.sources import read_sources, warnings
 
     spec, files = read_sources(folder)
@@ -68,7 +66,7 @@ def validate(folder: Path, dry_run: bool, output: str) -> None:
         out.data({**said, "dry_run": checked})
         return
     counts = f"{counted(len(spec.tasks), 'task')}, {counted(len(files), 'file')}"
-    out.line(f"{spec.name}: valid, {counts}, {size(total)}")
+    out.line(f"{spec.name}: valid, {counts}, {format_size(total)}")
 
 
 @click.command(
@@ -128,7 +126,7 @@ def rewind(api: Api, out: Output, name: str, reason: str) -> int:
 def remove(api: Api, out: Output, name: str, yes: bool) -> int:
     """Remove a pipeline from the catalog. Its releases and its history stay in storage."""
     if not yes:
-        click.confirm(f"Remove pipeline {name} from the catalog?", abort=True, err=True)
+        confirm(f"Remove pipeline {name} from the catalog?")
     return report_command(out, api.command("DELETE", ("pipelines", name)))
 
 
@@ -214,7 +212,7 @@ def show(api: Api, out: Output, name: str) -> None:
 
 
 def _schedules(row: dict[str, Any]) -> str:
-    from nimbus.cli.plan import schedules_in
+    from nimbus.cli.releases import schedules_in
 
     found = schedules_in(row)
     return "; ".join(f"{one.name}: {one.in_words}" if one.name else one.in_words for one in found)

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nimbus.cli.dry_run import dry_run_option
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.options import config_option, examples, remote, report_command
+from nimbus.cli.options import config_option, dry_run_option, examples, remote, report_command
 from nimbus.cli.output import Output, console, logs_on_stderr
-from nimbus.cli.words import size
-from nimbus.domain.wording import counted
+from nimbus.domain.wording import counted, format_size
 
 if TYPE_CHECKING:
     from blobsync import ObjectStore, Progress, PublishedRelease, ReplicaReport
@@ -73,9 +71,9 @@ def publish(
     becomes visible only as a whole: an interrupted upload leaves no release.
     """
     from blobsync import publish as upload
-    from nimbus.cli.dry_run import dry_run as run_dry
+    from nimbus.cli.options import object_store, storage_of
+    from nimbus.cli.sources import dry_run as run_dry
     from nimbus.cli.sources import read_sources, warnings
-    from nimbus.cli.storage import object_store, storage_of
 
     wish = _replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
@@ -90,8 +88,8 @@ def publish(
         out.line(release.digest)
         uploaded = counted(release.uploaded_count, "file")
         out.note(
-            f"{spec.name}: uploaded {uploaded} ({size(release.uploaded_bytes)}), "
-            f"reused {release.reused_count} ({size(release.reused_bytes)})"
+            f"{spec.name}: uploaded {uploaded} ({format_size(release.uploaded_bytes)}), "
+            f"reused {release.reused_count} ({format_size(release.reused_bytes)})"
         )
     return _Telling(api, out, store, spec.name, release, wish).tell(activate=activate)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,7 @@ import click
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote, report_command
-from nimbus.cli.output import Columns, Output
-from nimbus.cli.words import clock
+from nimbus.cli.output import Columns, Output, clock
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api
@@ -93,7 +94,11 @@ def hold() -> None:
 @click.option("--tag", help="Hold the pipelines that have this tag.")
 @click.option("--prefix", help="Hold the pipelines whose names begin so.")
 @click.option("--reason", required=True, help="Why; shown on every page.")
-@click.option("--until", metavar="TIME", help="When it ends by itself, with offset or Z.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="When it ends by itself: a time with offset or Z, or a duration.",
+)
 @click.option(
     "--alert-after", "alert_after", metavar="DURATION", help="Without --until: when an alert is raised [24h]."
 )
@@ -115,6 +120,9 @@ def add(
     chosen = [(of, value) for of, value in scopes.items() if value] + [("all", "")] * everything
     if len(chosen) != 1:
         raise CliError("choose one of --all, --team, --tag, --prefix", code="usage", exit_code=Exit.USAGE)
+    if until is not None:
+        with suppress(ValueError):  # else it is a time
+            until = (datetime.now(UTC) + parse_duration(until)).isoformat()
     body: dict[str, object] = {"of": chosen[0][0], "name": chosen[0][1], "reason": reason, "until": until}
     if alert_after is not None:
         try:

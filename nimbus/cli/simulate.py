@@ -14,14 +14,13 @@ import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import examples, remote
-from nimbus.cli.output import Output
-from nimbus.cli.words import clock, span
+from nimbus.cli.output import Output, clock, span
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api
     from nimbus.engine.forecast import Expected, Forecast
 
-_MOST_RUNS = 500
+_MAX_RUNS = 500
 """Most runs in one response."""
 _ASSUMED = "assumed"
 
@@ -93,7 +92,7 @@ def simulate(
     if until <= after:
         raise CliError("--to must be later than --from.", code="bad_time", exit_code=Exit.USAGE)
     limit = max_running or api.get("/status")["runs_max_running"]
-    known = _durations(api.get("/runs", state="succeeded", limit=_MOST_RUNS)["runs"])
+    known = _durations(api.get("/runs", state="succeeded", limit=_MAX_RUNS)["runs"])
     assumed = Known(parse_duration(assume), _ASSUMED)
     expected = _expected(api, known, assumed, with_priority=limit is not None)
     if only is not None and only not in {one.name for one in expected}:
@@ -148,7 +147,7 @@ def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
 
 
 def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_priority: bool) -> list[Expected]:
-    from nimbus.cli.plan import schedules_in
+    from nimbus.cli.releases import schedules_in
     from nimbus.domain.ids import PipelineName
     from nimbus.domain.pipeline import Concurrency, Priority, WhenFull
     from nimbus.engine.forecast import Expected

@@ -14,9 +14,8 @@ import click
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import config_option, examples, remote, report_command
-from nimbus.cli.output import Output
-from nimbus.cli.words import span
-from nimbus.domain.wording import harmless
+from nimbus.cli.output import Output, span
+from nimbus.domain.wording import escape_controls
 
 if TYPE_CHECKING:
     from nimbus.client import Client
@@ -33,7 +32,9 @@ def run_daemon(run: Callable[[Settings], int], settings: Settings) -> int:
         import structlog
 
         code = of_error(exc)
-        structlog.get_logger(__name__).error("daemon_failed", error=harmless(str(exc)), exc_info=code is None)
+        structlog.get_logger(__name__).error(
+            "daemon_failed", error=escape_controls(str(exc)), exc_info=code is None
+        )
         return code or Exit.INTERNAL
 
 

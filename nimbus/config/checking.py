@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -11,9 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nimbus.config.document import Document
-from nimbus.config.problems import MOST_SHOWN, KeyPath, Problem, SuggestingError
-from nimbus.config.unclear import Unclear
-from nimbus.config.values import described, is_secret
+from nimbus.config.problems import MAX_SHOWN, KeyPath, Problem, SuggestingError
+from nimbus.config.values import Unclear, described, is_secret
 from nimbus.domain.wording import closest
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
@@ -56,7 +55,7 @@ def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, l
     except ValidationError as error:
         found = [(_place(detail), detail) for detail in error.errors(include_url=False)]
         found.sort(key=lambda one: document.line_of(one[0]) or 0)
-        shown = [_problem(model, document, *one) for one in found[:MOST_SHOWN]]
+        shown = [_problem(model, document, *one) for one in found[:MAX_SHOWN]]
         # The others are only counted: suggestions for 100,000 keys would take hours.
         return None, shown + shown[-1:] * (len(found) - len(shown))
 
@@ -161,3 +160,17 @@ def _keys_in(data: Mapping[str, Any], path: KeyPath) -> Collection[str]:
         except (LookupError, TypeError):
             return ()
     return found.keys() if isinstance(found, Mapping) else ()
+
+
+def kind_faults(
+    target: BaseModel, kind: str, required: Collection[str], optional: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Keys that a target of this kind lacks, or that its kind does not have: name and message."""
+    names = {name: field.alias or name for name, field in type(target).model_fields.items()}
+    a_kind = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    for name in required:
+        if getattr(target, name) is None:
+            yield names[name], f"is missing; {a_kind} target needs it"
+    given = {name for name in target.model_fields_set if getattr(target, name) is not None}
+    for name in sorted(given - {"kind", *required, *optional}):
+        yield names[name], f"{a_kind} target has no {names[name]}; remove it"

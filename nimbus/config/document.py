@@ -14,13 +14,13 @@ from typing import Any
 import yaml
 
 from nimbus.config.problems import InvalidDocumentError, KeyPath, Problem, spelled
-from nimbus.config.unclear import Unclear
+from nimbus.config.values import Unclear
 from nimbus.domain.wording import Suggestion, suggested
 
-MOST_BYTES = 4 << 20
-MOST_DEPTH = 32
+MAX_BYTES = 4 << 20
+MAX_DEPTH = 32
 """libyaml's composer recurses on the C stack: tens of thousands of brackets would end the process."""
-MOST_VALUES = 400_000
+MAX_VALUES = 400_000
 """Counted after expansion of aliases: a few lines of them can expand to more values than fit in memory."""
 
 _WORDS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:bool")
@@ -79,7 +79,7 @@ def read_document(path: Path) -> Document:
     """
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
+            text = file.read(MAX_BYTES + 1)
     except FileNotFoundError as exc:
         raise _whole(str(path), "there is no such file") from exc
     except IsADirectoryError as exc:
@@ -96,8 +96,8 @@ def parse_document(text: bytes, name: str) -> Document:
     Raises:
         InvalidDocumentError: it is not such a document, is too large or too deep, or repeats keys.
     """
-    if len(text) > MOST_BYTES:
-        raise _whole(name, f"the document is larger than {MOST_BYTES >> 20} MiB")
+    if len(text) > MAX_BYTES:
+        raise _whole(name, f"the document is larger than {MAX_BYTES >> 20} MiB")
     try:
         decoded = text.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -185,8 +185,8 @@ class _Reader:
 
     def _value(self, node: yaml.Node, path: KeyPath) -> Any:
         self._values += 1
-        if self._values > MOST_VALUES or len(path) > MOST_DEPTH:
-            message = f"with its aliases the document is too large: {MOST_VALUES} values, {MOST_DEPTH} levels"
+        if self._values > MAX_VALUES or len(path) > MAX_DEPTH:
+            message = f"with its aliases the document is too large: {MAX_VALUES} values, {MAX_DEPTH} levels"
             raise InvalidDocumentError([*self.problems, _at(self.name, node, path, message)])
         if isinstance(node, yaml.MappingNode):
             if node.tag != "tag:yaml.org,2002:map":
@@ -226,8 +226,8 @@ def _check_depth(text: str, name: str) -> None:
     for event in yaml.parse(text, yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > MOST_DEPTH:
-                message = f"the document is nested more than {MOST_DEPTH} deep"
+            if depth > MAX_DEPTH:
+                message = f"the document is nested more than {MAX_DEPTH} deep"
                 mark = event.start_mark
                 line = None if mark is None else mark.line + 1
                 raise InvalidDocumentError([Problem(file=name, line=line, message=message)])

@@ -14,7 +14,7 @@ from nimbus.config.document import Document, parse_value, read_document
 from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem
 from nimbus.config.relations import relation_faults
 from nimbus.config.sections import Storage
-from nimbus.config.settings import DERIVED, Settings, with_derived
+from nimbus.config.settings import DERIVED, Settings, settings_keys, with_derived
 from nimbus.config.values import is_secret
 from nimbus.domain.wording import closest
 
@@ -78,17 +78,6 @@ def load_storage(path: Path | None, environ: Mapping[str, str]) -> Storage:
     if settings is None or found:
         raise InvalidConfigurationError(found)
     return settings.storage
-
-
-def settings_keys() -> dict[tuple[str, str], Any]:
-    """Every key of the configuration, as section and name, with the type of its value."""
-    keys = {}
-    for section, field in Settings.model_fields.items():
-        model = field.annotation
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            for name, leaf in model.model_fields.items():
-                keys[section, leaf.alias or name] = leaf.annotation
-    return keys
 
 
 def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:

@@ -11,7 +11,7 @@ from nimbus.domain.wording import Suggestion, suggested
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top of a document to a value."""
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 """Most problems in one message, so that a broken file does not flood a terminal."""
 _LONGEST_SHOWN = 2000
 """Limit of one problem in a message, in characters: a definition may contain a key of megabytes."""
@@ -47,9 +47,9 @@ class InvalidDocumentError(NimbusError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
-        lines = [str(problem) for problem in self.problems[:MOST_SHOWN]]
-        if len(self.problems) > MOST_SHOWN:
-            lines.append(f"... and {len(self.problems) - MOST_SHOWN} more problems")
+        lines = [str(problem) for problem in self.problems[:MAX_SHOWN]]
+        if len(self.problems) > MAX_SHOWN:
+            lines.append(f"... and {len(self.problems) - MAX_SHOWN} more problems")
         super().__init__("\n".join(lines))
 
 

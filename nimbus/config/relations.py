@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from nimbus.config.alert_targets import alert_target_faults
-from nimbus.config.oidc import oidc_faults
 from nimbus.config.problems import KeyPath
 from nimbus.config.sections import NO_DATA
+from nimbus.config.services import alert_target_faults, oidc_faults, telemetry_faults
 from nimbus.config.settings import Settings
 from nimbus.config.targets import target_faults
-from nimbus.config.telemetry import telemetry_faults
 from nimbus.config.texts import is_loopback
 from nimbus.config.values import format_duration
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
 
 from nimbus.config import texts
-from nimbus.config.alert_targets import MOST_RULES, AlertTarget, Notify
 from nimbus.config.checking import Strict
-from nimbus.config.oidc import Role
 from nimbus.config.problems import InvalidConfigurationError, Problem
+from nimbus.config.services import MAX_RULES, AlertTarget, Notify, Role
 from nimbus.config.targets import Target
-from nimbus.config.unclear import Flag, Number
 from nimbus.config.values import (
     AbsoluteFile,
     AbsolutePath,
     Duration,
+    Flag,
+    Number,
     PositiveDuration,
     SparkFolder,
     at_least,
@@ -72,6 +72,14 @@ class Storage(Strict):
     kms_key_id: str | None = None
     connect_timeout: PositiveDuration = timedelta(seconds=3)
     read_timeout: PositiveDuration = timedelta(seconds=30)
+
+    def connection(self) -> dict[str, Any]:
+        """The connection as JSON values: fields of `blobsync.S3Config`, with the secret in plain text."""
+        names = ("endpoint_url", "bucket", "prefix", "region", "access_key_id", "encryption", "kms_key_id")
+        secret = self.secret_access_key
+        return {name: getattr(self, name) for name in names} | {
+            "secret_access_key": None if secret is None else secret.get_secret_value()
+        }
 
 
 class Scheduler(Strict):
@@ -286,7 +294,7 @@ class Alerts(Strict):
     targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTarget] = Field(
         default_factory=dict
     )
-    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] = Field(default_factory=list)
+    notify: Annotated[list[Notify], Field(max_length=MAX_RULES)] = Field(default_factory=list)
     give_up_after: PositiveDuration = timedelta(hours=24)
     public_url: Url | None = None
 

@@ -1,19 +1,23 @@
-"""A daemon's settings: checked once, where they were read, then trusted."""
+"""A daemon's settings: checked once, where they were read, then trusted; and how they are shown."""
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr
 
 from nimbus.config import sections
 from nimbus.config.checking import Strict
-from nimbus.config.oidc import Oidc
-from nimbus.config.telemetry import Telemetry
+from nimbus.config.services import Oidc, Telemetry
+from nimbus.config.targets import names_a_secret
+from nimbus.config.values import format_duration
 
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised, not listened on
 DERIVED = ("scheduler.id", "scheduler.advertise_url", "worker.id", "worker.work_dir")
@@ -61,6 +65,17 @@ class Settings(Strict):
         known = self.model_copy()
         known._origins = dict(origins)
         return known
+
+
+def settings_keys() -> dict[tuple[str, str], Any]:
+    """Every key of the configuration, as section and name, with the type of its value."""
+    keys = {}
+    for section, field in Settings.model_fields.items():
+        model = field.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            for name, leaf in model.model_fields.items():
+                keys[section, leaf.alias or name] = leaf.annotation
+    return keys
 
 
 def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,3 +128,61 @@ def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:
         case _:
             state_dir = scheduler.get("state_dir")
             return f"{state_dir.rstrip('/')}/worker" if isinstance(state_dir, str) else None
+
+
+MASK = "***"
+"""Shown instead of a secret."""
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One key of the configuration."""
+
+    key: str
+    """`section.name`."""
+    value: Any
+    """JSON data; durations as in the file, sizes in bytes."""
+    origin: str
+    """`default`, `file:line` or `environment NAME`."""
+
+    @property
+    def is_default(self) -> bool:
+        """True if neither file nor environment sets it."""
+        return self.origin == _DEFAULT
+
+    @property
+    def text(self) -> str:
+        """The value as one line of YAML."""
+        if isinstance(self.value, str):
+            return self.value
+        return json.dumps(self.value, ensure_ascii=False)
+
+
+def shown(settings: Settings) -> Iterator[Shown]:
+    """Every key, in the order of the example configuration."""
+    for section, name in settings_keys():
+        part = getattr(settings, section)
+        fields = {field.alias or attribute: attribute for attribute, field in type(part).model_fields.items()}
+        key = f"{section}.{name}"
+        yield Shown(key, _plain(getattr(part, fields[name])), settings.origins.get(key, _DEFAULT))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case SecretStr():
+            return MASK
+        case timedelta():
+            return format_duration(value)
+        case BaseModel():
+            return {name: _plain(part) for name, part in value if part is not None}
+        case Mapping():
+            return {
+                str(name): MASK if names_a_secret(str(name)) else _plain(part) for name, part in value.items()
+            }
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)

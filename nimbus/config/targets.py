@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from nimbus.config import texts
-from nimbus.config.checking import Strict
+from nimbus.config.checking import Strict, kind_faults
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import AbsoluteFile, AbsolutePath, PositiveDuration, described
 
@@ -98,12 +98,7 @@ def target_faults(name: str, target: Target) -> Iterator[tuple[KeyPath, str]]:
 
 def _key_faults(target: Target) -> Iterator[tuple[str, str]]:
     required, optional = _KEYS[target.kind]
-    for key in required:
-        if getattr(target, key) is None:
-            yield key, f"is missing; a {target.kind} target needs it"
-    given = {key for key in target.model_fields_set if getattr(target, key) is not None}
-    for key in sorted(given - {"kind", "slots", *required, *optional}):
-        yield key, f"a {target.kind} target has no {key}; remove it"
+    yield from kind_faults(target, target.kind, required, ("slots", *optional))
     if target.kind in _MASTERS and target.master is not None:
         form, words = _MASTERS[target.kind]
         if not form.fullmatch(target.master):

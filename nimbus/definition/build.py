@@ -8,8 +8,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
+from nimbus.config.services import Notify
 from nimbus.definition import models as m
 from nimbus.domain.alerts import NotifyRule
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec

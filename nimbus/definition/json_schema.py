@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from nimbus.config.alert_targets import Notify
+from nimbus.config.services import Notify
 from nimbus.definition import models
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, SUFFIXES

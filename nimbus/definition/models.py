@@ -10,12 +10,23 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
+from nimbus.config.services import MAX_RULES, Notify
 from nimbus.config.texts import fitting, link, plain_name, scalar_text, spark_key, variable_name
-from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
-from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
+from nimbus.config.values import (
+    AnyValue,
+    Duration,
+    Flag,
+    Number,
+    PositiveDuration,
+    as_flag,
+    clear,
+    described,
+    named,
+    one_of,
+    size_at_least,
+)
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.children import MOST_ITEMS, MOST_PARALLEL, SCALAR, parameter_in
@@ -698,7 +709,7 @@ class DefinitionModel(Strict):
     """A signed request that starts a run; none: there is no webhook."""
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     """How many tasks of one run may be open at once; none: any number."""
-    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
+    notify: Annotated[list[Notify], Field(max_length=MAX_RULES)] | None = None
     """Which events raise alerts for which target; none: as `alerts.notify` of the configuration."""
     warn_after: PositiveDuration | None = None
     """How long a run may be under way before a `late` alert; none: no alert."""

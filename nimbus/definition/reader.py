@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
-from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, KeyPath, Problem
+from nimbus.config.problems import MAX_SHOWN, InvalidDocumentError, KeyPath, Problem
 from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.calendar_file import with_calendars
 from nimbus.definition.faults import InvalidDefinitionError, KeyFault
@@ -95,7 +95,7 @@ def _checked(document: Document, root: Path | None, *, is_published: bool = Fals
 def _problems(document: Document, found: Iterable[KeyFault]) -> list[Problem]:
     """The problems by line. Those that are not shown are only counted, because suggestions take long."""
     ordered = sorted(found, key=lambda fault: document.line_of(fault.path) or 0)
-    shown = [document.problem(*fault) for fault in ordered[:MOST_SHOWN]]
+    shown = [document.problem(*fault) for fault in ordered[:MAX_SHOWN]]
     return shown + shown[-1:] * (len(ordered) - len(shown))
 
 

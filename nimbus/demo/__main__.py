@@ -82,7 +82,8 @@ def _demo(folder: Path, pipeline: Path, *, keep: bool) -> int:
         _check_nothing_left(folder)
     except (DemoFailedError, NimbusError, CliError) as exc:
         click.echo(f"error: {exc}", err=True)
-        click.echo(f"logs are below {folder}", err=True)
+        if any(folder.rglob("*.log")):
+            click.echo(f"logs are below {folder}", err=True)
         return Exit.RUN_FAILED
     return Exit.OK
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from nimbus.cli.gantt import gantt
 from nimbus.cli.output import console, make_table
+from nimbus.cli.run_rows import gantt
 from nimbus.demo.checks import BeforeTheKill, DemoClaim, check
 from nimbus.demo.stage import (
     DemoFailedError,

@@ -80,7 +80,7 @@ def brief(reason: str) -> str:
     return reason[:fits] + "…"
 
 
-def harmless(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text with its control characters escaped: a terminal or browser shows them, and runs none."""
     return CONTROLS.sub(_spelled, text)
 

@@ -32,7 +32,7 @@ from nimbus.domain.cost import cost_in_words
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.slots import page_address
-from nimbus.domain.wording import counted, format_size, format_span, harmless
+from nimbus.domain.wording import counted, escape_controls, format_size, format_span
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import times, words
 from nimbus.web.pipeline.history import PastRuns
@@ -200,7 +200,7 @@ class Pages:
             words.with_code,
             counted,
             cron_in_words,
-            harmless,
+            escape_controls,
             page_address,
             segment,
         )

@@ -21,9 +21,9 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from nimbus.adapters.clock import SystemClock
 from nimbus.api.problems import install
 from nimbus.api.routes import attempts
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker.application import bootstrap, executor, follow, followed

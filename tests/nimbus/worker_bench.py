@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import Isolation, TaskKind, TaskSpec
 from nimbus.domain.schedulers import SchedulerInfo

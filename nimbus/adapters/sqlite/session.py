@@ -109,7 +109,7 @@ class SqliteSession:
         Raises:
             StoreUnavailableError: it cannot be opened.
         """
-        with _in_our_words(f"open {self.file}"):
+        with _translated_errors(f"open {self.file}"):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._database = _opened(self.file, self._call_timeout)
         with self.writing() as tree:
@@ -161,7 +161,7 @@ class SqliteSession:
     def _transaction(self, begin: str) -> Iterator[Tree]:
         if os.getpid() != self._pid:
             raise ForkedError(made_in=self._pid)
-        with _in_our_words(str(self.file)), self._lock:
+        with _translated_errors(str(self.file)), self._lock:
             if self._database is None:
                 raise StoreUnavailableError(f"{self.file} is closed")
             try:
@@ -320,7 +320,7 @@ def _start_of(pid: int) -> str | None:
 
 
 @contextmanager
-def _in_our_words(what: str) -> Iterator[None]:
+def _translated_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as exc:

@@ -44,7 +44,7 @@ class Compressed(Generic[T]):
         return self._plain.decode(plain, place)
 
 
-MOST_DECODED = 500
+MAX_DECODED = 500
 """How many datasets a leader keeps decoded."""
 
 CODEC = Compressed(records.DATASET)
@@ -102,7 +102,7 @@ class Datasets(MutableMapping[DatasetName, Dataset]):
     def _keep(self, name: DatasetName, dataset: Dataset) -> None:
         self._decoded[name] = dataset
         self._decoded.move_to_end(name)
-        if len(self._decoded) > MOST_DECODED:
+        if len(self._decoded) > MAX_DECODED:
             other, dropped = self._decoded.popitem(last=False)
             if self._encoded[other] is None:
                 self._encoded[other] = CODEC.encode(dropped)

@@ -67,10 +67,10 @@ from nimbus.records import UnreadableRecordError
 _log = structlog.get_logger(__name__)
 
 
-MOST_COMMANDS = 1000
+MAX_COMMANDS = 1000
 """Most commands that are read at once, oldest first; the others when the queue changes."""
 
-MOST_PRUNED = 500
+MAX_PRUNED = 500
 """Most outcomes that are examined at once: reads take milliseconds, deletions are one transaction."""
 
 
@@ -120,7 +120,7 @@ class TreeLeaderStore:
         pipelines = tuple(readable_pipelines(self._calls, self._paths))
         yield CatalogPart(
             pipelines=pipelines,
-            commands=self.read_commands((), MOST_COMMANDS),
+            commands=self.read_commands((), MAX_COMMANDS),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -176,9 +176,9 @@ class TreeLeaderStore:
         return None if data is None else datasets.due_for_leader(name, data, self._paths.due)
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
-        """Examine the oldest outcomes, at most MOST_PRUNED at once; unreadable ones stay."""
+        """Examine the oldest outcomes, at most MAX_PRUNED at once; unreadable ones stay."""
         names = self._calls.children(self._paths.outcomes) or ()
-        looked_at, beyond = names[:MOST_PRUNED], set(names[: max(0, len(names) - most)])
+        looked_at, beyond = names[:MAX_PRUNED], set(names[: max(0, len(names) - most)])
         found = readable(
             records.OUTCOME, self._calls.read_all(self._paths.outcomes, looked_at), self._paths.outcomes
         )
@@ -187,7 +187,7 @@ class TreeLeaderStore:
         if gone := [o.command for o in old if o.command in lost]:
             _log.warning("outcomes_dropped", count=len(gone))
             self.forget_outcomes(gone)
-        return Pruned(tuple(o for o in old if o.command not in lost), more=len(old) == MOST_PRUNED)
+        return Pruned(tuple(o for o in old if o.command not in lost), more=len(old) == MAX_PRUNED)
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         self._forget("outcomes", map(self._paths.outcome, commands))

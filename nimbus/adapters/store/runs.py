@@ -20,10 +20,10 @@ from nimbus.domain.run import Run
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.records import ASSIGNMENT, UnreadableRecordError
 
-MOST_NEEDS = 100
+MAX_NEEDS = 100
 """Limit of the needs, and of the inputs, that are stored with an order."""
 
-MOST_CARRIED = 16 * 1024
+MAX_CARRIED = 16 * 1024
 """Limit of the URIs and values of data from outside that are stored with an order, in bytes."""
 
 
@@ -31,8 +31,8 @@ def encode_order(order: Assignment) -> bytes:
     """The order's node."""
     pinned = [version for versions in order.pins.values() for version in versions]
     is_large = any(version.item is not None or version.value for version in pinned)
-    is_large = is_large or sum(version.carried_bytes for version in pinned) > MOST_CARRIED
-    if is_large or max(len(order.task.needs), len(order.inputs), len(pinned)) > MOST_NEEDS:
+    is_large = is_large or sum(version.carried_bytes for version in pinned) > MAX_CARRIED
+    if is_large or max(len(order.task.needs), len(order.inputs), len(pinned)) > MAX_NEEDS:
         task = replace(order.task, needs=(), requirements={})
         order = replace(order, task=task, inputs={}, pins={}, needs_in_run=True)
     return ASSIGNMENT.encode(order)
@@ -143,7 +143,7 @@ def _order_bytes(run: Run, spec: TaskSpec) -> int:
     task = run.tasks[spec.name]
     attempt = AttemptId(run.id, spec.name, task.tried)
     epoch = task.attempts[-1].opened_by_epoch
-    pins = _PIN_BYTES * MOST_NEEDS + MOST_CARRIED if spec.uses else 0
+    pins = _PIN_BYTES * MAX_NEEDS + MAX_CARRIED if spec.uses else 0
     return pins + len(encode_order(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
 
 
@@ -154,4 +154,4 @@ def _weight(spec: TaskSpec) -> int:
 
 
 def _stored_needs(spec: TaskSpec) -> Sequence[TaskName]:
-    return spec.needs if len(spec.needs) <= MOST_NEEDS else ()
+    return spec.needs if len(spec.needs) <= MAX_NEEDS else ()

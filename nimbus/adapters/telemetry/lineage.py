@@ -23,7 +23,7 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
 
 PRODUCER = f"urn:nimbus-scheduler:{__version__}"
-MOST_UNFINISHED = 1000
+MAX_UNFINISHED = 1000
 """Most runs whose accepted events are remembered."""
 
 
@@ -71,7 +71,7 @@ class LineageSink:
                 transport.emit(self._event(run, one, owner))
                 accepted.add((one.of.run_id, one.type))
         except Exception:
-            if len(self._accepted) >= MOST_UNFINISHED:
+            if len(self._accepted) >= MAX_UNFINISHED:
                 self._accepted.clear()  # they are sent again, under the same ids
             self._accepted[run.id] = accepted
             raise

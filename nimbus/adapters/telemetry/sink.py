@@ -24,7 +24,7 @@ from nimbus.ports import TelemetryNotSentError
 if TYPE_CHECKING:
     from requests import Response, Session
 
-MOST_PLACES = 10_000
+MAX_PLACES = 10_000
 """Most runs whose parents are cached."""
 
 
@@ -73,7 +73,7 @@ class RunFacts:
             self._places.move_to_end(run_id)
         elif (run := self.read_run(run_id)) is not None:
             self._places[run_id] = run.pipeline, run.parent
-            if len(self._places) > MOST_PLACES:
+            if len(self._places) > MAX_PLACES:
                 self._places.popitem(last=False)
         return self._places.get(run_id)
 

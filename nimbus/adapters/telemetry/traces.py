@@ -22,7 +22,7 @@ from nimbus.ports import TelemetryNotSentError
 
 AT_ONCE = 500
 """Most spans in one request."""
-MOST_UNFINISHED = 1000
+MAX_UNFINISHED = 1000
 """Most runs whose accepted spans are remembered."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,7 +60,7 @@ class TraceSink:
         all_spans = list(spans(self._facts.cluster, run, self._facts.dropped(None, run)))
         while batch := all_spans[done : done + AT_ONCE]:
             if exporter.export(_readable(batch, self._service)).name != "SUCCESS":
-                if len(self._accepted) >= MOST_UNFINISHED:
+                if len(self._accepted) >= MAX_UNFINISHED:
                     self._accepted.clear()  # they are sent again, under the same ids
                 self._accepted[run.id] = done
                 raise TelemetryNotSentError("the collector did not accept the spans")

@@ -22,10 +22,10 @@ from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.adapters.zookeeper.multi_read import DATA, NAMES, WatchKind, multi_read_async, set_watches_async
 from nimbus.ports import Enqueue, LiveChanges, StoreDeniedError, StoreUnavailableError
 
-MOST_TOGETHER = 1000
+MAX_TOGETHER = 1000
 """Most requests that are sent without waiting, each with the full timeout of the call. Most nodes that one
 request watches, whose paths must fit into it."""
-MOST_IN_ONE = 100
+MAX_IN_ONE = 100
 """Most nodes that one request reads. Most have less than 2 KiB."""
 
 
@@ -160,7 +160,7 @@ class ZooKeeperCalls(Calls):
     def _read(self, reads: Iterable[tuple[int, str]]) -> list[Any]:
         """Read many nodes, see `MultiRead`. Requests are sent without waiting between them."""
         answers: list[Any] = []
-        for requests in batched(batched(reads, MOST_IN_ONE), MOST_TOGETHER):
+        for requests in batched(batched(reads, MAX_IN_ONE), MAX_TOGETHER):
             self.session.await_connection(self._patience)
             pending = [multi_read_async(self.session.client, some) for some in requests]
             for answer in pending:
@@ -172,7 +172,7 @@ class ZooKeeperCalls(Calls):
 
         So a node that was read after `zxid` was noted, and before this, is not older than its watch.
         """
-        for some in batched(changed.items(), MOST_TOGETHER):
+        for some in batched(changed.items(), MAX_TOGETHER):
             watchers = {path: _LookAgain(tell) for path, tell in some}
             with translated_errors("watch several nodes"):
                 self._call(set_watches_async, self.session.client, zxid, kind, watchers)

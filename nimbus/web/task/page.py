@@ -30,7 +30,7 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
 from nimbus.domain.run import RunPart as Purged
 from nimbus.domain.task_run import TaskRun
-from nimbus.domain.wording import harmless
+from nimbus.domain.wording import escape_controls
 from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment
 from nimbus.web.pipeline.strip import strip
@@ -275,5 +275,7 @@ def _around(path: str, frame: re.Match[str], data: bytes) -> Code | None:
     if not 1 <= line <= len(lines):
         return None
     first = max(1, line - _AROUND)
-    shown = (harmless(text[:_LONGEST_LINE].expandtabs(4)) for text in lines[first - 1 : line + _AROUND])
+    shown = (
+        escape_controls(text[:_LONGEST_LINE].expandtabs(4)) for text in lines[first - 1 : line + _AROUND]
+    )
     return Code(path=path, line=line, function=frame[3] or "", lines=tuple(enumerate(shown, first)))

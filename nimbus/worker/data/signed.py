@@ -113,7 +113,7 @@ class SignedStore:
             with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310 - as signed
                 yield answer
         except urllib.error.HTTPError as exc:
-            raise _in_our_words(exc, key) from exc
+            raise _translated(exc, key) from exc
         except (OSError, HTTPException) as exc:
             raise StoreUnavailableError(f"{method} of {key}: {type(exc).__name__}: {exc}") from exc
 
@@ -156,7 +156,7 @@ def _nothing() -> None:
     pass
 
 
-def _in_our_words(error: urllib.error.HTTPError, key: str) -> Exception:
+def _translated(error: urllib.error.HTTPError, key: str) -> Exception:
     said = f"{key}: the store answers {error.code} {error.reason}"
     if error.code == 404:
         return BlobNotFoundError(key)

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from blobsync.testing.memory import MemoryObjectStore
 from leader import ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.calls import calls_on
@@ -20,6 +19,7 @@ from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.telemetry.logging import configure

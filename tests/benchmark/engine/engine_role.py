@@ -24,10 +24,10 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store import runs
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine

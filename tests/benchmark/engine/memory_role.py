@@ -20,9 +20,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from leader import FencingToken, Leadership, Participant
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeCommandQueue
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Command, PublishRelease, SetOwner, StartRun
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import httpx
 
 from blobsync import publish
+from nimbus.cli.options import object_store
 from nimbus.cli.sources import read_sources
-from nimbus.cli.storage import object_store
 from nimbus.config import load_settings
 from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack

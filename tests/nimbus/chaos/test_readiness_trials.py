@@ -20,7 +20,7 @@ import pytest
 
 from blobsync.release.pack import parse_table
 from blobsync.s3.store import S3ObjectStore
-from nimbus.cli.storage import object_store, settings_of
+from nimbus.cli.options import object_store, settings_of
 from tests.nimbus.chaos.cluster import Cluster, cluster, number_of, seconds_after, until
 from tests.report import append, number_from, say, spread
 from tests.thorough import thorough

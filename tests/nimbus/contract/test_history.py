@@ -176,7 +176,7 @@ def test_runs_in_a_state_are_read_page_by_page(bench: Bench, state: RunState, pi
 def test_a_search_for_successful_runs_goes_on_after_many_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_history, "MOST_SCANNED", 3)
+    monkeypatch.setattr(s3_history, "MAX_SCANNED", 3)
     for number in range(5):
         state = RunState.FAILED if number else RunState.SUCCEEDED
         bench.history.store(replace(a_run(f"r{number}", minutes=number), state=state))

@@ -538,7 +538,7 @@ def test_old_keys_are_forgotten_in_steps_and_those_of_waiting_commands_never(ben
 
 @pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake deletes all in one call
 def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
+    monkeypatch.setattr(leader_store, "MAX_PRUNED", 2)
     asked = with_outcomes(bench, 3)
 
     assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more

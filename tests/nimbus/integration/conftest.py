@@ -21,7 +21,7 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, OutputFiles, QueuePlace
 from nimbus.api.submitting import await_outcome
 from nimbus.cli.main import cli
-from nimbus.config.shown import Shown
+from nimbus.config.settings import Shown
 from nimbus.domain import lifecycle
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import (

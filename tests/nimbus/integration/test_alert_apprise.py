@@ -16,8 +16,8 @@ import pytest
 from nimbus.adapters.alerts import TIMEOUT_S, AppriseService, service_of
 from nimbus.bootstrap import alerts
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
-from nimbus.cli.findings import Level
-from nimbus.cli.service_checks import alert_targets_of
+from nimbus.cli.doctor import Level
+from nimbus.cli.doctor.services import alert_targets_of
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
 from nimbus.domain.alerts import AlertEvent, message
 from nimbus.ports import AlertNotSentError

@@ -18,9 +18,9 @@ import pytest
 
 from nimbus.adapters.alerts import Mailbox, WebhookTarget
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
-from nimbus.bootstrap.switchboard import Switchboard
-from nimbus.cli.findings import Level
-from nimbus.cli.service_checks import alert_targets_of
+from nimbus.bootstrap.late_parts import LateParts
+from nimbus.cli.doctor import Level
+from nimbus.cli.doctor.services import alert_targets_of
 from nimbus.config import Settings, load_settings
 from nimbus.domain.alerts import Alert, AlertEvent, AlertMessage, AlertState, message
 from nimbus.domain.ids import PipelineName, RunId
@@ -183,7 +183,7 @@ def test_scheduler_that_leads_again_does_not_send_what_it_claimed_in_an_earlier_
     eventually: Callable[..., None],
 ) -> None:
     """The leader in between has sent it, so this try would be an unmarked repetition."""
-    quick, told, board, bench = Quick(), queue.SimpleQueue[Any](), Switchboard(), Bench("memory", "/e", "")
+    quick, told, board, bench = Quick(), queue.SimpleQueue[Any](), LateParts(), Bench("memory", "/e", "")
     member = bench.member("s1")
     board.election = member.elector
     sender = AlertSender(

@@ -244,6 +244,15 @@ def test_hold_is_added_as_the_command_line_says(
     assert nimbus("hold", "add", "freeze", "--reason", "x", "--all", "--tag", "y").exit_code == 2
 
 
+def test_hold_ends_after_a_duration(world: Any, nimbus: Invoke) -> None:
+    world.deciding, world.health.leading = False, None
+    before = datetime.now(UTC)
+
+    assert nimbus("hold", "add", "freeze", "--all", "--reason", "x", "--until", "2h").exit_code == 6
+
+    assert timedelta(hours=2) <= submitted(world).hold.until - before < timedelta(hours=2, minutes=5)
+
+
 def test_holds_are_listed_with_who_and_why(world: Any, nimbus: Invoke, api_url: str) -> None:
     held = Hold(of=HoldOf.ALL, reason="month end", held_by="ada", held_at=world.clock.now())
     world.cluster.put(ClusterSettings(holds={"freeze": held}))

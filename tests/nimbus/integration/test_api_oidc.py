@@ -413,7 +413,7 @@ def test_without_any_keys_a_token_waits_for_the_provider_to_come_back(
         {"jwks_uri": None},
         {"jwks_uri": "http://[::1"},
         {"token_endpoint": "http://192.0.2.1/token"},
-        {"padding": "x" * (oidc.MOST_BYTES + 1)},
+        {"padding": "x" * (oidc.MAX_BYTES + 1)},
     ],
 )
 def test_description_that_leads_elsewhere_or_is_too_large_is_not_believed(
@@ -426,7 +426,7 @@ def test_description_that_leads_elsewhere_or_is_too_large_is_not_believed(
 
 
 def test_keys_that_are_huge_or_elsewhere_are_not_taken(cluster: Cluster, scheduler: Scheduler) -> None:
-    cluster.issuer.padding = oidc.MOST_BYTES + 1
+    cluster.issuer.padding = oidc.MAX_BYTES + 1
     assert code(scheduler.ask(cluster.issuer.token())) == (503, "access_unknown")
 
     cluster.issuer.padding = 0

@@ -169,6 +169,7 @@ def test_command_line_shows_asks_and_reports(world: Any, nimbus: Any) -> None:
     assert (dry.exit_code, no.exit_code, yes.exit_code) == (0, 130, 4)
     assert "r0" in dry.output
     assert "Stop 6 runs?" in no.output
+    assert ("nothing was done" in no.output, "interrupted" in no.output) == (True, False)
     assert "5 done, 1 refused, 0 not decided yet" in yes.output
     assert "run_finished" in yes.output
     assert nimbus("select", "stop", "--tag", "daily", "--dry-run").exit_code == 4

@@ -21,8 +21,7 @@ from structlog.testing import capture_logs
 
 from nimbus.api.server import ApiServer
 from nimbus.api.tls import CertificateError, ReloadingTls
-from nimbus.cli import checks
-from nimbus.cli.findings import Level
+from nimbus.cli.doctor import Level, host
 from tests.leader.integration.test_tls import Authority
 
 Eventually = Callable[..., None]
@@ -230,5 +229,5 @@ def test_pair_that_cannot_be_used_keeps_the_api_from_being_built(served: Served)
 
 
 def test_doctor_knows_a_scheduler_that_serves_tls_on_its_port(server: ApiServer) -> None:
-    found = checks.port("127.0.0.1", server.port, tls=True)
+    found = host.port("127.0.0.1", server.port, tls=True)
     assert (found.verdict, found.detail) == (Level.OK, "scheduler s1 serves there")

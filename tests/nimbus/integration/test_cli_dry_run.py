@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from nimbus.cli import dry_run
+from nimbus.cli import sources
 from nimbus.cli.exits import CliError
 from nimbus.cli.main import cli
 from nimbus.java import JavaMissingError
@@ -97,7 +97,7 @@ def test_dry_run_is_left_out_where_datasets_are_read(folder: Path) -> None:
 def test_dry_run_is_left_out_where_another_spark_would_check(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dry_run, "version", lambda _name: "4.0.5")
+    monkeypatch.setattr(sources, "version", lambda _name: "4.0.5")
     old = _validate(folder)
     (folder / "pipeline.yaml").write_text(DEFINITION.replace("yml}", "yml, environment: spark42}"))
     elsewhere = _validate(folder)
@@ -135,13 +135,13 @@ def test_dry_run_that_hangs_is_ended_with_all_that_it_has_started(
     hangs.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {child}\nsleep 600\n")
     hangs.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(hangs))
-    monkeypatch.setattr(dry_run, "_DEADLINE_S", 1.0)
-    monkeypatch.setattr(dry_run, "_environment", lambda _: {"PATH": os.environ["PATH"]})
-    monkeypatch.setattr(dry_run, "_prepare", lambda place, *_: (place / "work" / "tmp").mkdir(parents=True))
+    monkeypatch.setattr(sources, "_DEADLINE_S", 1.0)
+    monkeypatch.setattr(sources, "_environment", lambda _: {"PATH": os.environ["PATH"]})
+    monkeypatch.setattr(sources, "_prepare", lambda place, *_: (place / "work" / "tmp").mkdir(parents=True))
     task: Any = SimpleNamespace(name="etl", script="etl.yml")
 
     with pytest.raises(CliError, match="it did not end within 1 s"):
-        dry_run._check(task, task, ())
+        sources._check_flows(task, task, ())
 
     pid = int(child.read_text())
     eventually(lambda: pid not in [process.id.pid for process in procfs.living()])

@@ -23,12 +23,12 @@ from leader.protocol.terms import encode_epoch
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
-from nimbus.bootstrap.access_lists import OpenNodesError, check_access_lists
-from nimbus.bootstrap.foundation import lay_foundation, open_session
+from nimbus.bootstrap.resources import open_resources, open_session
 from nimbus.bootstrap.scheduler import _election_config
-from nimbus.cli.findings import Level
+from nimbus.bootstrap.start_checks import OpenNodesError, check_access_lists
+from nimbus.cli.doctor import Level
+from nimbus.cli.doctor.stores import zookeeper_of
 from nimbus.cli.main import cli
-from nimbus.cli.store_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.localstack.ports import free_port
@@ -218,10 +218,10 @@ def test_daemon_with_a_wrong_password_does_not_start(configure: Configure, passw
 
     if password == "wrong":
         with pytest.raises(StoreDeniedError, match=r"give zookeeper\.username and") as refused:
-            lay_foundation(settings)
+            open_resources(settings)
         assert refused.value.exit_code == 7
     else:
-        lay_foundation(settings).session.close(SOON)
+        open_resources(settings).session.close(SOON)
 
 
 def test_doctor_compares_its_clock_with_those_of_the_participants(configure: Configure) -> None:

@@ -18,7 +18,7 @@ from nimbus.adapters.store import tree
 from nimbus.adapters.store.calls import Calls, StoreSession, calls_on
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
-from nimbus.bootstrap.foundation import epoch_file, lay_foundation, open_session
+from nimbus.bootstrap.resources import epoch_file, open_resources, open_session
 from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.s3 import S3Server
@@ -66,8 +66,7 @@ def session(settings: Settings) -> Iterator[StoreSession]:
 def calls(session: StoreSession, settings: Settings) -> Calls:
     """Calls to a cluster with a run of two parts, and to other nodes next to it."""
     calls, paths = calls_on(session), Paths(settings.cluster.root)
-    tops = {getattr(paths, name) for name, kind in vars(Paths).items() if isinstance(kind, property)}
-    made = tops - {paths.new_command, paths.unfinished}
+    made = set(vars(paths).values()) - {paths.new_command, paths.unfinished}
     for path in (*made, f"{paths.runs}/r/plan-0", f"{paths.runs}/r/tasks-0"):
         calls.ensure(path)
     calls.ensure(f"{settings.cluster.root}-other/runs")
@@ -168,7 +167,7 @@ def test_half_a_removal_keeps_daemons_out_and_is_ended_by_the_next_one(
     calls.delete(f"{settings.cluster.root}/runs/r/plan-0")
 
     with pytest.raises(ClusterUnfinishedError, match="cluster destroy"):
-        lay_foundation(settings)
+        open_resources(settings)
 
     assert destroy(config, "--yes-delete", settings.cluster.root).exit_code == 0
     assert not calls.exists(settings.cluster.root)

@@ -28,9 +28,9 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.moving import make_cluster, read_state
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
-from nimbus.bootstrap.foundation import lay_foundation, open_session
+from nimbus.bootstrap.resources import open_resources, open_session
 from nimbus.cli.main import cli
-from nimbus.cli.storage import object_store
+from nimbus.cli.options import object_store
 from nimbus.config import Settings, load_settings
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
@@ -323,16 +323,16 @@ def test_half_an_import_keeps_daemons_out_and_is_ended_by_the_next_one(
             make_cluster(new, of_new.cluster.root, state)
 
     with pytest.raises(ClusterUnfinishedError, match="cluster import"):
-        lay_foundation(load_settings(stage.new, {}))
+        open_resources(load_settings(stage.new, {}))
     with opened(stage.new) as (new, of_new):
         assert ClusterTree(new, of_new.cluster.root).unfinished() == "import"
     again = stage.call("import", stage.new)
     assert again.exit_code == 0, again.output
-    foundation = lay_foundation(load_settings(stage.new, {}))
-    assert foundation.reader.run(RUN.id) == RUN
-    foundation.session.close(LONG)
-    foundation.local.close()
-    foundation.store.close()
+    resources = open_resources(load_settings(stage.new, {}))
+    assert resources.reader.run(RUN.id) == RUN
+    resources.session.close(LONG)
+    resources.local.close()
+    resources.store.close()
 
 
 def test_half_an_import_can_be_destroyed_and_half_a_removal_cannot_be_imported_over(stage: Stage) -> None:

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from blobsync.testing.memory import MemoryObjectStore
 from leader import FencingToken, Leadership, Participant
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store.runs import prepare
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,

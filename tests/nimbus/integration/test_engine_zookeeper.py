@@ -23,7 +23,6 @@ from leader import (
     ZooKeeperSession,
 )
 from nimbus import records
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import (
@@ -34,6 +33,7 @@ from nimbus.adapters.store.cluster import (
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
 from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import (

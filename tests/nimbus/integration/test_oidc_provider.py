@@ -17,8 +17,8 @@ from nimbus.access.oidc import GroupRole
 from nimbus.adapters import oidc
 from nimbus.adapters.oidc import Client, OidcProvider
 from nimbus.bootstrap import access as bootstrap
-from nimbus.cli.findings import Level
-from nimbus.cli.service_checks import identity_provider_of
+from nimbus.cli.doctor import Level
+from nimbus.cli.doctor.services import identity_provider_of
 from nimbus.domain.access import AccessRole
 from nimbus.ports import IdentityProviderError
 from tests.nimbus.integration.oidc_issuer import CLIENT, CLIENT_SECRET, Issuer, verifier
@@ -124,6 +124,9 @@ def test_doctor_says_whether_the_provider_is_the_one_that_is_configured(
     (without,) = identity_provider_of(settings)
 
     assert (well.verdict, "signatures: 1" in well.detail) == (Level.OK, True)
-    assert (other.verdict, "calls itself 'https://login.example.com'" in other.detail) == (Level.FAIL, True)
+    assert (other.verdict, "calls itself 'https://login.example.com'" in other.detail) == (
+        Level.FAIL,
+        True,
+    )
     assert (without.verdict, "nimbus-scheduler[oidc]" in without.advice) == (Level.FAIL, True)
     assert list(identity_provider_of(plain)) == []

@@ -36,10 +36,10 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec

@@ -64,8 +64,8 @@ def watched() -> AbstractContextManager[Callable[[], bool]]:
     """The crash sentinel of a scheduler whose session is not started; yields whether it runs."""
     session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1"))
     settings = SimpleNamespace(leadership=SimpleNamespace(sentinel=True))
-    foundation: Any = SimpleNamespace(settings=settings, session=session)
-    return _crash_sentinel(foundation)
+    resources: Any = SimpleNamespace(settings=settings, session=session)
+    return _crash_sentinel(resources)
 
 
 def test_sentinel_counts_only_while_it_runs(eventually: Eventually) -> None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from kazoo.client import KazooClient
 
 from leader import ElectionConfigError, ZooKeeperSession
-from nimbus.bootstrap.foundation import zookeeper_config
+from nimbus.bootstrap.resources import zookeeper_config
 from nimbus.bootstrap.worker import _board_connection
 from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings

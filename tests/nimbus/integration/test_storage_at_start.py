@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nimbus.bootstrap.foundation import StorageRefusedError, lay_foundation
+from nimbus.bootstrap.resources import StorageRefusedError, open_resources
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import Fail, Fault, Redirect
@@ -48,10 +48,10 @@ def test_daemon_starts_when_storage_refuses_it_for_a_time(
 ) -> None:
     proxy.rule = lambda _: fault
 
-    foundation = lay_foundation(settings)
+    resources = open_resources(settings)
 
-    foundation.session.close(timedelta(seconds=5))
-    foundation.store.close()
+    resources.session.close(timedelta(seconds=5))
+    resources.store.close()
     assert proxy.faults[type(fault).__name__] > 0
 
 
@@ -59,4 +59,4 @@ def test_daemon_does_not_start_with_a_wrong_secret(proxy: FaultProxy, settings: 
     proxy.rule = lambda _: Fail(403, "SignatureDoesNotMatch")
 
     with pytest.raises(StorageRefusedError, match="SignatureDoesNotMatch"):
-        lay_foundation(settings)
+        open_resources(settings)

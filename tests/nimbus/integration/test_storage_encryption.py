@@ -19,9 +19,9 @@ import yaml
 
 from blobsync import S3ObjectStore
 from nimbus.api.services import DataRequest
-from nimbus.bootstrap.foundation import data_access, lay_foundation, open_bucket, s3_config
+from nimbus.bootstrap.resources import data_access, open_bucket, open_resources, s3_config
 from nimbus.bootstrap.worker import connections_of
-from nimbus.cli.storage import object_store
+from nimbus.cli.options import object_store
 from nimbus.config import Settings, load_settings
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
@@ -84,10 +84,10 @@ def settings_with(
 def write_everything(settings: Settings, folder: Path) -> None:
     """Write one object in each way that there is."""
     with_parts = replace(s3_config(settings), multipart_bytes=5 * MIB, part_bytes=5 * MIB)
-    foundation = lay_foundation(settings)
-    foundation.session.close(timedelta(seconds=5))
+    resources = open_resources(settings)
+    resources.session.close(timedelta(seconds=5))
     for name, store in {
-        "foundation": foundation.store,
+        "resources": resources.store,
         "parts": S3ObjectStore(with_parts),
         "cli": object_store(settings.storage),
     }.items():
@@ -178,7 +178,7 @@ def test_each_write_asks_for_the_configured_encryption(
     write_data(settings, monkeypatch)
 
     written = {key: asked for key, asked in recorder.asked.items() if not key.startswith("data/")}
-    assert {"foundation", "parts", "cli", f"logs/r/t.1/{0:016d}"} < written.keys()
+    assert {"resources", "parts", "cli", f"logs/r/t.1/{0:016d}"} < written.keys()
     assert {key.partition("/")[0] for key in written} >= {"releases", "packs", "leases", "logs"}
     assert set(written.values()) == {objects}
     ours = {key: asked for key, asked in recorder.asked.items() if key.startswith("data/")}

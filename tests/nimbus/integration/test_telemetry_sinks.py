@@ -20,15 +20,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.telemetry import traces as traces_module
 from nimbus.adapters.telemetry.lineage import LineageSink
 from nimbus.adapters.telemetry.sink import RunFacts
 from nimbus.adapters.telemetry.traces import TraceSink
 from nimbus.bootstrap import telemetry
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.bootstrap.telemetry import missing_extras, task_telemetry
-from nimbus.cli.findings import Level
-from nimbus.cli.service_checks import telemetry_of
+from nimbus.cli.doctor import Level
+from nimbus.cli.doctor.services import telemetry_of
 from nimbus.config import Settings, load_settings
 from nimbus.config.load import secret_files
 from nimbus.domain.children import ChildSpec, Parent
@@ -358,8 +358,8 @@ def test_schedulers_without_a_public_url_send_equal_lineage(
     for number in (1, 2):
         settings = settings_with(tmp_path, {"lineage": {"url": server.lineage_url}})
         scheduler = settings.scheduler.model_copy(update={"advertise_url": f"http://127.0.0.{number}:8080"})
-        foundation: Any = SimpleNamespace(settings=settings.model_copy(update={"scheduler": scheduler}))
-        sink = telemetry._sinks(foundation, Mock())["lineage"]
+        resources: Any = SimpleNamespace(settings=settings.model_copy(update={"scheduler": scheduler}))
+        sink = telemetry._sinks(resources, Mock())["lineage"]
         sink.send(None, FAILED)
         sink.close()
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from nimbus.api.services import Check
-from nimbus.config.shown import Shown
+from nimbus.config.settings import Shown
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId, WorkerId

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from nimbus.cli.findings import Level
-from nimbus.cli.target_checks import targets
+from nimbus.cli.doctor import Level
+from nimbus.cli.doctor.services import targets
 from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome
@@ -393,7 +393,10 @@ def test_task_runs_on_the_connect_server_of_its_target_which_the_doctor_finds_we
     succeeded(stage.bench, "run1.sum.1")
     (well,) = targets({"shared": shared})
     (stranger,) = targets({"shared": replace(shared, token=lambda: "wrong")})
-    assert (well.verdict, well.detail) == (Level.OK, f"{there.url} answers, Spark {version('pyspark')}")
+    assert (well.verdict, well.detail) == (
+        Level.OK,
+        f"{there.url} answers, Spark {version('pyspark')}",
+    )
     assert stranger.verdict is Level.FAIL
     assert "UNAUTHENTICATED" in stranger.detail
     somebody.close()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
-from nimbus.adapters.clock import SystemClock
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
 from nimbus.domain.publications import Table

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from nimbus.bootstrap.foundation import open_bucket
+from nimbus.bootstrap.resources import open_bucket
 from nimbus.config import load_settings
 from nimbus.domain.publications import OutsideData
 from nimbus.worker.data.outside import OutsideRefusedError, verify

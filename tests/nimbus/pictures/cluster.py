@@ -31,8 +31,8 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
+from nimbus.cli.options import object_store
 from nimbus.cli.sources import read_sources
-from nimbus.cli.storage import object_store
 from nimbus.config import load_settings
 from nimbus.definition.cron import fires_between
 from nimbus.domain.catalog import PipelineRecord, PipelineState, profile_of

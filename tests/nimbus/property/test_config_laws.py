@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus.config import InvalidConfigurationError, load_settings
-from nimbus.config.load import settings_keys
+from nimbus.config.settings import settings_keys
 from nimbus.config.values import format_duration, parse_duration
 from tests.thorough import examples
 

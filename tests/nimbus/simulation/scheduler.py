@@ -167,7 +167,7 @@ class Scheduler:
         return self.world.election.holder is self and self.reaches_zookeeper()
 
     def _leads_in(self, epoch: int) -> bool:
-        """Like `Switchboard.leads_in`."""
+        """Like `LateParts.leads_in`."""
         return self.still_leads() and self.leadership is not None and self.leadership.epoch == epoch
 
     # -- the engine

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.clock import SystemClock
 from nimbus.bootstrap.collector import build_collector
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.config.sections import Artifacts, Data, Storage
 from nimbus.telemetry.daemon import GarbageMetrics
 
@@ -40,11 +40,11 @@ def test_bucket_is_collected_only_where_it_is_asked_for_and_somebody_may_lead(
         worker=SimpleNamespace(data_uri=None),
         sync=SimpleNamespace(retry_max=Artifacts().gc_interval),
     )
-    foundation: Any = SimpleNamespace(
+    resources: Any = SimpleNamespace(
         settings=settings, session=object(), store=object(), local=object(), run=yes, clock=SystemClock()
     )
 
-    collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=leads)
+    collector = build_collector(resources, GarbageMetrics(CollectorRegistry()), leads=leads)
 
     assert [task.interval_s for task in collector._tasks] == intervals_s
     assert [task.may for task in collector._tasks if task.interval_s == 6 * 3600] == (
@@ -72,10 +72,10 @@ def test_lost_outputs_are_collected_in_a_bucket_by_who_may_lead(
         data=Data(gc=gc, gc_interval=timedelta(minutes=15)),
         storage=Storage(bucket="artifacts"),
     )
-    foundation: Any = SimpleNamespace(
+    resources: Any = SimpleNamespace(
         settings=settings, session=object(), store=object(), local=object(), run=yes, clock=SystemClock()
     )
 
-    collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=leads)
+    collector = build_collector(resources, GarbageMetrics(CollectorRegistry()), leads=leads)
 
     assert [task.interval_s for task in collector._tasks] == intervals_s

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from nimbus.bootstrap.foundation import data_access, data_connection
+from nimbus.bootstrap.resources import data_access, data_connection
 from nimbus.bootstrap.worker import connections_of
 from nimbus.config import Settings, load_settings
 from nimbus.worker.settings import ExecutorStartup, read_executor_startup

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from leader import Elector, ElectorSetup, MemoryElection, MemoryElector, SingleElector
-from nimbus.bootstrap.foundation import Foundation, lay_foundation
+from nimbus.bootstrap.resources import Resources, open_resources
 from nimbus.bootstrap.scheduler import build_parts
 from nimbus.config import Settings, load_settings
 
@@ -49,30 +49,30 @@ def settings_with(folder: Path, **leadership: Any) -> Settings:
 
 
 @pytest.fixture
-def foundation(tmp_path: Path) -> Iterator[Foundation]:
+def resources(tmp_path: Path) -> Iterator[Resources]:
     """That of a single scheduler, which needs no server."""
-    foundation = lay_foundation(settings_with(tmp_path, elector="single", priority=-2))
-    yield foundation
-    foundation.session.close(timedelta(seconds=10))
+    resources = open_resources(settings_with(tmp_path, elector="single", priority=-2))
+    yield resources
+    resources.session.close(timedelta(seconds=10))
 
 
-def test_a_single_scheduler_elects_itself_by_a_file(foundation: Foundation) -> None:
-    assert isinstance(build_parts(foundation).election, SingleElector)
+def test_a_single_scheduler_elects_itself_by_a_file(resources: Resources) -> None:
+    assert isinstance(build_parts(resources).election, SingleElector)
 
 
 def test_an_elector_of_ones_own_is_made_and_told_priority_and_nofailover(
-    foundation: Foundation, tmp_path: Path
+    resources: Resources, tmp_path: Path
 ) -> None:
     named = f"{__name__}:remembering"
     settings = settings_with(tmp_path, elector=named, priority=-3, nofailover=True)
     parts = build_parts(
-        Foundation(
+        Resources(
             settings=settings,
-            clock=foundation.clock,
-            session=foundation.session,
-            store=foundation.store,
-            local=foundation.local,
-            reader=foundation.reader,
+            clock=resources.clock,
+            session=resources.session,
+            store=resources.store,
+            local=resources.local,
+            reader=resources.reader,
         )
     )
 

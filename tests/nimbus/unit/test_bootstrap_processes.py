@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from nimbus.adapters.clock import SystemClock
 from nimbus.api.server import PortInUseError
 from nimbus.bootstrap import processes, worker
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.config import load_settings
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
@@ -56,7 +56,7 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
     file.write_text(WORKER)
     called: list[str] = []
     made: dict[str, Any] = {
-        "lay_foundation": SimpleNamespace(
+        "open_resources": SimpleNamespace(
             settings=load_settings(file, {}), session=Stub("session", called), local=Stub("local", called)
         ),
         "build_syncer": Stub("syncer", called),
@@ -80,7 +80,7 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
 
     monkeypatch.setattr(processes, "run_until_signal", until_signal)
 
-    assert processes.run_worker(made["lay_foundation"].settings) == 0
+    assert processes.run_worker(made["open_resources"].settings) == 0
     assert called == [
         "collector.stop_soon",
         "worker.drain",

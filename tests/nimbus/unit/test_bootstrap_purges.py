@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.clock import SystemClock
 from nimbus.bootstrap.collector import add_purges, output_place
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.config.sections import Data, Retention, Storage, Worker
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
@@ -41,12 +41,12 @@ def some_settings(worker: Worker, retention: Retention | None = None) -> Any:
     ids=["orders-alone", "by-age-too"],
 )
 def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: list[int]) -> None:
-    foundation: Any = SimpleNamespace(
+    resources: Any = SimpleNamespace(
         settings=some_settings(a_worker(), retention), session=object(), store=object(), clock=SystemClock()
     )
-    collector, leads = Collector(foundation.clock), lambda: True
+    collector, leads = Collector(resources.clock), lambda: True
 
-    add_purges(collector, foundation, GarbageMetrics(CollectorRegistry()), leads, str)
+    add_purges(collector, resources, GarbageMetrics(CollectorRegistry()), leads, str)
 
     assert [task.interval_s for task in collector._tasks] == intervals_s
     assert {task.may for task in collector._tasks} == {leads}

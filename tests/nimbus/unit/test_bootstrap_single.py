@@ -19,7 +19,7 @@ from nimbus.adapters.sqlite import calls
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.bootstrap import processes
-from nimbus.bootstrap.single import StateLostError, check_epochs
+from nimbus.bootstrap.start_checks import StateLostError, check_epochs
 from nimbus.cli.main import cli
 from nimbus.config import load_settings
 from nimbus.domain.schema import NEWEST_SCHEMA, SchemaUnknownError
@@ -125,7 +125,7 @@ def test_scheduler_does_not_start_with_a_database_of_a_newer_schema(
     config = session.file.parents[1] / "single.yaml"
     config.write_text(SINGLE.replace("/nowhere", str(config.parent)))
     settings = load_settings(config, {})
-    monkeypatch.setattr(processes, "lay_foundation", lambda _: SimpleNamespace(session=session))
+    monkeypatch.setattr(processes, "open_resources", lambda _: SimpleNamespace(session=session))
     monkeypatch.setattr(processes, "configure", lambda *_: None)
     with monkeypatch.context() as newer:
         newer.setattr(calls, "NEWEST_SCHEMA", NEWEST_SCHEMA + 1)
@@ -148,7 +148,7 @@ LATE = (
     "httpx",
     "apprise",
     "pyspark",
-    "nimbus.bootstrap.clusters",
+    "nimbus.worker.application.spark_client",
     "nimbus.worker.application.kubernetes",
     "nimbus.worker.application.yarn",
     "nimbus.localstack",
@@ -160,8 +160,8 @@ from pathlib import Path
 from nimbus.config import load_settings
 from nimbus.bootstrap import processes, scheduler
 settings = load_settings(Path(sys.argv[1]), os.environ)
-foundation = processes.lay_foundation(settings)
-scheduler.build_parts(foundation)
+resources = processes.open_resources(settings)
+scheduler.build_parts(resources)
 print(json.dumps(sorted(sys.modules)))
 sys.stdout.flush()
 os._exit(0)

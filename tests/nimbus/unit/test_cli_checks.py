@@ -16,9 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nimbus.cli import checks
-from nimbus.cli.findings import Level
-from nimbus.cli.store_checks import zookeeper
+from nimbus.cli.doctor import Level, host, stores
+from nimbus.cli.doctor.stores import zookeeper
 from nimbus.config.sections import Storage, Worker
 from nimbus.worker.host.identity import own_process
 from nimbus.worker.pool.folder import ExecutorFolder
@@ -36,15 +35,15 @@ from tests.leader.integration.test_tls import Authority
     ],
 )
 def test_clock_skew(skew_s: float, verdict: Level) -> None:
-    assert checks.judge_skew(skew_s).verdict is verdict
+    assert stores.judge_skew(skew_s).verdict is verdict
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(6, Level.OK), (4, Level.WARN), (0, Level.FAIL)])
 def test_disk(free: int, verdict: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": free << 30})
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _place: usage)
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda _place: usage)
 
-    assert checks.disk(tmp_path / "not" / "made" / "yet").verdict is verdict
+    assert host.disk(tmp_path / "not" / "made" / "yet").verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -57,12 +56,16 @@ def test_disk(free: int, verdict: Level, tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_kept_jvms(
-    worker: dict[str, object], free_gib: int, told: str, verdict: Level, monkeypatch: pytest.MonkeyPatch
+    worker: dict[str, object],
+    free_gib: int,
+    told: str,
+    verdict: Level,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nimbus.worker.host.free_room.available_memory", lambda: free_gib << 30)
     section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
 
-    found = checks.kept_jvms(SimpleNamespace(worker=section))  # type: ignore[arg-type]
+    found = host.kept_jvms(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
     assert (found.detail, found.verdict) == (told, verdict)
 
@@ -72,7 +75,7 @@ def test_executor(tmp_path: Path) -> None:
     settings = SimpleNamespace(worker=section)
 
     def found() -> tuple[str, Level]:
-        made = checks.executor(settings)  # type: ignore[arg-type]
+        made = host.executor(settings)  # type: ignore[arg-type]
         return made.detail, made.verdict
 
     assert found() == ("none: the next pooled task starts one", Level.OK)
@@ -94,7 +97,7 @@ def test_executor_is_not_known_to_a_user_who_may_not_look(
     monkeypatch.setattr(ExecutorFolder, "all_in", refused)
     section = Worker.model_validate({"id": "w1", "work_dir": str(tmp_path)})
 
-    found = checks.executor(SimpleNamespace(worker=section))  # type: ignore[arg-type]
+    found = host.executor(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
     assert (found.detail, found.verdict) == (f"{tmp_path}: Permission denied", Level.WARN)
     assert found.advice == "ask as the worker's user"
@@ -170,7 +173,7 @@ def test_java_that_is_missing_fails_where_it_is_needed_with_advice(
 
     monkeypatch.setattr(java, "find_java", missing)
 
-    finding = checks.java(needed=needed)
+    finding = host.java(needed=needed)
 
     assert finding.verdict is verdict
     assert "JAVA_HOME" in finding.advice
@@ -198,7 +201,7 @@ def test_clock_is_compared_over_tls_of_an_authority_that_only_s3_knows(tmp_path:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        found = checks.clock(Storage(bucket="bucket", endpoint_url=f"https://127.0.0.1:{server.server_port}"))
+        found = stores.clock(Storage(bucket="bucket", endpoint_url=f"https://127.0.0.1:{server.server_port}"))
     finally:
         server.shutdown()
         thread.join()
@@ -217,5 +220,5 @@ def test_clock_is_compared_with_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("httpx.get", get)
 
-    assert checks.clock(Storage(bucket="bucket", region="eu-west-1")).verdict is Level.FAIL
+    assert stores.clock(Storage(bucket="bucket", region="eu-west-1")).verdict is Level.FAIL
     assert asked == ["https://s3.eu-west-1.amazonaws.com"]

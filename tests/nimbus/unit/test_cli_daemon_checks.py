@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nimbus.cli import daemon_checks
-from nimbus.cli.findings import Finding, Level
+from nimbus.cli.doctor import CheckResult, Level, host
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.ports import free_port
 from nimbus.records import TOKENS, TokensBody
@@ -64,9 +63,7 @@ def test_certificate(wrong: str, detail: str, configure: Configure, tmp_path: Pa
         "unreadable": tmp_path,
     }.get(wrong, one)
 
-    (found,) = daemon_checks.certificate_of(
-        configure(api={"tls": {"certificate": str(one), "key": str(key)}})
-    )
+    (found,) = host.certificate_of(configure(api={"tls": {"certificate": str(one), "key": str(key)}}))
 
     assert found.verdict is (Level.FAIL if wrong else Level.OK)
     assert detail in found.detail
@@ -78,23 +75,23 @@ def test_tokens_file(text: str | None, verdict: Level, configure: Configure, tmp
     if text is not None:
         file.write_bytes(text.encode() or TOKENS.encode(TokensBody(tokens=())))
 
-    (found,) = daemon_checks.tokens_of(configure(api={"tokens_file": str(file)}))
+    (found,) = host.tokens_of(configure(api={"tokens_file": str(file)}))
 
     assert found.verdict is verdict
 
 
 def test_user_of_tasks_that_does_not_exist_fails(configure: Configure) -> None:
-    assert list(daemon_checks.users_of(configure())) == []
+    assert list(host.users_of(configure())) == []
 
-    (found,) = daemon_checks.users_of(configure(worker={"run_as": "nobody-of-that-name"}))
+    (found,) = host.users_of(configure(worker={"run_as": "nobody-of-that-name"}))
 
     assert found.verdict is Level.FAIL
     assert "worker.run_as" in found.detail
 
 
 def test_folder_of_outputs_that_is_missing_fails(configure: Configure, tmp_path: Path) -> None:
-    (there,) = daemon_checks.data_of(configure())
-    (missing,) = daemon_checks.data_of(configure(worker={"data": str(tmp_path / "not-mounted")}))
+    (there,) = host.data_of(configure())
+    (missing,) = host.data_of(configure(worker={"data": str(tmp_path / "not-mounted")}))
 
     assert (there.verdict, missing.verdict) == (Level.OK, Level.FAIL)
     assert "mount it" in missing.advice
@@ -105,17 +102,17 @@ def test_disk_that_is_too_full_for_an_attempt_fails(
 ) -> None:
     settings = configure()
     settings.worker.work_dir.mkdir(parents=True, exist_ok=True)
-    assert list(daemon_checks.room_of(settings)) == []
+    assert list(host.room_of(settings)) == []
 
     monkeypatch.setattr("nimbus.worker.host.free_room.MIN_FREE_BYTES", 1 << 62)
-    (found,) = daemon_checks.room_of(settings)
+    (found,) = host.room_of(settings)
 
     assert found.verdict is Level.FAIL
     assert str(settings.worker.work_dir) in found.detail
 
 
-def _advertised(configure: Configure, **keys: Any) -> Finding:
-    return daemon_checks.advertised(configure(scheduler=keys))
+def _advertised(configure: Configure, **keys: Any) -> CheckResult:
+    return host.advertised(configure(scheduler=keys))
 
 
 def test_advertised_url_that_leads_here_is_right(configure: Configure) -> None:
@@ -153,6 +150,6 @@ def test_advertised_url_where_something_else_listens_is_told(configure: Configur
 
 
 def test_advertised_url_that_only_this_host_reaches_is_told(configure: Configure) -> None:
-    found = daemon_checks.advertised(configure(zookeeper={"hosts": "zk1:2181"}))
+    found = host.advertised(configure(zookeeper={"hosts": "zk1:2181"}))
 
     assert (found.verdict, "only this host reaches it" in found.detail) == (Level.WARN, True)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.cli.gantt import gantt
-from nimbus.cli.words import between, clock, short, size, span
+from nimbus.cli.output import between, clock, short, span
+from nimbus.cli.run_rows import gantt
+from nimbus.domain.wording import format_size
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -103,7 +104,7 @@ def test_spans(seconds: float | None, words: str) -> None:
     ("count", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")]
 )
 def test_sizes(count: int, words: str) -> None:
-    assert size(count) == words
+    assert format_size(count) == words
 
 
 def test_times_and_digests() -> None:

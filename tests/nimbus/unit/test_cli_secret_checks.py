@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.cli.daemon_checks import secrets_of
+from nimbus.cli.doctor.host import secrets_of
 from nimbus.config.sections import Secrets
 
 

@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.bootstrap.foundation import store_file
-from nimbus.cli import store_checks
-from nimbus.cli.findings import Finding, Level
-from nimbus.cli.store_checks import zookeeper_of
+from nimbus.bootstrap.resources import store_file
+from nimbus.cli.doctor import CheckResult, Level, stores
+from nimbus.cli.doctor.stores import zookeeper_of
 from nimbus.config import Settings, load_settings
 
 
@@ -29,8 +28,8 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(file, {})
 
 
-def finding(settings: Settings) -> Finding:
-    (found,) = store_checks.store_of(settings)
+def finding(settings: Settings) -> CheckResult:
+    (found,) = stores.store_of(settings)
     return found
 
 
@@ -58,7 +57,7 @@ def test_a_store_that_is_damaged_fails(settings: Settings) -> None:
 
 
 def test_a_store_over_a_network_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_checks, "_file_system", lambda _file: "nfs4")
+    monkeypatch.setattr(stores, "_file_system", lambda _file: "nfs4")
 
     assert finding(settings).verdict is Level.FAIL
 

@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nimbus.cli.findings import Finding, Level
-from nimbus.cli.target_checks import targets
+from nimbus.cli.doctor import CheckResult, Level
+from nimbus.cli.doctor.services import targets
 from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
 
@@ -67,14 +67,14 @@ def serving(answers: Answers, *, wants: str | None = None, denied: str = "") -> 
         thread.join(60)
 
 
-def look(**said: Any) -> Finding:
+def look(**said: Any) -> CheckResult:
     target = SparkTarget(**{"name": "big", **said})
     (found,) = targets({"big": target})
     assert found.check == "target big"
     return found
 
 
-def standalone(url: str, *rest: str, token: str | None = None, masters: str = "") -> Finding:
+def standalone(url: str, *rest: str, token: str | None = None, masters: str = "") -> CheckResult:
     address = masters or url.removeprefix("http://")
     return look(
         kind=TargetKind.STANDALONE, master=f"spark://{address}", rest=(url, *rest), token=lambda: token
@@ -114,7 +114,12 @@ def test_standalone_cluster_with_one_master_away_is_a_warning() -> None:
         ((503, STANDBY), None, Level.FAIL, "no REST server takes drivers"),
         ((404, {}), None, Level.FAIL, "status 404"),
         ((200, READY), TOKEN, Level.FAIL, "refuse us"),
-        ((200, {**READY, "serverSparkVersion": "3.5.1"}), None, Level.WARN, f"Spark 3.5.1; ours is {OURS}"),
+        (
+            (200, {**READY, "serverSparkVersion": "3.5.1"}),
+            None,
+            Level.WARN,
+            f"Spark 3.5.1; ours is {OURS}",
+        ),
     ],
 )
 def test_standalone_cluster_that_cannot_be_used_says_why(
@@ -140,7 +145,7 @@ def test_standalone_cluster_without_a_master_fails() -> None:
     assert (found.verdict, found.detail) == (Level.FAIL, f"no master answers: {away}")
 
 
-def yarn(folder: Path, *rest: str, **more: Any) -> Finding:
+def yarn(folder: Path, *rest: str, **more: Any) -> CheckResult:
     return look(kind=TargetKind.YARN, master="yarn", env={"HADOOP_CONF_DIR": str(folder)}, rest=rest, **more)
 
 
@@ -175,7 +180,7 @@ def test_yarn_is_asked_for_the_queue_and_whether_we_may_submit(tmp_path: Path) -
     }
     place = f"/ws/v1/cluster/queues/root.etl/access?{urlencode({'user': hadoop_user({})})}"
 
-    def asked(answer: tuple[int, object], queue: str = "root.etl") -> Finding:
+    def asked(answer: tuple[int, object], queue: str = "root.etl") -> CheckResult:
         with serving({**known, place: answer}) as url:
             return yarn(tmp_path, url, conf={"spark.yarn.queue": queue})
 
@@ -188,7 +193,7 @@ def test_yarn_is_asked_for_the_queue_and_whether_we_may_submit(tmp_path: Path) -
     assert (missing.verdict, "has no queue root.other" in missing.detail) == (Level.FAIL, True)
 
 
-def kubernetes(url: str, token: str | None = TOKEN) -> Finding:
+def kubernetes(url: str, token: str | None = TOKEN) -> CheckResult:
     conf = {"spark.kubernetes.namespace": "etl"}
     return look(kind=TargetKind.KUBERNETES, master=f"k8s://{url}", conf=conf, token=lambda: token)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
-from nimbus.config.shown import shown
+from nimbus.config.settings import shown
 
 HEAD = """\
 zookeeper: {hosts: "127.0.0.1:2181"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.config.document import MOST_BYTES, MOST_DEPTH, parse_document, read_document
+from nimbus.config.document import MAX_BYTES, MAX_DEPTH, parse_document, read_document
 from nimbus.config.problems import (
-    MOST_SHOWN,
+    MAX_SHOWN,
     InvalidDocumentError,
     Problem,
     SuggestingError,
@@ -44,11 +44,11 @@ BROKEN: list[tuple[str, bytes, int | None, str]] = [
     ("a number as key", b"a: {1: x}\n", 1, "put it in quotes"),
     ("a list as key", b"a: 1\n? [b]\n: c\n", 2, "a key must be text"),
     ("a merge key", b"a: &a {b: 1}\nc: {<<: *a}\n", 2, "merge keys are not supported"),
-    ("too deep", b"a:\n  " + b"[" * (MOST_DEPTH + 1) + b"]" * (MOST_DEPTH + 1), 2, "nested more than"),
+    ("too deep", b"a:\n  " + b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), 2, "nested more than"),
     ("too deep for the stack", b"a: " + b"[" * 300_000, 1, "nested more than"),
     ("an alias of itself", b"a: &a [*a]\n", 1, "with its aliases the document is too large"),
     ("a bomb of aliases", BOMB.encode(), None, "with its aliases the document is too large"),
-    ("too large", b"# " + b"x" * MOST_BYTES, None, "larger than 4 MiB"),
+    ("too large", b"# " + b"x" * MAX_BYTES, None, "larger than 4 MiB"),
 ]
 
 
@@ -108,14 +108,14 @@ def test_unreadable_files_are_refused_by_what_they_are(tmp_path: Path) -> None:
 
 
 def test_problems_are_shown_by_line_and_a_flood_is_cut_off() -> None:
-    problems = [Problem(file="x", line=line, message="bad") for line in range(MOST_SHOWN + 5, 0, -1)]
+    problems = [Problem(file="x", line=line, message="bad") for line in range(MAX_SHOWN + 5, 0, -1)]
 
     error = InvalidDocumentError(problems)
 
     lines = str(error).splitlines()
     assert lines[0] == "x:1: bad"
     assert lines[-1] == "... and 5 more problems"
-    assert len(error.problems) == MOST_SHOWN + 5
+    assert len(error.problems) == MAX_SHOWN + 5
 
 
 def test_problem_is_written_with_place_key_message_and_suggestion() -> None:

@@ -13,8 +13,7 @@ from pydantic import BaseModel
 
 from nimbus.cli.init import config_schema
 from nimbus.config import load_settings
-from nimbus.config.load import settings_keys
-from nimbus.config.settings import DERIVED, Settings
+from nimbus.config.settings import DERIVED, Settings, settings_keys
 from nimbus.config.targets import Target
 from nimbus.config.values import parse_duration
 

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from nimbus.cli.main import cli
 from nimbus.config import load_settings
-from nimbus.config.load import settings_keys
-from nimbus.config.shown import MASK, Shown, shown
+from nimbus.config.settings import MASK, Shown, settings_keys, shown
 from nimbus.config.values import is_secret
 
 SECRET = "hunter2"

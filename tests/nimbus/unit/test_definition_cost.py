@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.config.problems import MOST_SHOWN
+from nimbus.config.problems import MAX_SHOWN
 from nimbus.definition import parse_definition
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.domain.wording import closest
@@ -57,9 +57,9 @@ def test_suggestions_are_found_only_for_the_problems_that_are_shown(
         parse_definition(text.encode(), "x.yaml")
 
     lines = str(refused.value).splitlines()
-    assert len(lines) == MOST_SHOWN + 1
-    assert lines[-1] == f"... and {1000 - MOST_SHOWN} more problems"
-    assert len(compared) <= 4 * MOST_SHOWN
+    assert len(lines) == MAX_SHOWN + 1
+    assert lines[-1] == f"... and {1000 - MAX_SHOWN} more problems"
+    assert len(compared) <= 4 * MAX_SHOWN
 
 
 def test_a_word_is_compared_with_those_near_it_when_there_are_many() -> None:

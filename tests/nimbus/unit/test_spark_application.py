@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.clock import SystemClock
 from nimbus.api import views
 from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.runs.models import AttemptModel
 from nimbus.api.services import ClusterAttempt, DriverReport, HistoryServers
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity
 from nimbus.domain.cost import Cost

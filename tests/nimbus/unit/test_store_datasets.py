@@ -26,7 +26,7 @@ def _dataset(place: int, number: int = 1) -> Dataset:
 
 
 def test_each_dataset_is_the_newest_one_whichever_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST_DECODED", 2)
+    monkeypatch.setattr(store, "MAX_DECODED", 2)
     there = {_dataset(place).name: _dataset(place) for place in range(5)}
     kept = store.Datasets("/datasets", [(name, store.CODEC.encode(one)) for name, one in there.items()])
 
@@ -42,7 +42,7 @@ def test_each_dataset_is_the_newest_one_whichever_are_decoded(monkeypatch: pytes
 
 
 def test_one_that_cannot_be_read_has_no_versions_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST_DECODED", 1)
+    monkeypatch.setattr(store, "MAX_DECODED", 1)
     name = DatasetName("d1")
     kept = store.Datasets("/datasets", [("d1", b"no record"), ("d2", store.CODEC.encode(_dataset(2)))])
 

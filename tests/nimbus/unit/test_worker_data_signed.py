@@ -237,4 +237,4 @@ def test_redirect_of_a_store_is_worth_another_try_and_a_refusal_is_not(
 ) -> None:
     answer = urllib.error.HTTPError("http://s3/b/k", status, "told", Message(), None)
 
-    assert type(signed._in_our_words(answer, "k")) is error
+    assert type(signed._translated(answer, "k")) is error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from nimbus.adapters.clock import SystemClock
+from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
 from nimbus.java import JavaMissingError

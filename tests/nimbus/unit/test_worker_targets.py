@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.adapters.clock import SystemClock
-from nimbus.bootstrap.clusters import clusters
-from nimbus.bootstrap.targets import history_servers, spark_targets
+from nimbus.bootstrap.resources import SystemClock
+from nimbus.bootstrap.targets import clusters, history_servers, spark_targets
 from nimbus.config import load_settings
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind

@@ -1,4 +1,4 @@
-"""`nimbus cluster destroy`: delete a cluster."""
+"""`nimbus cluster acl` and `destroy`: commands about all nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -12,15 +12,92 @@ import click
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, logs_on_stderr, output_option
-from nimbus.cli.words import size
-from nimbus.domain.wording import counted
+from nimbus.domain.wording import counted, format_size
 
 if TYPE_CHECKING:
     from blobsync import ObjectInfo, S3ObjectStore
+    from leader import AclDifference
+    from nimbus.adapters.store.calls import StoreSession
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.config import Settings
 
 CLOSE_LIMIT = timedelta(seconds=5)
+
+
+@click.command(
+    epilog=examples(
+        "nimbus cluster acl --config /etc/nimbus.yaml",
+        "nimbus cluster acl --fix --config /etc/nimbus.yaml",
+        "nimbus cluster acl --fix --also-as former.txt --config /etc/nimbus.yaml",
+    )
+)
+@click.option("--fix", is_flag=True, help="Give these nodes the access list that they should have.")
+@click.option(
+    "--also-as",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File with USER:PASSWORD of a user who can administer the nodes now, such as a former password.",
+)
+@config_option
+@output_option
+def acl(config: Path | None, output: str, fix: bool, also_as: Path | None) -> int:
+    """List the cluster's nodes in ZooKeeper whose access list is not that of zookeeper.username and password.
+
+    Exit code 1 if there are any. With --fix they are corrected, and the exit code is 0. It is safe to repeat,
+    also while daemons run; daemons with another password then lose access. Without a username, or with the
+    database of a single scheduler, there is nothing to compare, and the command does nothing.
+    """
+    from nimbus.bootstrap.resources import open_session
+    from nimbus.bootstrap.start_checks import access_lists, why_none
+    from nimbus.cli.options import settings_of
+
+    settings, out = settings_of(config), Output(output)
+    if why := why_none(settings):
+        if out.as_json:
+            _show(out, [], fixed=False)
+        out.note(f"nothing to compare: {why}")
+        return Exit.OK
+    with logs_on_stderr():
+        session = open_session(settings)
+        try:
+            if also_as is not None:
+                _add_credential(session, also_as)
+            enforcement = access_lists(session, settings)
+            assert enforcement is not None  # noqa: S101 - `why_none` said so
+            differences = enforcement.fix() if fix else enforcement.check()
+        finally:
+            session.close(CLOSE_LIMIT)
+    _show(out, differences, fixed=fix)
+    if fix or not differences:
+        return Exit.OK
+    out.note("to give them these access lists: --fix")
+    return Exit.RUN_FAILED
+
+
+def _add_credential(session: StoreSession, file: Path) -> None:
+    from leader import ZooKeeperSession
+
+    credential = file.read_text().strip()
+    if ":" not in credential:
+        raise CliError(f"{file} has no USER:PASSWORD", code="bad_credential", exit_code=Exit.USAGE)
+    assert isinstance(session, ZooKeeperSession)  # noqa: S101 - the single scheduler's was refused before
+    session.call(session.client.add_auth_async, "digest", credential)
+
+
+def _show(out: Output, differences: list[AclDifference], *, fixed: bool) -> None:
+    if out.as_json:
+        nodes = [
+            {
+                "path": one.path,
+                "found": [str(entry) for entry in one.found],
+                "wanted": [str(entry) for entry in one.wanted],
+            }
+            for one in differences
+        ]
+        out.data({"nodes": nodes, "fixed": fixed})
+        return
+    rows = [(one.path, ", ".join(map(str, one.found)) or "nothing") for one in differences]
+    columns = ("node", "was open to" if fixed else "is open to")
+    out.table(columns, rows, empty="every node has the access list that it should have")
 
 
 @click.command(
@@ -42,8 +119,8 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
     repeat it; until then no scheduler or worker of this cluster starts.
     """
     from nimbus.adapters.store.tree import ClusterTree
-    from nimbus.bootstrap.foundation import epoch_file, open_session
-    from nimbus.cli.storage import object_store, settings_of
+    from nimbus.bootstrap.resources import epoch_file, open_session
+    from nimbus.cli.options import object_store, settings_of
 
     settings, out = settings_of(config), Output(output)
     if yes_delete not in (None, settings.cluster.root):
@@ -58,7 +135,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
         session = open_session(settings)
         try:
             tree = ClusterTree(session, settings.cluster.root)
-            _show(out, settings, tree, store, removed=yes_delete is not None)
+            _show_contents(out, settings, tree, store, removed=yes_delete is not None)
             if yes_delete is None:
                 out.note(f"nothing is removed; to remove all of it: --yes-delete {settings.cluster.root}")
                 return Exit.USAGE
@@ -73,7 +150,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
     return Exit.OK
 
 
-def _show(
+def _show_contents(
     out: Output, settings: Settings, tree: ClusterTree, store: S3ObjectStore | None, *, removed: bool
 ) -> None:
     """Print what exists, or was removed: the command's only data on standard output."""
@@ -87,7 +164,7 @@ def _show(
     rows = [(f"{root}/{name}", counted(count, "node")) for name, count in sorted(counts.items())]
     if store is not None:
         where = f"s3://{settings.storage.bucket}/{settings.storage.prefix}".rstrip("/")
-        rows.append((where, f"{counted(len(objects), 'object')}, {size(size_bytes)}"))
+        rows.append((where, f"{counted(len(objects), 'object')}, {format_size(size_bytes)}"))
     out.table(("what", "holds"), rows, empty=f"there is nothing below {root}")
 
 

@@ -1,10 +1,11 @@
-"""The common base of every daemon: settings, clock, ZooKeeper or SQLite, S3."""
+"""The resources of a daemon: settings, clock, ZooKeeper or SQLite, S3, the disk; and their configurations."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,11 @@ from blobsync import (
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    Secret,
     StoreAccessDeniedError,
     StoreUnavailableError,
     Syncer,
 )
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
-from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store.calls import StoreSession, calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader
@@ -31,6 +30,19 @@ from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
+
+
+class SystemClock:
+    """See `nimbus.ports.Clock`."""
+
+    def now(self) -> datetime:
+        """Wall clock, aware, UTC."""
+        return datetime.now(UTC)
+
+    def elapsed_s(self) -> float:
+        """CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it continues while the machine is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 _LOOK_TIMEOUT = timedelta(seconds=5)
 LOOK_LIMITS: dict[str, Any] = {
@@ -53,7 +65,7 @@ class StorageRefusedError(NimbusError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foundation:
+class Resources:
     """The common base of a daemon."""
 
     settings: Settings
@@ -68,7 +80,7 @@ class Foundation:
         return self.reader.run(run) or S3History(self.store).read(run)
 
 
-def lay_foundation(settings: Settings) -> Foundation:
+def open_resources(settings: Settings) -> Resources:
     """Connect to S3, and to ZooKeeper or SQLite.
 
     Raises:
@@ -95,7 +107,7 @@ def lay_foundation(settings: Settings) -> Foundation:
     except NimbusError:
         session.close(settings.zookeeper.call_timeout)
         raise
-    return Foundation(
+    return Resources(
         settings=settings,
         clock=SystemClock(),
         session=session,
@@ -106,7 +118,7 @@ def lay_foundation(settings: Settings) -> Foundation:
 
 
 def open_session(settings: Settings) -> StoreSession:
-    """Connect to the store of the live state. Errors as of `lay_foundation`."""
+    """Connect to the store of the live state. Errors as of `open_resources`."""
     if (file := store_file(settings)) is not None:
         from nimbus.adapters.sqlite.session import SqliteSession
 
@@ -130,12 +142,12 @@ def epoch_file(settings: Settings) -> Path | None:
     return None if folder is None else folder / "epoch"
 
 
-def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syncer:
+def build_syncer(resources: Resources, changed: Callable[[Readiness], None]) -> Syncer:
     """The syncer of this daemon's own local store. `changed` only enqueues."""
-    settings, sync = foundation.settings, foundation.settings.sync
+    settings, sync = resources.settings, resources.settings.sync
     return Syncer(
-        foundation.store,
-        foundation.local,
+        resources.store,
+        resources.local,
         retry=retry_policy(settings),
         on_change=changed,
         scrub_interval=sync.scrub_interval,
@@ -154,16 +166,8 @@ def retry_policy(settings: Settings) -> RetryPolicy:
 def s3_config(settings: Settings) -> S3Config:
     """The connection to S3."""
     storage = settings.storage
-    secret = storage.secret_access_key
     return S3Config(
-        endpoint_url=storage.endpoint_url,
-        bucket=storage.bucket,
-        prefix=storage.prefix,
-        region=storage.region,
-        access_key_id=storage.access_key_id,
-        secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
-        encryption=storage.encryption,
-        kms_key_id=storage.kms_key_id,
+        **storage.connection(),
         connect_timeout=storage.connect_timeout,
         read_timeout=storage.read_timeout,
         max_connections=settings.sync.threads + OTHER_CONNECTIONS,
@@ -198,10 +202,7 @@ def _data_place(settings: Settings, bucket: str, prefix: str = "") -> dict[str, 
 
 def open_bucket(settings: Settings, bucket: str, /, **limits: Any) -> S3ObjectStore:
     """A bucket with data that no task made. `limits`: others than those of `blobsync.S3Config`."""
-    place = _data_place(settings, bucket)
-    if (secret := place["secret_access_key"]) is not None:
-        place["secret_access_key"] = Secret(secret)
-    return S3ObjectStore(S3Config(**place, **limits))
+    return S3ObjectStore(S3Config(**_data_place(settings, bucket), **limits))
 
 
 def data_access(settings: Settings) -> dict[str, str]:

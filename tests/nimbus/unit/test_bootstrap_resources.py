@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.bootstrap import foundation
+from nimbus.bootstrap import resources
 from nimbus.config import Settings, load_settings
 
 SYNC = """\
@@ -42,9 +42,9 @@ def test_sync_settings_reach_the_syncer(settings: Settings, monkeypatch: pytest.
         def __init__(self) -> None:
             self.settings, self.store, self.local = settings, object(), object()
 
-    monkeypatch.setattr(foundation, "Syncer", lambda *_parts, **named: given.update(named))
+    monkeypatch.setattr(resources, "Syncer", lambda *_parts, **named: given.update(named))
 
-    foundation.build_syncer(Ground(), print)  # type: ignore[arg-type]
+    resources.build_syncer(Ground(), print)  # type: ignore[arg-type]
 
     assert given.pop("retry").max_wait == timedelta(seconds=11)
     assert given == {
@@ -58,7 +58,7 @@ def test_sync_settings_reach_the_syncer(settings: Settings, monkeypatch: pytest.
 
 
 def test_storage_has_a_connection_for_each_thread_that_fetches(settings: Settings) -> None:
-    assert foundation.s3_config(settings).max_connections > settings.sync.threads
+    assert resources.s3_config(settings).max_connections > settings.sync.threads
 
 
 def test_a_scheduler_with_zookeeper_loads_neither_sqlite_nor_rich() -> None:

@@ -1,15 +1,21 @@
-"""Checks or corrects the access lists of the cluster's nodes in ZooKeeper, by `zookeeper.acl`."""
+"""Checks before a daemon starts: access lists in ZooKeeper, and the database of a single scheduler."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from leader import AclDifference, AclEnforcement, ZooKeeperSession
+from leader import AclDifference, AclEnforcement, ElectionPaths, ZooKeeperSession
 from nimbus.adapters.store.calls import StoreSession
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.schema import check_known
+
+if TYPE_CHECKING:
+    from nimbus.adapters.sqlite.session import SqliteSession
 
 SHOWN = 10
 """Most nodes that the error message names."""
@@ -64,3 +70,51 @@ def check_access_lists(session: StoreSession, settings: Settings) -> None:
         _log.warning("access_lists_not_checked", reason=why_none(settings))
     elif differences := enforcement.check():
         raise OpenNodesError(differences)
+
+
+class StateLostError(NimbusError):
+    """The database is empty, and the epoch file beside it says that a cluster has lived here."""
+
+    code = "state_lost"
+    exit_code = 2
+
+
+def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
+    """Refuse a second scheduler before it writes anything, and a database that lost its cluster.
+
+    Later the election keeps the lock. Makes the root, so that a cluster has one before its first epoch.
+    Epochs continue from those in the database, also if it was restored without the epoch file.
+
+    Args:
+        session: The session with the database.
+        root: The cluster's root.
+        file: The epoch file.
+
+    Raises:
+        ElectionStateError: another scheduler holds the file locked.
+        ElectionConfigError: the file cannot be opened or locked.
+        RecordError: the file has other content.
+        StateLostError: there have been terms, and there is no root.
+        SchemaUnknownError: this release cannot read the records.
+    """
+    from leader.local.single import EpochFile  # late: with ZooKeeper, no process needs SQLite
+    from nimbus.adapters.sqlite.calls import last_term
+
+    epochs = EpochFile(file)
+    highest = epochs.lock()
+    try:
+        with session.writing() as tree:
+            if highest and tree.stat(root) is None:
+                raise StateLostError(
+                    f"{session.file} has nothing below {root}, but {file} says that epoch {highest} was "
+                    f"reached here: the database was removed or replaced, or cluster.root was changed. "
+                    f"Restore the database from a backup, or import an exported state with "
+                    f"`nimbus cluster import`. To begin a new cluster, remove {file}"
+                )
+            tree.ensure(root)
+        of_store = last_term(session, ElectionPaths(root).epoch)
+        check_known(of_store.schema, root)
+        if of_store.epoch > highest:
+            epochs.raise_to(of_store.epoch)
+    finally:
+        epochs.unlock()

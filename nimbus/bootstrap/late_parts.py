@@ -14,7 +14,7 @@ from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.registrar import Registrar
 
 
-class Switchboard:
+class LateParts:
     """Forwards calls to parts that are built later: references are circular, imports are not."""
 
     engine: Engine
