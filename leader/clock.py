@@ -15,7 +15,7 @@ Uniform = Callable[[float, float], float]
 RETRY_FIRST, RETRY_MAX = timedelta(milliseconds=100), timedelta(seconds=2)
 """Bounds of the first and of the longest pause before a call that failed is tried again; see `jittered`."""
 
-_MOST_DOUBLINGS = 20  # 2 ** 20 times the first bound is far above any longest bound
+_MAX_DOUBLINGS = 20  # 2 ** 20 times the first bound is far above any longest bound
 
 
 def boottime() -> timedelta:
@@ -50,5 +50,5 @@ def jittered(first: timedelta, longest: timedelta, count: int, uniform: Uniform)
         count: Number of the try, counted from 1.
         uniform: Source of randomness.
     """
-    doublings = min(max(count - 1, 0), _MOST_DOUBLINGS)
+    doublings = min(max(count - 1, 0), _MAX_DOUBLINGS)
     return min(first * (1 << doublings), longest) * uniform(0.05, 1.0)

@@ -80,7 +80,7 @@ _header_of = attrgetter(*_HEADER_FIELDS)
 _encoded: dict[int, tuple[TaskRun, bytes]] = {}
 """Encoded tasks by id, each with the task, so that the id is no other one's. A change of a task writes its
 whole page, of which the other tasks are the same objects as before."""
-_MOST_ENCODED = 4096
+_MAX_ENCODED = 4096
 _ahead: WeakKeyDictionary[object, tuple[tuple[Page, ...], dict[str, bytes]]] = WeakKeyDictionary()
 """Pages and body of runs that were encoded ahead, by plan."""
 _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
@@ -367,7 +367,7 @@ def _encode_page(page: Page) -> bytes:
 def _encode_task(task: TaskRun) -> bytes:
     known, data = _encoded.get(id(task), (None, b""))
     if known is not task:
-        if len(_encoded) >= _MOST_ENCODED:
+        if len(_encoded) >= _MAX_ENCODED:
             _encoded.clear()
         data = _TASK.dump_json(task, exclude=_APART, exclude_defaults=True)
         _encoded[id(task)] = task, data

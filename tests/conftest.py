@@ -35,7 +35,7 @@ LEAK_TAG = "NIMBUS_TEST"
 LEAK_GRACE_S = 60.0
 """How long threads and processes of a test may take to end after it."""
 
-MOST_LOGS = 12
+MAX_LOGS = 12
 LOG_END = 3000
 """Bytes of a log that are shown."""
 _BEGAN_S = pytest.StashKey[float]()
@@ -97,14 +97,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def log_ends(folder: Path, since_s: float) -> list[tuple[str, str]]:
-    """Name and end of the logs below a folder that were written since a time: the newest MOST_LOGS."""
+    """Name and end of the logs below a folder that were written since a time: the newest MAX_LOGS."""
     found: list[tuple[float, Path]] = []
     for file in (*folder.rglob("*.log"), *folder.rglob("log")):
         with suppress(OSError):  # it was removed meanwhile
             if file.is_file() and file.stat().st_size and file.stat().st_mtime >= since_s:
                 found.append((file.stat().st_mtime, file))
     ends: list[tuple[str, str]] = []
-    for _, file in sorted(found)[-MOST_LOGS:]:
+    for _, file in sorted(found)[-MAX_LOGS:]:
         with suppress(OSError):
             ends.append(
                 (f"end of {file.relative_to(folder)}", file.read_bytes()[-LOG_END:].decode(errors="replace"))

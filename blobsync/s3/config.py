@@ -16,8 +16,8 @@ Encryption = Literal["AES256", "aws:kms"]
 
 MIB = 1 << 20
 LEAST_PART_BYTES = 5 * MIB
-MOST_PART_BYTES = 5 << 30
-MOST_PARTS = 10_000
+MAX_PART_BYTES = 5 << 30
+MAX_PARTS = 10_000
 """Limits of S3 for one upload."""
 
 _ENCRYPTION = "x-amz-server-side-encryption"
@@ -147,9 +147,9 @@ class S3Config:
             if getattr(self, name) < 1:
                 raise BlobSyncConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
         for name in ("multipart_bytes", "part_bytes"):
-            if not LEAST_PART_BYTES <= getattr(self, name) <= MOST_PART_BYTES:
+            if not LEAST_PART_BYTES <= getattr(self, name) <= MAX_PART_BYTES:
                 raise BlobSyncConfigError(
-                    f"{name} ({getattr(self, name)}) must be from {LEAST_PART_BYTES} to {MOST_PART_BYTES} "
+                    f"{name} ({getattr(self, name)}) must be from {LEAST_PART_BYTES} to {MAX_PART_BYTES} "
                     f"bytes: S3 takes no other parts"
                 )
 

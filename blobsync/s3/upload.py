@@ -25,7 +25,7 @@ from blobsync.errors import (
     StoreRefusedError,
 )
 from blobsync.s3.client import translated
-from blobsync.s3.config import MIB, MOST_PARTS, S3Config
+from blobsync.s3.config import MAX_PARTS, MIB, S3Config
 from blobsync.s3.upload_source import Slice, Source, Watched
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class S3Uploads:
 
 def part_bytes_for(size_bytes: int, least: int) -> int:
     """Size of the parts of an object: `least`, or more whole MiB if 10,000 parts would not be enough."""
-    needed = -(-size_bytes // MOST_PARTS)
+    needed = -(-size_bytes // MAX_PARTS)
     return max(least, -(-needed // MIB) * MIB)
 
 

@@ -80,7 +80,7 @@ def read_participant(fields: Mapping[str, Any], path: str) -> Participant:
         raise RecordError(f"{path} contains no valid participant ({exc}); delete the node") from exc
 
 
-MOST_REASONS, LONGEST_REASON = 5, 200
+MAX_REASONS, LONGEST_REASON = 5, 200
 """Limits of a card: reasons, and characters of each. A guard may have thousands; a node must stay small."""
 
 
@@ -111,7 +111,7 @@ class Card:
         session_id: Session that owns its latch and this card.
         rank: Its readiness; participants compare their ranks.
         nofailover: True when it never leads.
-        reasons: Why it is not ready, or why its guard last said no. Limited by `MOST_REASONS` and
+        reasons: Why it is not ready, or why its guard last said no. Limited by `MAX_REASONS` and
             `LONGEST_REASON`.
         declined: True from a no of its guard until the guard says yes or the participant becomes ready.
         leads: True while its term lasts. The participant behind it then watches for a hand-over.
@@ -159,7 +159,7 @@ def encode_card(card: Card) -> bytes:
             "missing_bytes": rank.missing_bytes,
             "reserve": rank.reserve,
             "nofailover": card.nofailover,
-            "reasons": [reason[:LONGEST_REASON] for reason in card.reasons[:MOST_REASONS]],
+            "reasons": [reason[:LONGEST_REASON] for reason in card.reasons[:MAX_REASONS]],
             "declined": card.declined,
             "leads": card.leads,
             "queues": card.queues,

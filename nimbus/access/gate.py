@@ -15,7 +15,7 @@ from nimbus.access import session, tokens
 from nimbus.access.oidc import JwtRefusedError, JwtVerifier, is_jwt
 from nimbus.domain.access import AccessDeniedError, AccessGrant, AccessRole, Principal, PrincipalSource, Token
 
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 """Limit of kept names. Beyond it, the names idle for longest are dropped, and have a full bucket again."""
 
 
@@ -35,7 +35,7 @@ class RateLimit:
             left = min(self._burst, left + max(0.0, now_s - at_s) * self._per_s)
             wait_s = 0.0 if left >= 1 else (1 - left) / self._per_s
             self._buckets[name] = (left if wait_s else left - 1, now_s)
-            if len(self._buckets) > MOST_NAMES:
+            if len(self._buckets) > MAX_NAMES:
                 self._buckets.popitem(last=False)
             return wait_s
 

@@ -63,7 +63,7 @@ class Grants:
 LEEWAY_S = 30.0
 """How much the clocks of the provider and of this host may differ."""
 LONGEST_TOKEN = 16 * 1024
-MOST_KEYS = 100
+MAX_KEYS = 100
 NAME_PREFIX = "oidc:"
 """Prefix of principals' names. No Nimbus token and no team can have such a name."""
 LONGEST_NAME = 200
@@ -121,7 +121,7 @@ class JwtVerifier:
         """Replace the provider's keys, unless none is usable. Return the number of usable keys."""
         keys = {
             key["kid"]: key
-            for key in list(found)[:MOST_KEYS]
+            for key in list(found)[:MAX_KEYS]
             if isinstance(key, dict)
             and isinstance(key.get("kid"), str)
             and key.get("kty") in _KEY_TYPES

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nimbus.domain.access import Principal, PrincipalSource
 
 LIFETIME = timedelta(hours=12)
-MOST_BYTES = 3800
+MAX_BYTES = 3800
 """Limit of a cookie in bytes. Browsers drop a cookie that has more than 4,096 with its name."""
 _OIDC = "oidc-"
 """Prefix of a login at a provider. No token id begins with it."""

@@ -27,7 +27,7 @@ from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import KEY_PATTERN, MOST_VALUE_BYTES, interval_text
+from nimbus.domain.publications import KEY_PATTERN, MAX_VALUE_BYTES, interval_text
 from nimbus.result import ResultError, check_levels
 
 ReasonText = Annotated[
@@ -67,8 +67,8 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _small(value: Any) -> Any:
     """Refuse values that versions of datasets, which are kept together, have no room for."""
-    if len(json.dumps(_storable({"": value}))) > MOST_VALUE_BYTES:
-        raise ValueError(f"takes more than {MOST_VALUE_BYTES} bytes as JSON")
+    if len(json.dumps(_storable({"": value}))) > MAX_VALUE_BYTES:
+        raise ValueError(f"takes more than {MAX_VALUE_BYTES} bytes as JSON")
     try:
         check_levels(value)
     except ResultError as exc:
@@ -180,7 +180,7 @@ class NewVersionBody(RequestBody):
         description="SHA-256 of the one file or object at the URI. Without it, the version is unverified.",
     )
     value: Annotated[Any, AfterValidator(_small)] = Field(
-        None, description=f"What readers get beside the URI: JSON of at most {MOST_VALUE_BYTES} bytes."
+        None, description=f"What readers get beside the URI: JSON of at most {MAX_VALUE_BYTES} bytes."
     )
 
     def partition(self) -> str:

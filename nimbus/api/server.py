@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nimbus.domain.errors import NimbusError
 
-MOST_CONNECTIONS = 1000
+MAX_CONNECTIONS = 1000
 HEAD_WITHIN_S = 10.0
 """Limit from the connection or the last answer to the end of a request's head, with the TLS handshake."""
 TAKEN_WITHIN_S = 60.0
@@ -146,7 +146,7 @@ def bounded(
 ) -> type[BoundedProtocol]:
     """A protocol for one server. `most`: limit of connections; None: half of the file descriptors."""
     if most is None:
-        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
     limits = {"most": most, "head_within_s": head_within_s, "taken_within_s": taken_within_s, "waiting": {}}
     return type("BoundedProtocol", (BoundedProtocol,), limits)
 

@@ -19,7 +19,7 @@ from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_repo
 from nimbus.domain.schema import older_than
 from nimbus.domain.workers import Refusals, WorkerInfo
 
-MOST_ORDERS = 20
+MAX_ORDERS = 20
 """Limit of orders of one worker in a list of workers."""
 
 
@@ -84,7 +84,7 @@ def worker_models(
 def _attempts(orders: Iterable[str]) -> list[m.OrderModel]:
     """The first orders of a worker."""
     found = []
-    for name in islice(orders, MOST_ORDERS):
+    for name in islice(orders, MAX_ORDERS):
         with suppress(InvalidNameError):  # skip an invalid order, and show the others
             one = AttemptId.parse(name)
             found.append(m.OrderModel(run=one.run, task=one.task, attempt=one.number))

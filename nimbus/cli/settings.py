@@ -160,10 +160,10 @@ def calendar() -> None:
 @remote
 def set_calendar(api: Api, out: Output, name: str, file: Path, reason: str) -> int:
     """Create a calendar, or change it. Fire times that are not decided yet follow it."""
-    from nimbus.definition.calendar_file import MOST_BYTES, parse_calendar
+    from nimbus.definition.calendar_file import MAX_BYTES, parse_calendar
 
     with file.open("rb") as opened:
-        text = opened.read(MOST_BYTES + 1)
+        text = opened.read(MAX_BYTES + 1)
     parse_calendar(text, str(file))  # its faults have the file's name
     body = {"text": text.decode("utf-8-sig"), "reason": reason}
     return report_command(out, api.command("PUT", ("calendars", name), body))

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import dates_between, interval_of, previous_fire
-from nimbus.domain.backfill import MOST_DATES, Backfill, BackfillRequest, Order
+from nimbus.domain.backfill import MAX_DATES, Backfill, BackfillRequest, Order
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.intervals import DataInterval
@@ -163,5 +163,5 @@ def _awaiting(
     if first is None:
         return None
     within = max(first, previous_fire(schedule, span.end + _MICROSECOND) or first)  # all up to here wait
-    beyond = islice(takewhile(awaits, fires_after(schedule, within)), MOST_DATES)
+    beyond = islice(takewhile(awaits, fires_after(schedule, within)), MAX_DATES)
     return first, next(iter(deque(beyond, maxlen=1)), within)

@@ -12,7 +12,7 @@ from nimbus.config.checking import Strict
 from nimbus.config.services import Notify
 from nimbus.definition import models as m
 from nimbus.domain.alerts import NotifyRule
-from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
+from nimbus.domain.children import DEFAULT_MAX_ITEMS, ChildSpec
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.pipeline import (
     ENVIRONMENT_KINDS,
@@ -228,7 +228,7 @@ def build_children(model: m.TaskModel) -> ChildSpec | None:
             for name, values in (model.for_each or {}).items()
         },
         max_parallel=model.max_parallel,
-        max_items=model.max_items or DEFAULT_MOST_ITEMS,
+        max_items=model.max_items or DEFAULT_MAX_ITEMS,
     )
 
 

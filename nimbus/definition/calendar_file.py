@@ -14,11 +14,11 @@ from nimbus.config.document import Document, parse_document
 from nimbus.config.problems import InvalidDocumentError, Problem, SuggestingError
 from nimbus.config.values import described
 from nimbus.definition.faults import KeyFault
-from nimbus.domain.calendars import MOST_DATES, MOST_DAYS_OFF, Calendar
+from nimbus.domain.calendars import MAX_DATES, MAX_DAYS_OFF, Calendar
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.wording import closest
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """Limit of a calendar's file."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = timedelta(days=1)
@@ -43,8 +43,8 @@ def _days(value: object) -> tuple[date, ...]:
         raise SuggestingError(f"{form}, not {described(value)}") from None
     if end < start:
         raise SuggestingError(f"ends before it starts; write {last}..{first}")
-    if (end - start).days >= MOST_DATES:
-        raise SuggestingError(f"has more than {MOST_DATES} days; a calendar has at most so many")
+    if (end - start).days >= MAX_DATES:
+        raise SuggestingError(f"has more than {MAX_DATES} days; a calendar has at most so many")
     return tuple(start + offset * _DAY for offset in range((end - start).days + 1))
 
 
@@ -65,8 +65,8 @@ def parse_calendar(text: bytes, name_for_errors: str) -> Calendar:
     Raises:
         InvalidDocumentError: with everything that is wrong, each with its line.
     """
-    if len(text) > MOST_BYTES:
-        message = f"a calendar has at most {MOST_BYTES >> 10} KiB"
+    if len(text) > MAX_BYTES:
+        message = f"a calendar has at most {MAX_BYTES >> 10} KiB"
         raise InvalidDocumentError([Problem(file=name_for_errors, message=message)])
     document = parse_document(text, name_for_errors)
     model, problems = check(CalendarModel, document)
@@ -96,10 +96,10 @@ def _faults(document: Document, model: CalendarModel, calendar: Calendar) -> Ite
                     (key, number), f"{twice} is here twice (first on line {seen[twice]}); keep one"
                 )
             seen |= {day: line for day in days if day not in seen}
-    if len(seen) > MOST_DATES:
-        yield KeyFault(("holidays",), f"{len(seen)} dates are more than {MOST_DATES}: remove old ones")
+    if len(seen) > MAX_DATES:
+        yield KeyFault(("holidays",), f"{len(seen)} dates are more than {MAX_DATES}: remove old ones")
     elif (start := calendar.stretch_off()) is not None:
-        yield KeyFault(("holidays",), f"no day is worked from {start} on for more than {MOST_DAYS_OFF} days")
+        yield KeyFault(("holidays",), f"no day is worked from {start} on for more than {MAX_DAYS_OFF} days")
 
 
 def calendar_file(name: str) -> str:
@@ -124,7 +124,7 @@ def with_calendars(spec: PipelineSpec, folder: Path, shown: str) -> PipelineSpec
         file = calendar_file(name)
         try:
             with (folder / file).open("rb") as opened:
-                known[name] = parse_calendar(opened.read(MOST_BYTES + 1), f"{shown}/{file}")
+                known[name] = parse_calendar(opened.read(MAX_BYTES + 1), f"{shown}/{file}")
         except FileNotFoundError:
             known[name] = None
         except OSError as exc:

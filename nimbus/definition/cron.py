@@ -47,7 +47,7 @@ _LOCAL = re.compile(r"localtime|Factory|posixrules|(posix|right)/")
 _PROBE = datetime(2024, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
-_MOST_LEFT_OUT = 1000
+_MAX_LEFT_OUT = 1000
 """How many days with fire times that the calendar leaves out, in a row, end the search."""
 
 
@@ -149,7 +149,7 @@ def _left_over(schedule: Schedule, days: Calendar, after: datetime) -> Iterator[
     """Fire times on working days, or on one working day of each month."""
     zone, number, left_out = ZoneInfo(schedule.timezone), schedule.working_day, 0
     fires = _of_cron(schedule, after)
-    while (fire := next(fires, None)) is not None and left_out < _MOST_LEFT_OUT:
+    while (fire := next(fires, None)) is not None and left_out < _MAX_LEFT_OUT:
         day = fire.astimezone(zone).date()
         open_day = days.next_working(day) if number is None else days.next_numbered(day, number)
         if open_day is None:

@@ -29,10 +29,10 @@ from nimbus.config.values import (
 )
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.calendars import OnHolidays
-from nimbus.domain.children import MOST_ITEMS, MOST_PARALLEL, SCALAR, parameter_in
+from nimbus.domain.children import MAX_ITEMS, MAX_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import (
-    MOST_MEMORY_SCALE,
+    MAX_MEMORY_SCALE,
     CatchUp,
     FailureClass,
     FailureStrategy,
@@ -53,21 +53,21 @@ from nimbus.domain.wording import REASON_BYTES, brief
 from nimbus.templates.lists import FILE_FORM, FORM, is_lookup
 
 SCHEMA = 1
-MOST_WAITS = 32
+MAX_WAITS = 32
 """Limit of the conditions of one task."""
-MOST_TASKS = 10_000
+MAX_TASKS = 10_000
 """Limit of tasks. The plan of a run must fit into one transaction, see `nimbus.run_record`."""
-MOST_DATASETS = 100
+MAX_DATASETS = 100
 """Limit of the datasets of a pipeline."""
-MOST_READS = 32
+MAX_READS = 32
 """Limit of the datasets that a pipeline reads."""
-MOST_TAGS = 16
-MOST_SCHEDULES = 20
+MAX_TAGS = 16
+MAX_SCHEDULES = 20
 """Limit of the schedules of a pipeline."""
-MOST_WORKING_DAYS = 23
+MAX_WORKING_DAYS = 23
 """Limit of `working_day`: no month has more working days in a week of five."""
-MOST_PUBLISHED = 10
-MOST_KEPT_VERSIONS = 100
+MAX_PUBLISHED = 10
+MAX_KEPT_VERSIONS = 100
 """Limit of the datasets of a task: one transaction publishes them."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
@@ -281,10 +281,8 @@ def _runbook(value: str) -> str:
 def _at_least_one(value: object) -> object:
     if value is None or value == {}:
         raise SuggestingError("a pipeline needs at least one task")
-    if isinstance(value, dict) and len(value) > MOST_TASKS:
-        raise SuggestingError(
-            f"{len(value)} tasks are too many; {MOST_TASKS} is the most: split the pipeline"
-        )
+    if isinstance(value, dict) and len(value) > MAX_TASKS:
+        raise SuggestingError(f"{len(value)} tasks are too many; {MAX_TASKS} is the most: split the pipeline")
     return value
 
 
@@ -346,7 +344,7 @@ class RetriesModel(Strict):
     """Longest pause; 10m by default."""
     on: Annotated[list[FailureName], Field(min_length=1)] | None = None
     """Classes of failure after which the task is tried again; all but `analysis` by default."""
-    memory_factor: Annotated[Number, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
+    memory_factor: Annotated[Number, Field(ge=1, le=MAX_MEMORY_SCALE)] | None = None
     """Factor on the memory of each retry after an out-of-memory failure; 1 by default."""
 
 
@@ -372,7 +370,7 @@ class ScheduleModel(Strict):
     on_holidays: Annotated[OnHolidays, one_of(OnHolidays)] | None = None
     """What happens to a fire time on a day that `calendar` does not work: `skip`, or it moves to the last
     working day `before`, or to the next `after`; `skip` by default."""
-    working_day: Annotated[int, Field(ge=-MOST_WORKING_DAYS, le=MOST_WORKING_DAYS)] | None = None
+    working_day: Annotated[int, Field(ge=-MAX_WORKING_DAYS, le=MAX_WORKING_DAYS)] | None = None
     """Fire only on this working day of each month: 1 is the first, -1 the last; none: on all."""
 
 
@@ -470,7 +468,7 @@ def _keep(value: Any) -> Any:
 class KeepModel(Strict):
     """What retention and purges keep of a dataset. What a live run has pinned stays in any case."""
 
-    versions: Annotated[int, Field(ge=1, le=MOST_KEPT_VERSIONS)] = 1
+    versions: Annotated[int, Field(ge=1, le=MAX_KEPT_VERSIONS)] = 1
     """How many newest versions of each partition are kept."""
     partitions: PositiveDuration | None = None
     """Age of a partition after which all its versions may be deleted; none: it is kept."""
@@ -567,14 +565,14 @@ class TaskModel(Strict):
     ) = None
     """Of `pipeline`: a list, or a mapping of names to lists; a run for each value, or for each
     combination. A list may be a parameter, the result of a task, or a file of JSON lines in its output."""
-    max_parallel: Annotated[int, Field(ge=1, le=MOST_PARALLEL)] | None = None
+    max_parallel: Annotated[int, Field(ge=1, le=MAX_PARALLEL)] | None = None
     """Of `pipeline`: how many of its runs are under way at once; none: all. With `max_items`
     above 1000 it is required."""
-    max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
+    max_items: Annotated[int, Field(ge=1, le=MAX_ITEMS)] | None = None
     """Of `pipeline`: with more values the task fails before it starts a run; 200 by default."""
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     """Of `approval`: the question to the person; may hold templates."""
-    waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
+    waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MAX_WAITS)] | None = None
     """Of `wait`: the conditions, which must all be met."""
     args: list[Argument] = Field(default_factory=list)
     """Arguments, as text; may hold templates."""
@@ -636,12 +634,12 @@ class TaskModel(Strict):
     """Labels of which its worker must have all."""
     environment: Name | None = None
     """Interpreter and Spark of its driver, one of `worker.environments`; none: that of `defaults`."""
-    reads: Annotated[list[Name], Field(max_length=MOST_READS)] = Field(default_factory=list)
+    reads: Annotated[list[Name], Field(max_length=MAX_READS)] = Field(default_factory=list)
     """Datasets that it reads, of those in `reads` of the pipeline; it begins when they are there."""
     publishes: Annotated[
         dict[Name, PublicationModel],
         BeforeValidator(_publishes, json_schema_input_type=list[Name] | dict[Name, PublicationModel]),
-        Field(max_length=MOST_PUBLISHED),
+        Field(max_length=MAX_PUBLISHED),
     ] = Field(default_factory=dict)
     """Datasets that its success publishes: a list of names, or a mapping of each to `of` and `key`."""
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
@@ -681,14 +679,14 @@ class DefinitionModel(Strict):
     """Name of the pipeline."""
     description: Description = ""
     """Description for people."""
-    tags: Annotated[list[Name], Field(max_length=MOST_TAGS)] = Field(default_factory=list)
+    tags: Annotated[list[Name], Field(max_length=MAX_TAGS)] = Field(default_factory=list)
     """Words by which lists and selections find it."""
     runbook: Annotated[str, AfterValidator(_runbook)] = ""
     """What to do when it fails, as a URL or a text."""
     schedule: ScheduleModel | None = None
     """When the leader starts runs; none: runs start on request only."""
     schedules: (
-        Annotated[dict[ScheduleName, ScheduleModel], Field(min_length=1, max_length=MOST_SCHEDULES)] | None
+        Annotated[dict[ScheduleName, ScheduleModel], Field(min_length=1, max_length=MAX_SCHEDULES)] | None
     ) = None
     """Several schedules, by name, instead of `schedule`. Backfills and `deadline` follow the first."""
     start: Annotated[
@@ -707,7 +705,7 @@ class DefinitionModel(Strict):
     """How many runs may be under way at once; none: any number."""
     webhook: WebhookModel | None = None
     """A signed request that starts a run; none: there is no webhook."""
-    max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    max_parallel_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     """How many tasks of one run may be open at once; none: any number."""
     notify: Annotated[list[Notify], Field(max_length=MAX_RULES)] | None = None
     """Which events raise alerts for which target; none: as `alerts.notify` of the configuration."""
@@ -733,11 +731,11 @@ class DefinitionModel(Strict):
     """Patterns of jars for the Spark of all tasks."""
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
     """Folders of the release that every task can import from."""
-    datasets: Annotated[dict[Name, DatasetModel], Field(max_length=MOST_DATASETS)] = Field(
+    datasets: Annotated[dict[Name, DatasetModel], Field(max_length=MAX_DATASETS)] = Field(
         default_factory=dict
     )
     """Datasets that its tasks publish, by name."""
-    reads: Annotated[dict[Name, ReadModel], Field(max_length=MOST_READS)] = Field(default_factory=dict)
+    reads: Annotated[dict[Name, ReadModel], Field(max_length=MAX_READS)] = Field(default_factory=dict)
     """Datasets that its tasks read, by the name under which they find them."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
     """Values of tasks without their own."""

@@ -13,7 +13,7 @@ from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_spark
 from nimbus.definition.faults import KeyFault
 from nimbus.definition.models import DefinitionModel, SparkModel, TaskModel, WaitForModel
-from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, MOST_PARALLEL, SCALAR, parameter_in
+from nimbus.domain.children import DEFAULT_MAX_ITEMS, MAX_AT_A_DEPTH, MAX_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.pipeline import KEPT_KINDS, Isolation, SparkMode, TaskKind
 from nimbus.domain.waits import SELF, DataSource, address_fault
 from nimbus.domain.wording import closest
@@ -142,9 +142,9 @@ def _pipeline_faults(model: WaitForModel, pipeline: str) -> Iterator[KeyFault]:
             yield KeyFault((key,), "self is the interval before; remove it")
 
 
-MOST_ITEMS_OF_PIPELINE = MOST_AT_A_DEPTH
+MAX_ITEMS_OF_PIPELINE = MAX_AT_A_DEPTH
 """Limit of all tasks' `max_items` together: the states of items are kept in one node of 128 KiB."""
-MOST_GIVEN_LISTS = 8
+MAX_GIVEN_LISTS = 8
 """Limit of tasks whose lists come from results: these lists are kept in the same node."""
 _OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
 _OF_DRIVERS = (
@@ -183,21 +183,21 @@ def child_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
 
 def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[KeyFault]:
     """Faults of a pipeline whose tasks have too many items together."""
-    total = sum(task.max_items or DEFAULT_MOST_ITEMS for task in tasks.values() if task.for_each is not None)
-    if total > MOST_ITEMS_OF_PIPELINE:
+    total = sum(task.max_items or DEFAULT_MAX_ITEMS for task in tasks.values() if task.for_each is not None)
+    if total > MAX_ITEMS_OF_PIPELINE:
         yield KeyFault(
             ("tasks",),
-            f"max_items of all tasks add up to {total}; {MOST_ITEMS_OF_PIPELINE} is the most: lower some",
+            f"max_items of all tasks add up to {total}; {MAX_ITEMS_OF_PIPELINE} is the most: lower some",
         )
     given = [
         name
         for name, task in tasks.items()
         if any(isinstance(v, str) and not parameter_in(v) for v in (task.for_each or {}).values())
     ]
-    if len(given) > MOST_GIVEN_LISTS:
+    if len(given) > MAX_GIVEN_LISTS:
         yield KeyFault(
             ("tasks", given[-1], "for_each"),
-            f"{len(given)} tasks take lists from results; {MOST_GIVEN_LISTS} is the most: split the pipeline",
+            f"{len(given)} tasks take lists from results; {MAX_GIVEN_LISTS} is the most: split the pipeline",
         )
 
 
@@ -208,11 +208,11 @@ def _item_faults(task: TaskModel) -> Iterator[KeyFault]:
                 yield KeyFault((key,), "without for_each there is only one child run; remove this")
         return
     known = [values for values in task.for_each.values() if isinstance(values, list)]
-    most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))
+    most, count = task.max_items or DEFAULT_MAX_ITEMS, prod(map(len, known))
     if count > most:
         yield KeyFault(("for_each",), f"has {count} items, and max_items is {most}")
-    elif most > MOST_PARALLEL and task.max_parallel is None:
-        yield KeyFault(("max_items",), f"above {MOST_PARALLEL} items need max_parallel: add it")
+    elif most > MAX_PARALLEL and task.max_parallel is None:
+        yield KeyFault(("max_items",), f"above {MAX_PARALLEL} items need max_parallel: add it")
 
 
 def list_faults(model: DefinitionModel) -> Iterator[KeyFault]:

@@ -16,9 +16,9 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import PipelineSpec
 
-MOST_TOKENS = 300
+MAX_TOKENS = 300
 """Limit of tokens: they are kept in one record with the other settings of the cluster."""
-MOST_GRANTS = 300
+MAX_GRANTS = 300
 """Limit of grants, for the same reason."""
 
 

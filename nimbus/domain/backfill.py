@@ -17,8 +17,8 @@ from nimbus.domain.pipeline import Schedule
 from nimbus.domain.run import RunState
 from nimbus.domain.wording import brief
 
-MOST_PARALLEL = 100
-MOST_DATES = 100_000
+MAX_PARALLEL = 100
+MAX_DATES = 100_000
 
 
 class BackfillState(StrEnum):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-MOST_DATES = 400
+MAX_DATES = 400
 """Limit of the dates of a calendar: it is kept in the record of each pipeline that uses it."""
-MOST_DAYS_OFF = 31
+MAX_DAYS_OFF = 31
 """Limit of days without work in a row, so that the next working day is found soon."""
 _DAY = timedelta(days=1)
 _MONTHS = 48
@@ -74,9 +74,9 @@ class Calendar:
         return None
 
     def stretch_off(self) -> date | None:
-        """The start of more than `MOST_DAYS_OFF` days in a row that are not worked; None: there is none."""
+        """The start of more than `MAX_DAYS_OFF` days in a row that are not worked; None: there is none."""
         for one in self.exceptions:
-            if not any(self.is_working(one + offset * _DAY) for offset in range(MOST_DAYS_OFF + 1)):
+            if not any(self.is_working(one + offset * _DAY) for offset in range(MAX_DAYS_OFF + 1)):
                 return one
         return None
 

@@ -13,7 +13,7 @@ from nimbus.domain.pipeline import Concurrency, PipelineSpec, Schedule, Schedule
 from nimbus.domain.publications import Accepted
 from nimbus.domain.wording import brief
 
-MOST_LISTED = 20
+MAX_LISTED = 20
 """Limit of entries. Each has at most about 0.5 KiB, so the position node of a schedule stays small."""
 
 
@@ -73,7 +73,7 @@ class Skips:
         if same and listed[-1].last == after:
             more = replace(more, first=listed[-1].first, count=listed[-1].count + more.count)
             listed = listed[:-1]
-        return Skips(total=self.total + len(fires), listed=(*listed, more)[-MOST_LISTED:])
+        return Skips(total=self.total + len(fires), listed=(*listed, more)[-MAX_LISTED:])
 
 
 class PipelineState(StrEnum):

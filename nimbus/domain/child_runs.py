@@ -29,7 +29,7 @@ from nimbus.domain.growth import with_attempt
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.outputs import Results
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import MOST_PINNED, ReadError
+from nimbus.domain.reads import MAX_PINNED, ReadError
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -236,8 +236,8 @@ def children_of(run: Run, read: Read, load: Callable[[RunId], Run]) -> tuple[Chi
         ReadError: the task has started none, or there are too many.
     """
     found = tuple(_by_item(run, read, load).values())
-    if len(found) > MOST_PINNED:
-        raise ReadError(f"{read.name}: {len(found)} child runs are too many, {MOST_PINNED} are the most")
+    if len(found) > MAX_PINNED:
+        raise ReadError(f"{read.name}: {len(found)} child runs are too many, {MAX_PINNED} are the most")
     return found
 
 
@@ -273,8 +273,8 @@ def published_by_children(read: Read, children: Iterable[EndedChild]) -> tuple[V
     found = tuple(part for child in ended for part in _parts_of(read, child))
     if ended and not found and not read.optional:
         raise ReadError(f"{read.name}: no child run of {read.of} has published dataset {read.dataset}")
-    if len(found) > MOST_PINNED:
-        raise ReadError(f"{read.name}: {len(found)} versions are too many, {MOST_PINNED} are the most")
+    if len(found) > MAX_PINNED:
+        raise ReadError(f"{read.name}: {len(found)} versions are too many, {MAX_PINNED} are the most")
     if sum(len(json.dumps(part.value)) for part in found) > LARGEST_VALUES:
         return tuple(replace(part, value=None) for part in found)
     return found

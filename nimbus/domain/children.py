@@ -1,7 +1,7 @@
 """Child runs: what a task of kind `pipeline` starts, its items, and its progress. Pure.
 
 A child run is an ordinary run that names its parent. The parent's record holds one letter and one number for
-each item, so its size is known from the start: MOST_ITEMS of them take a few KiB. Lists that are known when
+each item, so its size is known from the start: MAX_ITEMS of them take a few KiB. Lists that are known when
 the run is created are in its plan, in as many nodes as they need.
 """
 
@@ -21,14 +21,14 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 
 LARGEST_LISTS = 4096
 """Limit of one task's lists from results, in bytes of JSON: they are kept in the run's record."""
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 """Limit of the items of one task, and so of `max_items`."""
-MOST_PARALLEL = 1000
+MAX_PARALLEL = 1000
 """Limit of `max_parallel`, and of `max_items` without it: all open child runs are records in ZooKeeper."""
-DEFAULT_MOST_ITEMS = 200
+DEFAULT_MAX_ITEMS = 200
 DEEPEST = 8
 """Limit of nesting: a run without a parent has depth 0."""
-MOST_AT_A_DEPTH = 20_000
+MAX_AT_A_DEPTH = 20_000
 """Limit of child runs at one depth below one run, without repeated attempts. See `Parent.width`."""
 _PARAMETER = re.compile(r"\{\{\s*params\s*\.\s*(\w+)\s*\}\}")
 SCALAR = ""
@@ -58,7 +58,7 @@ class ChildSpec:
     """
     max_parallel: int | None = None
     """Limit of child runs at once; None: all."""
-    max_items: int = DEFAULT_MOST_ITEMS
+    max_items: int = DEFAULT_MAX_ITEMS
 
     def with_lists(self, lists: Mapping[str, tuple[Any, ...]]) -> ChildSpec:
         """This spec with `lists` in place of the templates of the same names."""
@@ -214,7 +214,7 @@ LONGEST_LINE = 500
 """Limit of an item, in bytes of JSON: see `nimbus.run_record.ITEMS_IN_NODE`."""
 LARGEST_ITEMS = 512 * 1024
 """Limit of all items of a task, in bytes of JSON: one transaction writes them."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """How many bad lines a text names. It only counts the others."""
 
 
@@ -244,8 +244,8 @@ def items_in(pieces: Iterable[bytes], most: int) -> tuple[Any, ...]:
         if len(items) + len(bad) > most:
             raise ItemsError(f"has more than {most} items, which is max_items: nothing was started")
     if bad:
-        more = [f"and {len(bad) - MOST_NAMED} more lines"] if len(bad) > MOST_NAMED else []
-        raise ItemsError("; ".join([*bad[:MOST_NAMED], *more]))
+        more = [f"and {len(bad) - MAX_NAMED} more lines"] if len(bad) > MAX_NAMED else []
+        raise ItemsError("; ".join([*bad[:MAX_NAMED], *more]))
     return tuple(items)
 
 

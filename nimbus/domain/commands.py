@@ -193,7 +193,7 @@ class SteerBackfill(CommandKind):
     type: Literal["steer_backfill"] = "steer_backfill"
 
 
-MOST_SELECTED = 1000
+MAX_SELECTED = 1000
 """Limit of the targets of one selection."""
 
 

@@ -29,11 +29,11 @@ from nimbus.domain.publications import (
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import TaskRun, TaskState
 
-MOST_VERSIONS = 40
+MAX_VERSIONS = 40
 """How many newest versions a record keeps in ZooKeeper, beside those that history does not have yet."""
-MOST_CARRIED = 200_000
+MAX_CARRIED = 200_000
 """Limit of the bytes of URIs and values in a record, as of `Version.carried_bytes`. 40 versions have half."""
-MOST_SPANS = 256
+MAX_SPANS = 256
 """Limit of the separate spans of time that a record knows to be published."""
 
 
@@ -196,7 +196,7 @@ class Dataset:
         kept: list[Version] = []
         dropped = self.dropped
         for place, one in enumerate(versions):
-            if len(versions) - place < MOST_VERSIONS or one is last or not may_drop(one):
+            if len(versions) - place < MAX_VERSIONS or one is last or not may_drop(one):
                 kept.append(one)
             else:
                 dropped = max(1, dropped, one.sequence)
@@ -216,7 +216,7 @@ class Dataset:
         if interval is None or self.partition is not Partitioning.INTERVAL:
             return self.spans, self.spans_from
         spans = with_span(self.spans, interval)
-        if len(spans) <= MOST_SPANS:
+        if len(spans) <= MAX_SPANS:
             return spans, self.spans_from
         return spans[1:], spans[0].end
 

@@ -28,13 +28,13 @@ from nimbus.domain.run import DataCause, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 
-MOST_EXTENTS = 256
+MAX_EXTENTS = 256
 """Limit of the separate spans of time in which targets are due."""
-MOST_CAUSES = 20
+MAX_CAUSES = 20
 """How many changes a consumer and its runs know. Older ones are only counted."""
 TRY_AGAIN = timedelta(minutes=1)
 """Pause after a run could not be created."""
-MOST_CONSUMERS = 100
+MAX_CONSUMERS = 100
 """Limit of the consumers of the datasets of a task: its transaction, which has 1 MB, writes them all."""
 
 
@@ -107,7 +107,7 @@ class Due:
         If there would be too many extents, the closest are joined: more targets are due, none is lost.
         """
         extents = reduce(with_span, targets, self.extents)
-        while len(extents) > MOST_EXTENTS:
+        while len(extents) > MAX_EXTENTS:
             between = [after.start - one.end for one, after in pairwise(extents)]
             place = between.index(min(between))
             joined = DataInterval(start=extents[place].start, end=extents[place + 1].end)
@@ -121,8 +121,8 @@ class Due:
             extents=extents,
             changed=changed,
             changed_at=cause.at if self.changed_at is None else max(cause.at, self.changed_at),
-            causes=causes[-MOST_CAUSES:],
-            more_causes=self.more_causes + max(0, len(causes) - MOST_CAUSES),
+            causes=causes[-MAX_CAUSES:],
+            more_causes=self.more_causes + max(0, len(causes) - MAX_CAUSES),
         )
 
     def without(self, target: DataInterval | None) -> Due | None:
@@ -134,7 +134,7 @@ class Due:
         if target is None:
             return self.dropped()
         extents = without_span(self.extents, target)
-        if len(extents) > max(MOST_EXTENTS, len(self.extents)):
+        if len(extents) > max(MAX_EXTENTS, len(self.extents)):
             return None
         return self.dropped() if not extents else replace(self, extents=extents)
 

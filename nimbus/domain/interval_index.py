@@ -25,7 +25,7 @@ PAGE = 64
 """Limit of the rows of a page."""
 FULL_PAGES = 64
 """With more pages than this, rows are joined; together they have about 80 KiB."""
-MOST_PAGES = 96
+MAX_PAGES = 96
 """Limit of the pages if their rows cannot be joined."""
 _JOINED_PAGE = PAGE * 3 // 4
 """Rows of a page after rows were joined, so that the next ones find room."""
@@ -167,7 +167,7 @@ class IntervalIndex:
     def _bounded(self) -> IntervalIndex:
         """The index with its oldest rows joined, if there are too many, or without its oldest page."""
         pages = self.pages if len(self.pages) <= FULL_PAGES else _joined(self.pages)
-        if len(pages) <= MOST_PAGES:
+        if len(pages) <= MAX_PAGES:
             return replace(self, pages=pages)
         begins = max(self.begins, _moment(int(pages[1].name.partition("-")[0])))
         return replace(self, begins=begins, pages=pages[1:])

@@ -25,7 +25,7 @@ from nimbus.domain.wording import brief
 MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
 MISHAP_PAUSE_MAX = timedelta(seconds=30)
-MOST_NAMED = 5
+MAX_NAMED = 5
 """How many failed tasks a run's reason names. It only counts the others."""
 
 
@@ -262,8 +262,8 @@ def _stopping(
 def _failed(run: Run, now: datetime) -> Run:
     """The run after one of its tasks has failed for good."""
     failed = list(_failures(run))
-    more = len(failed) - MOST_NAMED
-    named = ", ".join(sorted(failed[:MOST_NAMED]))
+    more = len(failed) - MAX_NAMED
+    named = ", ".join(sorted(failed[:MAX_NAMED]))
     reason = brief(f"failed: {named}{f' and {more} more' if more > 0 else ''}")
     if run.failure_strategy is FailureStrategy.END and not run.is_cleaning_up:
         kept = clean_up(run.tasks)

@@ -58,7 +58,7 @@ class LineageData:
     """Its partition, and the number of the run that published it."""
 
 
-MOST_DATA = 100
+MAX_DATA = 100
 """Limit of the inputs, and of the outputs, of one event: the last partitions."""
 
 
@@ -190,7 +190,7 @@ def _data(versions: Iterable[tuple[DatasetName, Version]]) -> tuple[LineageData,
     found = (
         LineageData(name, f"{version.partition or 'whole'}~{version.number}") for name, version in versions
     )
-    return tuple(deque(dict.fromkeys(found), MOST_DATA))
+    return tuple(deque(dict.fromkeys(found), MAX_DATA))
 
 
 def _end_of(attempt: Attempt) -> datetime:

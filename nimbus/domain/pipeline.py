@@ -235,7 +235,7 @@ class DataStart:
     """How long nothing must have changed before a run starts."""
 
 
-MOST_MEMORY_SCALE = 8.0
+MAX_MEMORY_SCALE = 8.0
 """An attempt never gets more than this many times the memory of the first one."""
 
 
@@ -265,7 +265,7 @@ class Retries:
 
     def memory_scale(self, failures: int) -> float:
         """Factor on a task's memory after this number of out-of-memory failures."""
-        return min(self.memory_factor ** min(failures, 64), MOST_MEMORY_SCALE)
+        return min(self.memory_factor ** min(failures, 64), MAX_MEMORY_SCALE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

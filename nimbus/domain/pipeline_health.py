@@ -11,7 +11,7 @@ from nimbus.domain.ids import DatasetName, PipelineName, RunId
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 
-MOST_DURATIONS = 20
+MAX_DURATIONS = 20
 FEWEST_DURATIONS = 5
 """With fewer durations, no lateness is predicted."""
 TIMED_OUT = "timed out"
@@ -51,7 +51,7 @@ def with_duration(health: PipelineHealth, run: Run) -> PipelineHealth:
     if run.selected or run.rerun_of is not None:
         return health
     took = max(0.0, (run.finished_at - run.started_at).total_seconds())
-    return replace(health, durations=(*health.durations, round(took, 3))[-MOST_DURATIONS:])
+    return replace(health, durations=(*health.durations, round(took, 3))[-MAX_DURATIONS:])
 
 
 def after_run(

@@ -17,7 +17,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """For keys of partitions: they are parts of paths and addresses."""
 
 NO_SOURCE = AttemptId(RunId(""), TaskName(""), 0)
-MOST_VALUE_BYTES = 512
+MAX_VALUE_BYTES = 512
 """Limit of `OutsideData.value` as JSON: a record keeps 40 versions and more."""
 
 

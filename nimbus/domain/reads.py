@@ -23,11 +23,11 @@ from nimbus.domain.run import Places, Run, RunHeader
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.tasks import Tasks
 
-MOST_PINNED = 1000
+MAX_PINNED = 1000
 """Limit of the versions of one read."""
-MOST_CARRIED = 600_000
+MAX_CARRIED = 600_000
 """Limit of what the versions of one read carry, in bytes: a transaction, which may have 1 MB, pins all."""
-MOST_GAPS = 3
+MAX_GAPS = 3
 """How many gaps a text names. It only counts the others."""
 
 
@@ -101,8 +101,8 @@ def missing(read: Read, run: ReadingRun, dataset: Dataset | None) -> str:
     lacks = missing_times(read, run, dataset)
     if not lacks:
         return ""
-    named = [shown(gap, run.timezone) for gap in lacks[:MOST_GAPS]]
-    more = [f"and {len(lacks) - MOST_GAPS} more"] if len(lacks) > MOST_GAPS else []
+    named = [shown(gap, run.timezone) for gap in lacks[:MAX_GAPS]]
+    more = [f"and {len(lacks) - MAX_GAPS} more"] if len(lacks) > MAX_GAPS else []
     return f"dataset {read.dataset}: {', '.join([*named, *more])}"
 
 
@@ -140,14 +140,14 @@ def chosen(
             )
     if asked.latest and found:
         found = [max(found, key=end_of)]
-    if len(found) > MOST_PINNED:
+    if len(found) > MAX_PINNED:
         raise ReadError(
-            f"{read.name}: {len(found)} versions of {read.dataset} are too many, {MOST_PINNED} are the most"
+            f"{read.name}: {len(found)} versions of {read.dataset} are too many, {MAX_PINNED} are the most"
         )
-    if (size := sum(one.carried_bytes for one in found)) > MOST_CARRIED:
+    if (size := sum(one.carried_bytes for one in found)) > MAX_CARRIED:
         raise ReadError(
             f"{read.name}: the URIs and values of {len(found)} versions of {read.dataset} have {size} bytes, "
-            f"{MOST_CARRIED} are the most: read fewer, or publish them with shorter ones"
+            f"{MAX_CARRIED} are the most: read fewer, or publish them with shorter ones"
         )
     return tuple(sorted(found, key=lambda one: one.partition))
 
@@ -159,9 +159,9 @@ def portion(versions: Iterable[Version]) -> tuple[Version, ...]:
     """
     found: list[Version] = []
     size = 0
-    for version in islice(versions, MOST_PINNED):
+    for version in islice(versions, MAX_PINNED):
         size += version.carried_bytes
-        if size > MOST_CARRIED:
+        if size > MAX_CARRIED:
             break
         found.append(version)
     return tuple(sorted(found, key=lambda one: one.partition))
@@ -198,7 +198,7 @@ def _without_overlap(read: Read, wanted: DataInterval, versions: Iterable[Versio
             )
         taken.append((interval, version))
         yield version
-        if len(taken) > MOST_PINNED:
+        if len(taken) > MAX_PINNED:
             return
 
 

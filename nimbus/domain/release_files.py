@@ -66,9 +66,9 @@ def changed_files(before: Iterable[ReleaseFile], after: Iterable[ReleaseFile]) -
     ]
 
 
-MOST_EDITS = 1_000
+MAX_EDITS = 1_000
 """Limit of removed and added lines. Memory use is its square, in units of two bytes."""
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 """Limit of comparisons of lines: about half a second."""
 _CONTEXT = 3
 """Number of equal lines that are shown around a difference."""
@@ -80,7 +80,7 @@ class TooDifferentError(NimbusError):
     code = "too_different"
 
     def __init__(self) -> None:
-        super().__init__(f"more than {MOST_EDITS:,} lines differ, or too many are alike")
+        super().__init__(f"more than {MAX_EDITS:,} lines differ, or too many are alike")
 
 
 class _Edit(NamedTuple):
@@ -207,5 +207,5 @@ def _rounds(a: Sequence[int], b: Sequence[int]) -> list[array[int]]:
             if x == len(a) and x - k == len(b):
                 return [*rounds[1:], reached]
         rounds.append(reached)
-        if steps > MOST_STEPS or edits >= MOST_EDITS:
+        if steps > MAX_STEPS or edits >= MAX_EDITS:
             raise TooDifferentError

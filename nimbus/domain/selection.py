@@ -20,7 +20,7 @@ from nimbus.domain.wording import brief
 
 LARGEST_RESULTS = 64 * 1024
 """Limit of the reused results of one page of tasks, in bytes of JSON: a page is one node of 128 KiB."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """How many tasks a refusal names."""
 
 
@@ -137,7 +137,7 @@ def _check_known(run: Run, names: Iterable[TaskName]) -> None:
     if unknown:
         raise RefusedError(
             "unknown_task",
-            f"release {run.release[:12]} of {run.pipeline} has no task {', '.join(unknown[:MOST_NAMED])}.",
+            f"release {run.release[:12]} of {run.pipeline} has no task {', '.join(unknown[:MAX_NAMED])}.",
         )
 
 

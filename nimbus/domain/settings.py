@@ -19,7 +19,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
 
-MOST_HOLDS = 100
+MAX_HOLDS = 100
 ALERT_AFTER = timedelta(hours=24)
 
 
@@ -97,10 +97,10 @@ def why_held(record: PipelineRecord | None, holds: Mapping[str, Hold]) -> str | 
     return None if name is None else holds[name].words(name)
 
 
-MOST_POOLS = 1000
-MOST_CORDONED = 1000
-MOST_SHARES = 1000
-MOST_CALENDARS = 32
+MAX_POOLS = 1000
+MAX_CORDONED = 1000
+MAX_SHARES = 1000
+MAX_CALENDARS = 32
 LARGEST_WEIGHT = 1000
 
 
@@ -116,7 +116,7 @@ def checked_weight(team: str, weight: int) -> int:
 
 LONGEST_VARIABLE = 1024
 """Limit of a value, in characters."""
-MOST_VARIABLE_BYTES = 32 * 1024
+MAX_VARIABLE_BYTES = 32 * 1024
 """Limit of all names and values, in bytes of JSON. It keeps the record far below the limit of a node."""
 
 

@@ -17,7 +17,7 @@ from nimbus.domain.intervals import DataInterval, earlier, gaps, shown
 from nimbus.domain.run import RunHeader, RunState
 from nimbus.domain.waits import OnFailed, PipelineWait
 
-MOST_GAPS = 3
+MAX_GAPS = 3
 """How many gaps a text names. It only counts the others."""
 
 
@@ -81,8 +81,8 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> JudgedWait:
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
         return JudgedWait(WaitState.FAILED, f"{_said(last)}, for {shown(last.interval, run.timezone)}")
-    named = [f"{shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
-    more = len(lacks) - MOST_GAPS
+    named = [f"{shown(gap, run.timezone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MAX_GAPS]]
+    more = len(lacks) - MAX_GAPS
     return JudgedWait(WaitState.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
 
 

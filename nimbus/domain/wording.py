@@ -93,7 +93,7 @@ def _spelled(found: re.Match[str]) -> str:
 Suggestion = str | Callable[[], str | None] | None
 """A suggestion, or a function that finds it when it is shown: to compare words takes long."""
 
-_MOST_COMPARED = 500
+_MAX_COMPARED = 500
 """Of more words, only those are compared that are nearest in the alphabet."""
 _LONGEST = 200
 
@@ -108,10 +108,10 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     if len(word) > _LONGEST:
         return None
     candidates = list(known)
-    if len(candidates) > _MOST_COMPARED:
+    if len(candidates) > _MAX_COMPARED:
         candidates.sort()
-        start = max(0, bisect(candidates, word) - _MOST_COMPARED // 2)
-        candidates = candidates[start : start + _MOST_COMPARED]
+        start = max(0, bisect(candidates, word) - _MAX_COMPARED // 2)
+        candidates = candidates[start : start + _MAX_COMPARED]
     found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     if not found:  # NEW_YORK for new_york, maxDelay for max_delay
         plain = {_plain(candidate): candidate for candidate in candidates}

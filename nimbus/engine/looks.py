@@ -19,7 +19,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 """Longest pause between two look-ups of the same data. The pause doubles each time."""
 AT_ONCE = -inf
-MOST_REPORTED = 64
+MAX_REPORTED = 64
 LAST_LOOK_S = 60.0
 """How long the answer of the look-up at a task's timeout is waited for."""
 LONGEST_REPORTED = 500
@@ -140,9 +140,9 @@ class Looks:
         return self._heap[0][0] if self._heap else None
 
     def report(self) -> Mapping[str, LastProbe]:
-        """The latest look-ups that found no data, by name, MOST_REPORTED at most."""
+        """The latest look-ups that found no data, by name, MAX_REPORTED at most."""
         self.changed = False
-        return dict(islice(self._short(), MOST_REPORTED))
+        return dict(islice(self._short(), MAX_REPORTED))
 
     def _short(self) -> Iterator[tuple[str, LastProbe]]:
         for look, report in reversed(self._reports.items()):

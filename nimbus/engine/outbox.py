@@ -41,7 +41,7 @@ class Outbox:
     def oldest(self) -> datetime | None:
         """When the oldest alert that is neither sent nor given up was raised.
 
-        The cost is bounded by `nimbus.engine.rules.raised.MOST_WAITING`.
+        The cost is bounded by `nimbus.engine.rules.raised.MAX_WAITING`.
         """
         unsent = chain(self._sending.values(), *self._waiting.values())
         return min((self._alerts[alert].raised_at for alert in unsent), default=None)

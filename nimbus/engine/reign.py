@@ -46,9 +46,9 @@ from nimbus.telemetry.engine import EngineMetrics
 
 _log = structlog.get_logger(__name__)
 
-MOST_CONFLICTS = 5
+MAX_CONFLICTS = 5
 """How many conflicts in a row one subject may have: its records changed while it was decided."""
-MOST_UNEXPLAINED = 100
+MAX_UNEXPLAINED = 100
 """Limit of writes that fail for an unknown reason, within TIDY_EVERY_S. Then the reign ends."""
 WORKERS_EVERY_S = 5.0
 """How often registrations of workers are read. A watch reports new and lost workers, but not their load."""
@@ -63,17 +63,17 @@ read instead of three. No decision about a claim or a beat is due so early."""
 TIDY_EVERY_S = 60.0
 OUTCOMES_KEPT = timedelta(hours=1)
 """How long a client can read the outcome of its command."""
-MOST_OUTCOMES = 10_000
+MAX_OUTCOMES = 10_000
 """Limit of kept outcomes, because an hour of many commands may not fit into ZooKeeper."""
 KEYS_KEPT = timedelta(hours=24)
 """How long after a decision a repeated request with the same key gets the same answer."""
-MOST_KEYS = 500
+MAX_KEYS = 500
 """Limit of keys that one pass reads."""
 PRUNE_AGAIN_S = 1.0
 """Pause between two passes that remove outcomes, while more are left."""
-MOST_AT_ONCE = 200
+MAX_AT_ONCE = 200
 """Limit of subjects that are asked about between two looks at the inbox."""
-MOST_TOGETHER = 32
+MAX_TOGETHER = 32
 """Limit of decisions that are written together, and of changed attempts that are read at once: a turn takes
 about 5 ms."""
 COMMANDS_AT_ONCE = 1000
@@ -314,7 +314,7 @@ class Reign:
         if any(isinstance(news, n.WorkersChanged) for news in batch):
             self.state.put_workers(self._store.read_workers(), self._now())
         self._changed |= {news.attempt: None for news in batch if isinstance(news, n.AttemptChanged)}
-        changed = list(islice(self._changed, MOST_TOGETHER))
+        changed = list(islice(self._changed, MAX_TOGETHER))
         for attempt in changed:
             del self._changed[attempt]
         self._look_at(changed)
@@ -362,8 +362,8 @@ class Reign:
             StoreUnavailableError: no answer; the last writes may or may not have been applied.
         """
         self.state.runs.put_left()
-        for _ in range(MOST_AT_ONCE):
-            if len(self._uncommitted) >= MOST_TOGETHER or not self.decide_next():
+        for _ in range(MAX_AT_ONCE):
+            if len(self._uncommitted) >= MAX_TOGETHER or not self.decide_next():
                 break
         self._flush()
 
@@ -495,10 +495,10 @@ class Reign:
     # -- trouble
 
     def _overtaken(self, subject: Subject, decision: Decision, exc: NimbusError) -> None:
-        """Records changed during a decision: read them again. After MOST_CONFLICTS, give up the subject."""
+        """Records changed during a decision: read them again. After MAX_CONFLICTS, give up the subject."""
         _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
         self._conflicts[subject.owner] += 1
-        if self._conflicts[subject.owner] > MOST_CONFLICTS:
+        if self._conflicts[subject.owner] > MAX_CONFLICTS:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
@@ -597,7 +597,7 @@ class Reign:
     def _count_unexplained(self, exc: Exception) -> None:
         if not isinstance(exc, NimbusError):
             self._unexplained += 1
-            if self._unexplained > MOST_UNEXPLAINED:
+            if self._unexplained > MAX_UNEXPLAINED:
                 raise exc
 
     def _set_aside(self, subject: Subject, exc: Exception) -> None:
@@ -676,11 +676,11 @@ class Reign:
         if self._archived_outcomes:
             self._store.forget_outcomes(self._archived_outcomes)
             self._archived_outcomes = ()
-        pruned = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MOST_OUTCOMES)
+        pruned = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MAX_OUTCOMES)
         if pruned.old and not self._archiving_outcomes:
             self._archiving_outcomes = True
             self._start_effect(ArchiveOutcomes(pruned.old))
-        self._store.prune_keys(self._clock.now() - KEYS_KEPT, MOST_KEYS)
+        self._store.prune_keys(self._clock.now() - KEYS_KEPT, MAX_KEYS)
         more = pruned.more and not self._archiving_outcomes
         self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 

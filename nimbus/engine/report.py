@@ -34,10 +34,10 @@ from nimbus.telemetry.engine import ClusterCounts
 ASSIGNABLE = "assignable"
 """Label of ready tasks for which there is a worker: they start next."""
 NOT_ASKED = "not_asked"
-"""Label of ready tasks in lines beyond MOST_LINES."""
-MOST_LINES = 100
+"""Label of ready tasks in lines beyond MAX_LINES."""
+MAX_LINES = 100
 """Limit of lines that are examined: each run with `max_parallel_tasks` has its own lines."""
-MOST_FIRES = 200
+MAX_FIRES = 200
 """Limit of pipelines with a due schedule that are examined; others are about as late."""
 _REASONS = (*WaitReason, ASSIGNABLE, NOT_ASKED)
 ALERT = "alert"
@@ -71,7 +71,7 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float],
     """Numbers of ready tasks by reason of the wait; how long the oldest of each is ready; slots they lack."""
     capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
     wanted = dict[tuple[tuple[str, ...], str], WantedSlots]()
-    for line in islice(state.ready.lines(), MOST_LINES):
+    for line in islice(state.ready.lines(), MAX_LINES):
         run_id, name = line.first
         run = state.runs.live[run_id]
         answer, since = admit(run, run.tasks[name], capacity, now), _ready_since(state, line)
@@ -86,7 +86,7 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float],
             wanted[key] = replace(known, slots=known.slots + slots, since=min(known.since, since))
     counts[NOT_ASKED] = len(state.ready) - counts.total()
     lacking = (replace(one, slots=max(1, one.slots)) for one in wanted.values())
-    return counts, waits_s, tuple(islice(lacking, MOST_NAMED))
+    return counts, waits_s, tuple(islice(lacking, MAX_NAMED))
 
 
 def _ready_since(state: State, line: Waiting) -> datetime:
@@ -109,7 +109,7 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
         (subject for subject in state.builds.under_way if subject.kind == "pipeline"),
         (subject for subject in state.agenda.set_aside if subject.kind == "pipeline"),
     )
-    for subject in islice(subjects, MOST_FIRES):
+    for subject in islice(subjects, MAX_FIRES):
         due = _due(state, subject.pipeline)
         if due is not None:
             yield _since_s(due, now)
@@ -130,9 +130,9 @@ def _since_s(moment: datetime, now: datetime) -> float:
     return max(0.0, (now - moment).total_seconds())
 
 
-MOST_NAMED = 50
+MAX_NAMED = 50
 """Limit of named tasks and subjects: the report is part of a registration."""
-MOST_TEAMS = 100
+MAX_TEAMS = 100
 LONGEST_WHY = 200
 """Limit of a reason, in characters."""
 
@@ -148,12 +148,12 @@ def report(state: State, wanted: tuple[WantedSlots, ...] | None = None) -> Leade
             pools=pools,
             waiting=waiting,
             targets=state.attempts.workers.open_at_targets(),
-            teams=dict(islice(_teams(state), MOST_TEAMS)),
-            held_for=dict(islice(named, MOST_NAMED)),
+            teams=dict(islice(_teams(state), MAX_TEAMS)),
+            held_for=dict(islice(named, MAX_NAMED)),
         ),
         set_aside=tuple(
             SetAside(kind=subject.kind, id=subject.name, task=subject.task, why=why[:LONGEST_WHY])
-            for subject, why in islice(state.agenda.set_aside.items(), MOST_NAMED)
+            for subject, why in islice(state.agenda.set_aside.items(), MAX_NAMED)
         ),
         set_aside_count=len(state.agenda.set_aside),
         wanted=wanted,

@@ -8,7 +8,7 @@ from itertools import islice
 
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import MOST_PINNED, Lacking, Partitions, chosen, portion
+from nimbus.domain.reads import MAX_PINNED, Lacking, Partitions, chosen, portion
 from nimbus.engine.withdrawals import is_purged
 from nimbus.ports import History
 
@@ -57,7 +57,7 @@ def versions_for(
         stored = filter(None, [history.version(dataset.name, asked.key)])
     elif dataset.dropped:
         stored = history.newest_versions(dataset.name, asked.interval, dataset.longest)
-    newest = {one.partition: one for one in islice(stored, MOST_PINNED + 1)}
+    newest = {one.partition: one for one in islice(stored, MAX_PINNED + 1)}
     newest |= {one.partition: one for one in kept}
     return chosen(read, asked, newest.values(), dataset.spans_from)
 

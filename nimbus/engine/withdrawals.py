@@ -9,7 +9,7 @@ from nimbus.domain.run import RunPart
 from nimbus.engine.decision import StoreVersions
 from nimbus.ports import History
 
-MOST_SEARCHED = 100
+MAX_SEARCHED = 100
 """How many of the newest versions of a partition in history a withdrawal looks at."""
 
 
@@ -26,7 +26,7 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
     history.store_versions(effect.dataset, effect.versions)
     if effect.partition is None:
         return effect.versions
-    known = (*effect.known, *history.versions(effect.dataset, MOST_SEARCHED, effect.partition))
+    known = (*effect.known, *history.versions(effect.dataset, MAX_SEARCHED, effect.partition))
     current = max(known, key=lambda one: one.number, default=None)
     if current is None:
         what = f"partition {effect.partition} of {effect.dataset}" if effect.partition else effect.dataset

@@ -27,7 +27,7 @@ LEAST_PAUSE_S = 0.25
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 """Longest pause between two tries, while the bucket refuses them."""
-MOST_NAMED = 1_000
+MAX_NAMED = 1_000
 """Limit of releases in one record."""
 
 
@@ -92,6 +92,6 @@ class ReplicaAnnouncer(Follower):
 
 def _ready(readiness: Readiness) -> tuple[str, ...]:
     digests = sorted({ref.digest for ref in readiness.releases if readiness.is_ready(ref)})
-    if len(digests) > MOST_NAMED:
-        _log.warning("replicas_not_all_named", ready=len(digests), named=MOST_NAMED)
-    return tuple(digests[:MOST_NAMED])
+    if len(digests) > MAX_NAMED:
+        _log.warning("replicas_not_all_named", ready=len(digests), named=MAX_NAMED)
+    return tuple(digests[:MAX_NAMED])

@@ -30,9 +30,9 @@ PREPARE_TIMEOUT = timedelta(seconds=60)
 """Limit of the time to fetch a release from storage."""
 
 
-MOST_TASKS_KEPT = 50_000
+MAX_TASKS_KEPT = 50_000
 """Limit of tasks in definitions that are kept in memory; about 1 KiB each."""
-MOST_TEXT = 64 << 10
+MAX_TEXT = 64 << 10
 """Limit of a file's text that is shown, in characters."""
 
 
@@ -89,14 +89,14 @@ class LocalReleases:
         return spec
 
     def text(self, release: ReleaseOf, name: str) -> str | None:
-        """The text of a release's file, cut to MOST_TEXT characters; None: it is not available here."""
+        """The text of a release's file, cut to MAX_TEXT characters; None: it is not available here."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             return None
         with suppress(BlobSyncError, OSError, UnicodeDecodeError):
             if self.is_here(release.pipeline, release.digest):
                 with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
-                    return (folder / path).read_text(encoding="utf-8")[:MOST_TEXT]
+                    return (folder / path).read_text(encoding="utf-8")[:MAX_TEXT]
         return None
 
     def _read(self, release: ReleaseOf, read: Callable[[bytes, str], PipelineSpec]) -> PipelineSpec:
@@ -120,7 +120,7 @@ class LocalReleases:
         with self._lock:
             self._definitions[release] = spec
             tasks = sum(len(kept.tasks) for kept in self._definitions.values())
-            while tasks > MOST_TASKS_KEPT and len(self._definitions) > 1:
+            while tasks > MAX_TASKS_KEPT and len(self._definitions) > 1:
                 tasks -= len(self._definitions.popitem(last=False)[1].tasks)
 
 

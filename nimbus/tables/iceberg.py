@@ -9,7 +9,7 @@ from nimbus.tables.marks import NewerWriteError, mark_of, until_committed
 _PREFIX = "nimbus.mark."
 _RETRIES = "commit.retry.num-retries"
 _FORGOTTEN = "nimbus.forgotten"
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 """How many marks a table keeps: each commit writes all properties. Those with the lowest numbers go first. Of
 them the table keeps the largest number: a part without a mark refuses what is older."""
 
@@ -47,7 +47,7 @@ def replace(catalog: Any, name: str, table: Any, *, where: Any = None) -> None:
         with handle.transaction() as transaction:
             transaction.overwrite(rows, AlwaysTrue() if where is None else where)
             transaction.set_properties({own: str(mark.version)})
-            if surplus := sorted(marks, key=lambda key: marks[key])[: max(0, len(marks) + 1 - MOST_MARKS)]:
+            if surplus := sorted(marks, key=lambda key: marks[key])[: max(0, len(marks) + 1 - MAX_MARKS)]:
                 transaction.remove_properties(*surplus)
                 transaction.set_properties({_FORGOTTEN: str(max(forgotten, marks[surplus[-1]]))})
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nimbus.task import context
 
-_MOST_TRIES = 20
+_MAX_TRIES = 20
 _PAUSE_S = 0.05
 
 
@@ -58,11 +58,11 @@ def until_committed(write: Callable[[], None], conflict: type[Exception]) -> Non
     Raises:
         Exception: the last conflict, or what `write` raises otherwise.
     """
-    for tried in range(1, _MOST_TRIES + 1):
+    for tried in range(1, _MAX_TRIES + 1):
         try:
             return write()
         except conflict:
-            if tried == _MOST_TRIES:
+            if tried == _MAX_TRIES:
                 raise
         time.sleep(random.uniform(0, _PAUSE_S * tried))  # noqa: S311 - keeps writers apart
     return None

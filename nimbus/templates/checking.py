@@ -27,7 +27,7 @@ from nimbus.templates.sandbox import Sandbox
 
 LONGEST_TEMPLATE = 4096
 """Limit of a written argument, in characters."""
-MOST_TEXT = 512 << 10
+MAX_TEXT = 512 << 10
 """Limit of all templates that are rendered or checked at once, in characters, without texts that have no `{{`
 or `{%`. To parse so many takes a second."""
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -35,7 +35,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("name",),
     "task": ("name",),
 }
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 """Limit of the suggestions of one definition: no message shows more problems."""
 NAMES = ("params", "vars", "range", *_FIELDS, *DATES)
 """Names that templates can use. `nimbus.templates.rendering.render_context` provides them."""
@@ -54,7 +54,7 @@ class Names:
 
     def __init__(self, parameters: Collection[str]) -> None:
         self.parameters = parameters
-        self._suggestions = MOST_SHOWN
+        self._suggestions = MAX_SHOWN
 
     def near(self, word: str, known: Collection[str]) -> str | None:
         """The known name that is probably meant; None for all after the first ones, because it takes long."""
@@ -65,8 +65,8 @@ class Names:
 def check_size(texts: Iterable[str]) -> None:
     """Raise TemplateError if texts that are checked or rendered at once are too long."""
     size = sum(len(text) for text in texts if not is_plain(text))
-    if size > MOST_TEXT:
-        raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
+    if size > MAX_TEXT:
+        raise TemplateError(f"the templates have {size} characters, {MAX_TEXT} is the most")
 
 
 def argument_faults(

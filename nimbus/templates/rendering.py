@@ -20,7 +20,7 @@ LONGEST_ARGUMENT = 64 * 1024
 """Limit of one rendered argument, in characters. Linux allows 128 KiB for one argument."""
 LONGEST_ARGUMENTS = 4 << 20
 """Limit of all arguments of a run, in characters. The compressed plan has its own limit."""
-MOST_KEPT = 128 << 10
+MAX_KEPT = 128 << 10
 """Limit of templates kept parsed, in characters. A parsed one takes about 100 times its length."""
 
 BROKEN = (
@@ -80,7 +80,7 @@ class Renderer:
         tree = self._parsed.get(text)
         if tree is None:
             tree = self._sandbox.parse(text)
-            if self._kept + len(text) > MOST_KEPT:
+            if self._kept + len(text) > MAX_KEPT:
                 self._parsed.clear()
                 self._kept = 0
             self._parsed[text] = tree

@@ -26,7 +26,7 @@ from nimbus.web.problems import problem_page
 
 _WAIT_S = 5
 """Wait for the leader's decision. After that, the page shows the command as waiting."""
-_MOST_FIELDS = 1000
+_MAX_FIELDS = 1000
 _PASSED_ON = ("host", "cookie", "authorization", "origin", "sec-fetch-site", "x-nimbus-user")
 
 Form = Mapping[str, list[str]]
@@ -49,9 +49,9 @@ def router(pages: Pages) -> APIRouter:
 
         text = (await request.body()).decode("utf-8", "replace")
         try:
-            form = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+            form = parse_qs(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError as exc:
-            raise HTTPException(422, f"the form has more than {_MOST_FIELDS} fields") from exc
+            raise HTTPException(422, f"the form has more than {_MAX_FIELDS} fields") from exc
         client = request.client
         api: ASGIApp = request.app.state.api
         transport = httpx.ASGITransport(

@@ -194,7 +194,7 @@ def _drawn(
     return {"svg": svg if found.needs else None, "left_out": found.left_out}
 
 
-MOST_DAYS = 400
+MAX_DAYS = 400
 """Limit of the days in a calendar: the last ones."""
 PUBLISHED, IN_PART, MISSING = STATES = ("succeeded", "stopping", "not_run")
 
@@ -222,7 +222,7 @@ def days_of(spans: Sequence[DataInterval], zone: tzinfo, known_from: datetime | 
     times = {at.astimezone(zone).time() for span in spans for at in (span.start, span.end)}
     begin = min(times) if len(times) == 1 else time()
     ends = [_begin_of(spans[-1].end - timedelta.resolution, zone, begin, 1)]
-    while len(ends) <= MOST_DAYS and ends[-1] > start:
+    while len(ends) <= MAX_DAYS and ends[-1] > start:
         ends.append(_begin_of(ends[-1], zone, begin, -1))
     days = [_in_utc(DataInterval(start=first, end=end)) for end, first in pairwise(ends)]
     known = [_in_utc(span) for span in spans]
@@ -250,7 +250,7 @@ def _state(day: DataInterval, spans: Sequence[DataInterval]) -> str:
     return IN_PART if gaps(day, inside) else PUBLISHED
 
 
-MOST_NODES = 150
+MAX_NODES = 150
 """Limit of the nodes of one graph."""
 
 
@@ -274,7 +274,7 @@ class Flow:
     """How many nodes are not in it."""
 
 
-def flow(records: Iterable[PipelineRecord], around: str | None = None, most: int = MOST_NODES) -> Flow:
+def flow(records: Iterable[PipelineRecord], around: str | None = None, most: int = MAX_NODES) -> Flow:
     """The graph of active pipelines.
 
     Where datasets go round in a circle, the edge that closes it is left out.

@@ -17,7 +17,7 @@ from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.routes.releases import (
-    MOST_FILES,
+    MAX_FILES,
     DefinitionChangeModel,
     TextDiffModel,
     diff_releases,
@@ -91,7 +91,7 @@ def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
         "others": [one for one in listed if one.digest != digest][:_CHOICES],
         "before": next((one.digest for one in older if one.published_at and one.digest != digest), None),
         "against": None,
-        "most": MOST_FILES,
+        "most": MAX_FILES,
         "in_words": in_words,
     }
 

@@ -19,8 +19,8 @@ from typing import Any
 from nimbus.adapters.store.datasets import CODEC
 from nimbus.api.routes.explanations import explained_run
 from nimbus.domain.commands import StartRun
-from nimbus.domain.datasets import MOST_SPANS, MOST_VERSIONS, Dataset
-from nimbus.domain.due import MOST_CONSUMERS, MOST_EXTENTS, cause_of, consumer_of
+from nimbus.domain.datasets import MAX_SPANS, MAX_VERSIONS, Dataset
+from nimbus.domain.due import MAX_CONSUMERS, MAX_EXTENTS, cause_of, consumer_of
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
@@ -71,7 +71,7 @@ def _hour(place: int) -> DataInterval:
 def _full() -> Dataset:
     """A dataset with as many versions and spans as its record may have."""
     full = Dataset(name=DatasetName(""), pipeline=PipelineName(""), partition=Partitioning.INTERVAL)
-    for place in range(MOST_SPANS + MOST_VERSIONS):
+    for place in range(MAX_SPANS + MAX_VERSIONS):
         run = RunId(f"publisher-{place:06}")
         source = AttemptId(run, TaskName("t0"), 1)
         version = Version(
@@ -104,7 +104,7 @@ def _stage() -> Bench:
 
 def _attempts(bench: Bench) -> Iterator[AttemptId]:
     """Start the runs whose tasks end."""
-    hour = _hour(MOST_SPANS + MOST_VERSIONS)
+    hour = _hour(MAX_SPANS + MAX_VERSIONS)
     for number in range(ENDS // _TASKS):
         run = RunId(f"r{number}")
         bench.submit(StartRun(pipeline=PipelineName(f"p{number}"), run_id=run, data_interval=hour))
@@ -195,13 +195,13 @@ def main() -> int:
     explained = _took_ms(lambda: explained_run(services, "late", "read"))
     waiting = _consumer_turn_ms(1, 250)
     never = Read(name="never", dataset=DatasetName("never"), starts=True)
-    marking = _consumer_turn_ms(MOST_CONSUMERS, MOST_EXTENTS, never)
+    marking = _consumer_turn_ms(MAX_CONSUMERS, MAX_EXTENTS, never)
     figures = [
         ("take-over, processor", took_over, "ms", ANSWER_MS),
         ("turn that publishes, median", turns[len(turns) // 2], "ms", TURN_MS),
         ("turn that publishes, 99 %", turns[len(turns) * 99 // 100], "ms", TURN_MS),
         ("turn, 250 targets wait", waiting, "ms", TURN_MS),
-        (f"turn, {MOST_CONSUMERS} full consumers", marking, "ms", CONSUMER_MS * MOST_CONSUMERS),
+        (f"turn, {MAX_CONSUMERS} full consumers", marking, "ms", CONSUMER_MS * MAX_CONSUMERS),
         (f"records of {DATASETS:,} datasets", stored, "MB", ZOOKEEPER_MB),
         ("explanation of a task that waits", explained, "ms", ANSWER_MS),
     ]

@@ -19,7 +19,7 @@ import pytest
 
 PATIENCE_MS = 60_000
 """Time limit for one thing to appear. It is long, because only a failing test waits for all of it."""
-_MOST_TABS = 400
+_MAX_TABS = 400
 _BROWSER = shutil.which("chromium-headless-shell")
 _MISSING = [
     *(["the package playwright: run make setup"] if find_spec("playwright") is None else []),
@@ -174,7 +174,7 @@ class Keyboard:
     def focus(self, selector: str) -> None:
         """Press Tab until the focus is on the element of a selector. AssertionError if it never is."""
         self._page.wait_for_selector(selector)
-        for _ in range(_MOST_TABS):
+        for _ in range(_MAX_TABS):
             if self._page.evaluate("(wanted) => document.activeElement.matches(wanted)", selector):
                 return
             self.press("Tab")

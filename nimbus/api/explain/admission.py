@@ -25,7 +25,7 @@ from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import counted
 from nimbus.domain.workers import Refusals, WorkerInfo
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Limit of tasks or workers that a sentence names."""
 
 
@@ -53,7 +53,7 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
         return "ready: the leader gives it to a worker next"
     match answer.reason:
         case WaitReason.RUN_FULL:
-            opened = ", ".join(_open_tasks(run)[:MOST_NAMED])
+            opened = ", ".join(_open_tasks(run)[:MAX_NAMED])
             count = f"{counted(run.max_parallel_tasks or 0, 'task')} of its run"
             is_are = "is" if run.max_parallel_tasks == 1 else "are"
             return f"{count} {is_are} open ({opened}): max_parallel_tasks is reached"
@@ -99,7 +99,7 @@ def _no_worker(
             target = need_of(task.spec).target or ""
             return f"{_all(capacity.target_slots[target], 'slot', f' of target {target}')} taken"
         case WaitReason.ALL_DRAINING:
-            named = ", ".join(sorted(worker.id for worker in able)[:MOST_NAMED])
+            named = ", ".join(sorted(worker.id for worker in able)[:MAX_NAMED])
             return (
                 f"{_all(len(able), 'worker')} draining or cordoned: tasks that run go on, "
                 f"nothing new starts ({named}); "

@@ -19,7 +19,7 @@ from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.task_run import TaskRun
 
 _LOOKED_UP = "waits for the look-up of its versions; while storage does not answer, repeated every 5 s"
-MOST_RUNS = 3
+MAX_RUNS = 3
 """How many runs that may publish a text names."""
 
 
@@ -66,8 +66,8 @@ def lacks(read: Read, run: ReadingRun, view: DatasetView) -> str:
         return f"{told} (no active pipeline that you may see publishes it)"
     if not view.runs:
         return f"{told} (no run of {', '.join(view.publishers)}, which publishes it, is under way)"
-    more = f" and {len(view.runs) - MOST_RUNS} more" if len(view.runs) > MOST_RUNS else ""
-    runs = f"{', '.join(view.runs[:MOST_RUNS])}{more}"
+    more = f" and {len(view.runs) - MAX_RUNS} more" if len(view.runs) > MAX_RUNS else ""
+    runs = f"{', '.join(view.runs[:MAX_RUNS])}{more}"
     return f"{told} ({', '.join(view.publishers)} publishes it: {runs} under way)"
 
 
@@ -75,7 +75,7 @@ def _lacks_key(read: Read, dataset: Dataset | None) -> bool:
     return bool(read.key) and not read.optional and dataset is not None and dataset.version(read.key) is None
 
 
-MOST_TARGETS = 5
+MAX_TARGETS = 5
 """How many targets are explained."""
 
 
@@ -95,7 +95,7 @@ def why_no_start(view: DueView, profile: Profile, now: datetime, *, is_held: boo
     if not due.is_due:
         yield _unchanged(due)
         return
-    runs = ", ".join(run.id for run in view.live[:MOST_TARGETS])
+    runs = ", ".join(run.id for run in view.live[:MAX_TARGETS])
     if (until := due.may_start_at) > now:
         why = f"settle is {due.start.settle}" if due.refused is None else f"refused: {due.refused.why}"
         yield f"starts nothing before {_at(until)}: {why}; the last change was at {_at(due.changed_at)}"
@@ -104,7 +104,7 @@ def why_no_start(view: DueView, profile: Profile, now: datetime, *, is_held: boo
     may_start = not is_held and until <= now and has_room(view.live, profile)
     known = {name: one.dataset for name, one in view.datasets.items() if one.dataset is not None}
     dates = {run.logical_date for run in view.live}
-    for found in islice(due_targets(due, known, dates, now), MOST_TARGETS):
+    for found in islice(due_targets(due, known, dates, now), MAX_TARGETS):
         yield f"{_name(due, found)}: {_why(due, found, view.datasets.__getitem__, may_start=may_start)}"
         may_start &= found.left is None
 

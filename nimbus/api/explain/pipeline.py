@@ -21,9 +21,9 @@ from nimbus.domain.places import in_cluster, in_pipeline
 from nimbus.domain.run import ListedRun, RunState
 from nimbus.domain.schedulers import SetAside
 
-MOST_DUE = 1000
+MAX_DUE = 1000
 """Limit of passed fire times that are counted."""
-MOST_RUNS = 10
+MAX_RUNS = 10
 """Limit of explained live runs; the others are only counted."""
 _WHEN_FULL = {
     WhenFull.QUEUE: "a run that starts now is queued (when_full: queue)",
@@ -130,7 +130,7 @@ def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) ->
         return ReasonModel(about=about, why=f"{said}: it fires while the pipeline is active")
     if ahead is None:
         return ReasonModel(about=about, why=f"{said}: it never fires again")
-    due = fires_between(schedule, position, view.now, MOST_DUE)
+    due = fires_between(schedule, position, view.now, MAX_DUE)
     after = f"the next fire is at {_at(ahead)}"
     if position - view.now > CLOCK_DIFFERENCE:
         after += (
@@ -138,7 +138,7 @@ def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) ->
             f"`nimbus pipeline rewind {record.name}` sets this back to now"
         )
     if due:
-        count = f"{len(due)} or more" if len(due) == MOST_DUE else str(len(due))
+        count = f"{len(due)} or more" if len(due) == MAX_DUE else str(len(due))
         last = "" if len(due) == 1 else f", the first at {_at(due[0])}"
         after = (
             f"{count} fire times have passed since {_at(position)}{last} (catchup: {schedule.catchup}): "
@@ -171,9 +171,9 @@ def _skipped(skips: Skips) -> str:
 def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
     """Runs under way, oldest first, and then queued runs."""
     ordered = sorted(own, key=lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
-    yield from (view.why_run(run.id) for run in ordered[:MOST_RUNS])
-    if len(ordered) > MOST_RUNS:
-        left = f"{len(ordered) - MOST_RUNS} more are live"
+    yield from (view.why_run(run.id) for run in ordered[:MAX_RUNS])
+    if len(ordered) > MAX_RUNS:
+        left = f"{len(ordered) - MAX_RUNS} more are live"
         yield ReasonModel(about="runs", why=left)
 
 

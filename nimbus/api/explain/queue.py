@@ -25,7 +25,7 @@ from nimbus.domain.waits import PipelineWait
 if TYPE_CHECKING:
     from nimbus.api.explain.task import ClusterFacts
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Limit of runs under way that a sentence names."""
 
 
@@ -99,11 +99,11 @@ def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], li
 
 def run_names(runs: Sequence[LiveRun]) -> str:
     """The number of runs, and the ids of the oldest."""
-    oldest = nsmallest(MOST_NAMED, runs, key=lambda run: (run.created_at, run.id))
+    oldest = nsmallest(MAX_NAMED, runs, key=lambda run: (run.created_at, run.id))
     named = ", ".join(run.id for run in oldest)
     if len(runs) == 1:
         return f"run {named}"
-    return f"{len(runs)} runs ({named}{', ...' if len(runs) > MOST_NAMED else ''})"
+    return f"{len(runs)} runs ({named}{', ...' if len(runs) > MAX_NAMED else ''})"
 
 
 def _ordinal(number: int) -> str:

@@ -35,8 +35,8 @@ from nimbus.definition.backfill_dates import (
 )
 from nimbus.definition.intervals import bound_of
 from nimbus.domain.backfill import (
-    MOST_DATES,
-    MOST_PARALLEL,
+    MAX_DATES,
+    MAX_PARALLEL,
     Backfill,
     BackfillRequest,
     OnFailure,
@@ -99,7 +99,7 @@ class BackfillBody(RequestBody):
     every: _Step | None = Field(
         None, description="Such as 1d, from 1m to 366d: for a pipeline without a schedule."
     )
-    max_parallel: Annotated[StrictInt, BeforeValidator(whole)] = Field(1, ge=1, le=MOST_PARALLEL)
+    max_parallel: Annotated[StrictInt, BeforeValidator(whole)] = Field(1, ge=1, le=MAX_PARALLEL)
     reprocess: Reprocess = Reprocess.MISSING
     order: Order = Order.OLDEST
     on_failure: OnFailure = OnFailure.PAUSE
@@ -143,7 +143,7 @@ def requested(body: BackfillBody, record: PipelineRecord, now: datetime) -> Back
         as_one_run=body.as_one_run,
         parameters=body.parameters,
     )
-    total = count_dates(schedule, request, MOST_DATES)
+    total = count_dates(schedule, request, MAX_DATES)
     if total < 1:
         raise RefusedError(
             "no_dates", f"pipeline {record.name} has no past date from {body.first} to {body.last}."
@@ -153,17 +153,17 @@ def requested(body: BackfillBody, record: PipelineRecord, now: datetime) -> Back
 
 
 def refuse_too_many(pipeline: str, dates: int) -> None:
-    """Raise RefusedError if a range has MOST_DATES dates or more."""
-    if dates >= MOST_DATES:
+    """Raise RefusedError if a range has MAX_DATES dates or more."""
+    if dates >= MAX_DATES:
         raise RefusedError(
             "too_many_dates",
-            f"the range has {MOST_DATES} dates of {pipeline}, or more: make several of it.",
+            f"the range has {MAX_DATES} dates of {pipeline}, or more: make several of it.",
         )
 
 
-MOST_PLANNED = 1000
+MAX_PLANNED = 1000
 """Limit of listed dates."""
-MOST_DOWNSTREAM = 100
+MAX_DOWNSTREAM = 100
 """Limit of backfills of other pipelines."""
 
 
@@ -202,7 +202,7 @@ def _dates(services: ApiServices, backfill: Backfill) -> tuple[list[IntervalMode
     """The first dates of a backfill with their current states, and how many of them get a run."""
     index = services.reader.intervals(backfill.pipeline)
     dates, runs = [], 0
-    for date in islice(dates_left(backfill), MOST_PLANNED):
+    for date in islice(dates_left(backfill), MAX_PLANNED):
         interval = interval_of_date(backfill, date)
         last = None if index is None or interval is None else index.last(interval)
         runs += backfill.needs(last)
@@ -238,11 +238,11 @@ def _downstream(services: ApiServices, backfill: Backfill, now: datetime) -> lis
     }
     sources = {name: _sources(one, publishers) for name, one in active.items()}
     waiting = downstream_of(backfill.pipeline, sources)
-    if len(waiting) > MOST_DOWNSTREAM:
+    if len(waiting) > MAX_DOWNSTREAM:
         raise RefusedError(
             "too_many_downstream",
             f"{len(waiting)} pipelines follow {backfill.pipeline}, directly or not, and at most "
-            f"{MOST_DOWNSTREAM} are backfilled with it: create their backfills one by one.",
+            f"{MAX_DOWNSTREAM} are backfilled with it: create their backfills one by one.",
         )
     span = whole_range(backfill)
     spans = {} if span is None else {backfill.pipeline: span}
@@ -290,7 +290,7 @@ def _follower(
         row.why = "changes of the data that it reads start its runs"
         return row
     row.first, row.last = dates
-    row.total = count_dates(spec.schedule, request, MOST_DATES)
+    row.total = count_dates(spec.schedule, request, MAX_DATES)
     refuse_too_many(record.name, row.total)
     _, row.runs = _dates(services, follower)
     return row

@@ -21,7 +21,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
 from nimbus.domain.ids import AttemptId, DatasetName
-from nimbus.domain.publications import MOST_VALUE_BYTES, OutsideData, Partitioning, Version
+from nimbus.domain.publications import MAX_VALUE_BYTES, OutsideData, Partitioning, Version
 
 
 class OutsideModel(Model):
@@ -161,9 +161,9 @@ def _outside(outside: OutsideData) -> OutsideModel:
     return OutsideModel(uri=outside.uri, digest=digest, value=outside.value)
 
 
-MOST_RESULTS = 20
+MAX_RESULTS = 20
 """How many versions of an answer have results: each may be read from storage."""
-MOST_SHOWN = 1000
+MAX_SHOWN = 1000
 """Limit of the versions in one answer."""
 _NUMBERS = range(1 << 63)
 
@@ -187,7 +187,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def versions(
         name: DatasetNameText,
         partition: Annotated[str | None, Query(max_length=100)] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 100,
+        limit: Annotated[int, Query(ge=1, le=MAX_SHOWN)] = 100,
         cursor: CursorText = None,
         results: Annotated[
             bool, Query(description="With results and columns, of the first 20 versions.")
@@ -195,7 +195,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> VersionsModel:
         """The versions of a dataset, the last publication first; or of one partition, the shown one first."""
         found = list_versions(services, DatasetName(name), partition, limit, _place(cursor))
-        first, rest = found.versions[: MOST_RESULTS if results else 0], found.versions
+        first, rest = found.versions[: MAX_RESULTS if results else 0], found.versions
         told = [with_given(services, one) for one in first]
         return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
 
@@ -313,7 +313,7 @@ def with_given(services: ApiServices, version: VersionModel) -> VersionModel:
     else:
         kept = services.history.given(source.run)
         result, table = kept.results.get(source.task), kept.tables.get(source.task)
-    if result is not None and len(json.dumps(result)) > MOST_VALUE_BYTES:
+    if result is not None and len(json.dumps(result)) > MAX_VALUE_BYTES:
         result = None
     shown = None if table is None else TableModel(columns=dict(table.columns), more=table.more)
     return version.model_copy(update={"result": result, "table": shown})

@@ -34,11 +34,11 @@ from nimbus.domain.topics import PATTERN
 from nimbus.ports import ChangeFeed, LiveChanges, StoreUnavailableError
 
 T = TypeVar("T")
-MOST_STREAMS = 500
+MAX_STREAMS = 500
 """Limit of streams in one process."""
-MOST_OF_ONE = 20
+MAX_OF_ONE = 20
 """Limit of streams of one caller."""
-MOST_KNOWN_TOPICS = 10_000
+MAX_KNOWN_TOPICS = 10_000
 """Limit of topics whose last changes are kept."""
 PACE_S = 0.25
 """Pause between two reads of the feed, so that no topic is sent more often."""
@@ -54,7 +54,7 @@ _log = structlog.stdlib.get_logger(__name__)
 class LastChanges:
     """The last changes of topics since a version. Older changes are not known."""
 
-    def __init__(self, since: int, most: int = MOST_KNOWN_TOPICS) -> None:
+    def __init__(self, since: int, most: int = MAX_KNOWN_TOPICS) -> None:
         self._since, self._most = since, most
         self._versions = OrderedDict[str, int]()
 
@@ -125,9 +125,9 @@ class EventHub:
             TooManyStreamsError: a limit is reached.
             StoreUnavailableError: changes cannot be followed now.
         """
-        if len(self._listeners) >= MOST_STREAMS or self._streams_of[who] >= MOST_OF_ONE:
+        if len(self._listeners) >= MAX_STREAMS or self._streams_of[who] >= MAX_OF_ONE:
             raise TooManyStreamsError(
-                f"there may be {MOST_OF_ONE} streams of one caller, and {MOST_STREAMS} of all: close some."
+                f"there may be {MAX_OF_ONE} streams of one caller, and {MAX_STREAMS} of all: close some."
             )
         listener = Listener(frozenset(topics), who)
         self._listeners.add(listener)
@@ -234,7 +234,7 @@ class EventHub:
         return await run_sync(call, limiter=self._threads)
 
 
-MOST_TOPICS = 20
+MAX_TOPICS = 20
 """Limit of topics of one stream."""
 PING_S = 15.0
 RETRY_MS = 2000
@@ -257,7 +257,7 @@ def router(hub: EventHub, gate: AccessGate, prefix: str) -> APIRouter:
     )
     async def events(
         request: Request,
-        topic: Annotated[list[_Topic], Query(min_length=1, max_length=MOST_TOPICS)],
+        topic: Annotated[list[_Topic], Query(min_length=1, max_length=MAX_TOPICS)],
         since: Annotated[
             _Version | None,
             Query(description="Version of the data that the caller has read. Without it: the current one."),

@@ -31,7 +31,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.records import UnreadableRecordError
 
-MOST_REASONS = 100
+MAX_REASONS = 100
 """Limit of reasons in one answer."""
 
 
@@ -65,19 +65,19 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
         found = find_run_or_request(services, run_id)
     except UnreadableRecordError as exc:
         unread = ReasonModel(about="run", why=f"the leader leaves it out, since its record is broken: {exc}")
-        return explanation(run_id, "unreadable", [unread], MOST_REASONS)
+        return explanation(run_id, "unreadable", [unread], MAX_REASONS)
     if not isinstance(found, FoundRun):
         reason = ReasonModel(about="run", why=_requested(services, found))
-        return explanation(run_id, found.state, [reason], MOST_REASONS)
+        return explanation(run_id, found.state, [reason], MAX_REASONS)
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     facts = cluster_facts(services)
     if task is None:
-        return explanation(run.id, run.state, explain_run(run, slots, facts), MOST_REASONS)
+        return explanation(run.id, run.state, explain_run(run, slots, facts), MAX_REASONS)
     of = run.tasks.get(TaskName(task))
     if of is None:
         raise NotFoundError("unknown_task", f"run {run.id} has no task {task}.")
-    return explanation(run.id, run.state, [explain_task(run, of, slots, facts)], MOST_REASONS)
+    return explanation(run.id, run.state, [explain_task(run, of, slots, facts)], MAX_REASONS)
 
 
 def _requested(services: ApiServices, found: RequestedRunModel) -> str:
@@ -106,7 +106,7 @@ def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
     """
     record = known_pipeline(services, name)
     reasons = explain_pipeline(record, pipeline_view(services, record))
-    return explanation(record.name, record.state, reasons, MOST_REASONS)
+    return explanation(record.name, record.state, reasons, MAX_REASONS)
 
 
 def _due_view(services: ApiServices, record: PipelineRecord) -> DueView | None:

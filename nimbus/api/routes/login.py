@@ -19,7 +19,7 @@ from nimbus.access import login_state
 from nimbus.access.gate import AccessGate, Denial
 from nimbus.access.login_state import LoginState
 from nimbus.access.oidc import JwtRefusedError
-from nimbus.access.session import MOST_BYTES, end_of
+from nimbus.access.session import MAX_BYTES, end_of
 from nimbus.api.access import COOKIE, LOGIN, PLAIN_COOKIE, answer_to, cookie, prepare, who_sends
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import AccessDeniedError, Principal
@@ -108,7 +108,7 @@ def begin_session(done: Response, gate: AccessGate, found: Principal) -> Denial 
     begun = gate.begin_session(found, now)
     if begun is None:
         return NOT_YET
-    if len(begun) > MOST_BYTES:
+    if len(begun) > MAX_BYTES:
         return TOO_LARGE
     set_session(done, gate, begun, int((end_of(found, now) - now).total_seconds()))
     return None

@@ -203,7 +203,7 @@ def _add_rewind(routes: APIRouter, services: ApiServices) -> None:
         )
 
 
-MOST_DATES = 1000
+MAX_DATES = 1000
 """Limit of dates in one answer."""
 USUAL_DATES = 30
 """Number of dates without `from`."""
@@ -216,7 +216,7 @@ def _add_intervals(routes: APIRouter, services: ApiServices) -> None:
         name: PipelineNameText,
         first: Annotated[BoundText | None, Query(alias="from")] = None,
         last: Annotated[BoundText | None, Query(alias="to")] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_DATES)] = MOST_DATES,
+        limit: Annotated[int, Query(ge=1, le=MAX_DATES)] = MAX_DATES,
     ) -> IntervalsModel:
         """The state of each date from `from` to `to`, by default now; without `from`, of the last 30."""
         return _calendar(services, known_pipeline(services, name), first, last, limit)

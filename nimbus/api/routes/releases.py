@@ -133,9 +133,9 @@ class ReleaseDiffModel(Model):
     text: TextDiffModel | None = Field(None, description="Text diff of the requested `file`.")
 
 
-MOST_FILES = 500
+MAX_FILES = 500
 """Limit of files in one answer, and of changed keys."""
-MOST_TEXT_BYTES = 256 * 1024
+MAX_TEXT_BYTES = 256 * 1024
 """Limit of each of two compared files."""
 _COMMANDS = 50
 _log = structlog.stdlib.get_logger(__name__)
@@ -208,7 +208,7 @@ def get_release(services: ApiServices, name: str, digest: str) -> ReleaseModel:
         **_listed(record, release.digest, at).model_dump(),
         pipeline=record.name,
         here=services.releases.is_here(release),
-        files=[ReleaseFileModel.model_validate(file) for file in files[:MOST_FILES]],
+        files=[ReleaseFileModel.model_validate(file) for file in files[:MAX_FILES]],
         files_total=len(files),
         size_bytes=sum(file.size_bytes for file in files),
         holders=_holders(services, release.digest),
@@ -233,7 +233,7 @@ def diff_releases(
         pipeline=record.name,
         before=before.digest,
         after=after.digest,
-        files=[_file_change(one) for one in changed[:MOST_FILES]],
+        files=[_file_change(one) for one in changed[:MAX_FILES]],
         files_changed=len(changed),
         definition=definition,
         definition_why_none=why_none,
@@ -309,7 +309,7 @@ def _definition_changes(
         DefinitionChangeModel(key=one.key, about=one.about, change=one.verb, before=one.now, after=one.then)
         for one in changes(old, new)
     ]
-    return found[:MOST_FILES], ""
+    return found[:MAX_FILES], ""
 
 
 def _named(changed: Sequence[FileChange], path: str, *, release: ReleaseOf) -> FileChange:
@@ -329,7 +329,7 @@ def _text(services: ApiServices, before: ReleaseOf, after: ReleaseOf, change: Fi
         if file is None:
             texts.append("")
             continue
-        if file.size_bytes > MOST_TEXT_BYTES:
+        if file.size_bytes > MAX_TEXT_BYTES:
             return TextDiffModel(path=change.path, diff=None, why_none="It is above 256 KiB.")
         data = services.releases.content(release, change.path)
         if data is None:

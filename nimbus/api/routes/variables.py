@@ -17,7 +17,7 @@ from nimbus.api.requests import PipelineNameText, RequestBody, VariableNameText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
 from nimbus.config.problems import InvalidDocumentError
-from nimbus.definition.calendar_file import MOST_BYTES as MOST_CALENDAR_BYTES
+from nimbus.definition.calendar_file import MAX_BYTES as MAX_CALENDAR_BYTES
 from nimbus.definition.calendar_file import parse_calendar
 from nimbus.domain.catalog import followers
 from nimbus.domain.commands import RemoveVariable, SetCalendar, SetVariable
@@ -34,7 +34,7 @@ def _as_utf8(text: str) -> str:
 class CalendarBody(RequestBody):
     """Set a calendar of the cluster."""
 
-    text: Annotated[str, Field(max_length=MOST_CALENDAR_BYTES), AfterValidator(_as_utf8)] = Field(
+    text: Annotated[str, Field(max_length=MAX_CALENDAR_BYTES), AfterValidator(_as_utf8)] = Field(
         description="YAML: `weekdays` that are worked, `holidays`, `workdays`."
     )
     reason: str = Field("", max_length=500)

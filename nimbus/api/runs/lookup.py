@@ -29,9 +29,9 @@ _log = structlog.stdlib.get_logger(__name__)
 MAX_RUNS = 500
 """Limit of runs in one answer."""
 READ_AT_ONCE = 200
-MOST_PARTS = 10
+MAX_PARTS = 10
 """How many pages of runs one answer reads, to find those that pass a filter."""
-MOST_INDEXES = 10
+MAX_INDEXES = 10
 """Of so many pipelines, history's own indexes are read; of more, the one of all runs."""
 
 
@@ -152,12 +152,12 @@ def list_runs(services: ApiServices, only: Filter, *, limit: int, after: RunPlac
     """A page of runs, newest first, in the order of `nimbus.domain.run`.
 
     Live runs are listed even when history's storage is down: an outage hides only finished runs. Of a filter
-    without index, MOST_PARTS times `limit` runs are read at most, so a page may be short.
+    without index, MAX_PARTS times `limit` runs are read at most, so a page may be short.
     """
     tagged = None if only.tag is None and only.owner is None else services.reader.pipelines()
     pipelines = only.pipelines(tagged or ())
     rows: list[tuple[Run, bool]] = []
-    for _ in range(1 if only.is_indexed else MOST_PARTS):
+    for _ in range(1 if only.is_indexed else MAX_PARTS):
         part = _part(services, only, pipelines, limit, after)
         rows += [row for row in part.rows if only.takes_run(row[0])]
         if part.next_after is None or len(rows) >= limit:
@@ -237,7 +237,7 @@ def _past_runs(
     state, since = only.state, only.created.since
     if state is not None and not state.is_final:
         return {}, None, True
-    by_index = pipelines is not None and len(pipelines) <= MOST_INDEXES
+    by_index = pipelines is not None and len(pipelines) <= MAX_INDEXES
     names = sorted(pipelines or ()) if by_index else [None]
     try:
         parts = [services.history.recent(name, limit, after, state=state, since=since) for name in names]

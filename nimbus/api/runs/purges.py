@@ -46,7 +46,7 @@ class PurgePlanModel(Model):
     """False: there may be more. For a pipeline, the newest 200 runs before the date are checked."""
 
 
-MOST_PLANNED = 200
+MAX_PLANNED = 200
 """Limit of runs in a plan."""
 
 
@@ -107,9 +107,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
     used = _used(services)
-    runs = list(islice(_candidates(services, what), MOST_PLANNED + 1))
+    runs = list(islice(_candidates(services, what), MAX_PLANNED + 1))
     shown, going = [], set[RunId]()
-    for run in (one for one in runs[:MOST_PLANNED] if takes(what, one)):
+    for run in (one for one in runs[:MAX_PLANNED] if takes(what, one)):
         kept = why_kept(
             run,
             used,
@@ -121,7 +121,7 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
         parts = losing(what, kept)
         going |= {run.id} if RunPart.OUTPUTS in parts else set()  # it then no longer counts as a reuser
         shown.append(_planned(services, run, parts, kept))
-    return PurgePlanModel(runs=shown, complete=len(runs) <= MOST_PLANNED)
+    return PurgePlanModel(runs=shown, complete=len(runs) <= MAX_PLANNED)
 
 
 def _used(services: ApiServices) -> Used:

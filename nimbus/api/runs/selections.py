@@ -16,13 +16,13 @@ from nimbus.api.runs.lookup import MAX_RUNS, list_runs, read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import MOST_SELECTED, ActOnSelection
+from nimbus.domain.commands import MAX_SELECTED, ActOnSelection
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.filters import Filter
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import ListedRun, Run
 
-MOST_LISTED = 20
+MAX_LISTED = 20
 """How many pages of MAX_RUNS runs a selection looks through."""
 _NAMED = 5
 _OF_PIPELINES = {"pipeline", "tag", "owner"}
@@ -40,10 +40,10 @@ class SelectedBody(RequestBody):
     action: Literal["stop", "rerun", "pause", "resume"]
     of: Literal["runs", "pipelines"] = "runs"
     names: list[RunIdText] = Field(
-        default_factory=list, max_length=MOST_SELECTED, description="Runs or pipelines; or a filter."
+        default_factory=list, max_length=MAX_SELECTED, description="Runs or pipelines; or a filter."
     )
     filter: SelectedWhere | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_SELECTED)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_SELECTED)] = 100
     """More are refused."""
     scope: Literal["all", "failed"] = Field("failed", description="Of a rerun: which tasks.")
     release: Literal["same", "latest"] = Field("same", description="Of a rerun; `latest`: the active one.")
@@ -148,7 +148,7 @@ def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
             raise RefusedError(
                 "selection_too_large",
                 f"more than {body.limit} {body.of} are selected: name fewer, narrow the filter, or raise the "
-                f"limit, up to {MOST_SELECTED}.",
+                f"limit, up to {MAX_SELECTED}.",
             )
     if not targets:
         raise RefusedError(
@@ -233,12 +233,12 @@ def _ended(services: ApiServices, only: Filter) -> Iterable[Run]:
     """Ended runs, oldest first. Raises RefusedError if too many must be read, or history is away."""
     found: list[Run] = []
     after = None
-    for _ in range(MOST_LISTED):
+    for _ in range(MAX_LISTED):
         page = list_runs(services, only, limit=MAX_RUNS, after=after)
         if not page.complete:
             raise RefusedError("history_unavailable", "history does not answer: old runs are not known.")
         found += (run for run, _ in page.rows if run.state.is_final)
-        if page.next_after is None or len(found) > MOST_SELECTED:
+        if page.next_after is None or len(found) > MAX_SELECTED:
             return found[::-1]
         after = page.next_after
     raise RefusedError("selection_too_large", "too many runs must be searched: give a pipeline, or dates.")

@@ -9,7 +9,7 @@ from nimbus.domain.writes import PutAlert, RemoveAlert, Write
 from nimbus.engine.decision import Answer, Decision, Nothing, SendAlert
 from nimbus.engine.state import State
 
-MOST_ENDED = 1000
+MAX_ENDED = 1000
 """Limit of ended alerts that are kept for people."""
 
 
@@ -60,7 +60,7 @@ def _drop(alert: Alert, now: datetime) -> Answer:
 
 
 def _ended(state: State, name: str, alert: Alert) -> Decision:
-    oldest = state.alerts.outbox.oldest_ended(MOST_ENDED)
+    oldest = state.alerts.outbox.oldest_ended(MAX_ENDED)
     return _put(name, alert, *(() if oldest is None else (RemoveAlert(oldest),)))
 
 

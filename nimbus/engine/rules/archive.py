@@ -13,7 +13,7 @@ from nimbus.engine.state import State
 
 AWAITED = timedelta(minutes=1)
 """Pause between two looks at an ended child run whose end is not yet applied to its parent."""
-MOST_REMOVED = 200
+MAX_REMOVED = 200
 """Limit of attempts that one transaction removes: about 300 kB, where ZooKeeper accepts 1 MB."""
 
 
@@ -35,7 +35,7 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
         return Nothing(at=now + AWAITED)
     if state.commands.name_run(run_id):  # a second command to start it would not find it, and run it again
         return Nothing()  # the end of the command puts the run on the agenda
-    removals = tuple(RemoveAttempt(attempt) for attempt in islice(finished.attempts, MOST_REMOVED))
-    if len(finished.attempts) > MOST_REMOVED:
+    removals = tuple(RemoveAttempt(attempt) for attempt in islice(finished.attempts, MAX_REMOVED))
+    if len(finished.attempts) > MAX_REMOVED:
         return Decision(name="run_attempts_dropped", writes=removals, about={"run": run_id})
     return Decision(name="run_dropped", writes=(*removals, RemoveRun(run_id)), about={"run": run_id})

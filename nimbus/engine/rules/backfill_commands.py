@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain import lifecycle
-from nimbus.domain.backfill import MOST_PARALLEL, Backfill, BackfillRequest, BackfillState
+from nimbus.domain.backfill import MAX_PARALLEL, Backfill, BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import CreateBackfill, QueuedCommand, SteerBackfill
 from nimbus.domain.errors import RefusedError
@@ -17,7 +17,7 @@ from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
 from nimbus.engine.rules.backfills import unpinned
 from nimbus.engine.state import State
 
-MOST_KEPT = 50
+MAX_KEPT = 50
 """Limit of kept backfills of a pipeline. Beyond it, the oldest ended one is removed."""
 
 Changed = tuple[str, tuple[Write, ...]]
@@ -70,7 +70,7 @@ def created(
     said = f"backfill {backfill.id}{dates} of {record.name} is created"
     kept = sorted(_of(state, record), key=lambda one: one.created_at)
     over = [one for one in kept if one.state.is_over]
-    forgotten = tuple(RemoveBackfill(one) for one in over[:1] if len(kept) >= MOST_KEPT)
+    forgotten = tuple(RemoveBackfill(one) for one in over[:1] if len(kept) >= MAX_KEPT)
     return said, (PutBackfill(backfill, None), *forgotten, *unpinned(state, record, backfill))
 
 
@@ -100,7 +100,7 @@ def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
 
 
 def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Changed:
-    """Cancel a backfill. Its queued runs, at most MOST_PARALLEL, are stopped: they have not begun."""
+    """Cancel a backfill. Its queued runs, at most MAX_PARALLEL, are stopped: they have not begun."""
     runs = (state.runs.live[run] for run in sorted(state.runs.of_backfill(backfill.id)))
     why = f"backfill {backfill.id} was cancelled"
     stops = tuple(
@@ -142,7 +142,7 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
             "backfill_exists",
             f"{command.backfill} is a pipeline, or a backfill of another one: choose another id.",
         )
-    if request.first > request.last or not 1 <= request.max_parallel <= MOST_PARALLEL:
+    if request.first > request.last or not 1 <= request.max_parallel <= MAX_PARALLEL:
         raise RefusedError(
             "bad_backfill",
             "the range ends before it begins, or begins in the future, or max_parallel is not 1 to 100.",

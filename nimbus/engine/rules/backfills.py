@@ -24,7 +24,7 @@ from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import State
 
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 """Limit of dates in one step; the rest follow in the next step."""
 
 
@@ -76,7 +76,7 @@ def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, D
         span = whole_range(backfill) if backfill.position is None else None
         return backfill, None if span is None else (span.end, span)
     index = state.catalog.intervals.get(backfill.pipeline)
-    for date in islice(dates_left(backfill), MOST_AT_ONCE):
+    for date in islice(dates_left(backfill), MAX_AT_ONCE):
         interval = interval_of_date(backfill, date)
         last = None if index is None or interval is None else index.last(interval)
         scheduled = backfill.scheduled_run_id(date) in state.runs.live

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from nimbus.domain import child_runs, lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.children import DEEPEST, MOST_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
+from nimbus.domain.children import DEEPEST, MAX_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
@@ -109,10 +109,10 @@ def _fault(run: Run, name: TaskName, spec: ChildSpec) -> str:
     if _depth(run) > DEEPEST:
         return f"child runs can be {DEEPEST} deep, and run {run.id} is that deep: it starts none."
     width = child_runs.width_of(run, name, spec.count)
-    if run.parent is not None and width > MOST_AT_A_DEPTH:
+    if run.parent is not None and width > MAX_AT_A_DEPTH:
         return (
             f"the run that began all this could come to have {width} child runs of depth {_depth(run)} "
-            f"({spec.count} of this task), and {MOST_AT_A_DEPTH} is the most: nothing was started."
+            f"({spec.count} of this task), and {MAX_AT_A_DEPTH} is the most: nothing was started."
         )
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.due import MOST_CONSUMERS, Due, consumer_of
+from nimbus.domain.due import MAX_CONSUMERS, Due, consumer_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
@@ -42,19 +42,19 @@ def check_consumers(state: State, spec: PipelineSpec) -> None:
     )
     for names in sorted({*spec.published_together, *of_others, *((name,) for name in own)}):
         started = {due.pipeline for name in names for due in _started_by(state, name)} - {spec.name}
-        if len(started) + bool(own.intersection(names)) > MOST_CONSUMERS:
+        if len(started) + bool(own.intersection(names)) > MAX_CONSUMERS:
             raise RefusedError(
                 "too_many_consumers",
-                f"{_said(names)} would start more than {MOST_CONSUMERS} pipelines, which is the limit: let "
+                f"{_said(names)} would start more than {MAX_CONSUMERS} pipelines, which is the limit: let "
                 "one of them start others, or start by a schedule.",
             )
     for name in sorted({read.dataset for read in spec.reads if read.new}):
         dataset = state.catalog.datasets.get(name)
         taken = set(dataset.taken if dataset else ()).intersection(state.catalog.pipelines) - {spec.name}
-        if len(taken) >= MOST_CONSUMERS:
+        if len(taken) >= MAX_CONSUMERS:
             raise RefusedError(
                 "too_many_consumers",
-                f"{MOST_CONSUMERS} pipelines read what is new in dataset {name} already, which is the limit: "
+                f"{MAX_CONSUMERS} pipelines read what is new in dataset {name} already, which is the limit: "
                 "remove one of them, or read another dataset.",
             )
 

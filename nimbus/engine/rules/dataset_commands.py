@@ -18,7 +18,7 @@ from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVers
 from nimbus.engine.rules.datasets import with_version
 from nimbus.engine.state import State
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 """How many users of a dataset a refusal names."""
 
 
@@ -171,10 +171,8 @@ def _check_unused(state: State, dataset: Dataset) -> None:
         for run in sorted({version.run for version in dataset.versions}.intersection(state.runs.finished))
     ]
     if users:
-        more = f", and {len(users) - MOST_NAMED} more" if len(users) > MOST_NAMED else ""
-        raise RefusedError(
-            "dataset_in_use", f"dataset {dataset.name}: {', '.join(users[:MOST_NAMED])}{more}."
-        )
+        more = f", and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
+        raise RefusedError("dataset_in_use", f"dataset {dataset.name}: {', '.join(users[:MAX_NAMED])}{more}.")
 
 
 def _of_live_runs(state: State, dataset: Dataset) -> Iterator[Version]:

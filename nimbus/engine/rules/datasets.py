@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import replace
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.datasets import MOST_CARRIED, Dataset, Taken, published_by, still_published_by
+from nimbus.domain.datasets import MAX_CARRIED, Dataset, Taken, published_by, still_published_by
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.publications import Accepted, Publication, Version
@@ -98,13 +98,13 @@ def with_version(
     name = publication.dataset
     before = state.catalog.datasets.get(name)
     after = _after(state, before, publication, version, of)
-    if after.carried_bytes > MOST_CARRIED:
+    if after.carried_bytes > MAX_CARRIED:
         oldest = min(_oldest_publishers(state, name, {of, after.pipeline}).values(), default=None)
         runs = (run.id for run in state.runs.live.values() if run.number == oldest)
         raise RefusedError(
             "dataset_full",
             f"dataset {name} would keep {len(after.versions)} versions, whose URIs and values have more than "
-            f"{MOST_CARRIED} bytes: run {next(runs, 'of another')} may still publish an older one. Try again "
+            f"{MAX_CARRIED} bytes: run {next(runs, 'of another')} may still publish an older one. Try again "
             "after its end.",
         )
     return PutDataset(replace(after, unstored=(version,)), before)

@@ -24,7 +24,7 @@ from nimbus.engine.state import State
 
 EARLY_ENDS = 3
 """After so many early ends in a row, a task that is kept running raises `failed`."""
-MOST_WAITING = 200
+MAX_WAITING = 200
 """Limit of waiting alerts of one target. Further ones are only counted, in the newest one."""
 
 
@@ -167,7 +167,7 @@ class _Raised:
         if alert.id in self.alerts or (standing is not None and _still_says(standing, self.now)):
             return
         newest = outbox.newest_waiting(alert.target)
-        if newest is not None and outbox.waiting(alert.target) >= MOST_WAITING:
+        if newest is not None and outbox.waiting(alert.target) >= MAX_WAITING:
             more = self.alerts.get(newest.id, (newest, False))[0].more + 1
             self.alerts[newest.id] = replace(newest, more=more), False
             return

@@ -30,7 +30,7 @@ from nimbus.engine.rules.release_checks import check_reader
 from nimbus.engine.state import State
 from nimbus.engine.state.tasks import Pins
 
-MOST_AT_ONCE = 400_000
+MAX_AT_ONCE = 400_000
 """Limit of the bytes that one transaction pins. ZooKeeper accepts 1 MB, and a larger read is pinned alone."""
 _BYTES = 80
 """About the size of a version, compressed, beside what it carries."""
@@ -74,7 +74,7 @@ def _first(found: Pins, pins: Container[str]) -> Pins:
     size = 0
     for name, versions in found.items():
         more = sum(_BYTES + one.carried_bytes for one in versions)
-        if name not in pins and (not first or size + more <= MOST_AT_ONCE):
+        if name not in pins and (not first or size + more <= MAX_AT_ONCE):
             first[name] = versions
             size += more
     return first

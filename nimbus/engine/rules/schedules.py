@@ -29,7 +29,7 @@ SUBMITTED_BY = "schedule"
 """The requester of a scheduled run."""
 PREPARED_BEFORE = timedelta(seconds=30)
 """How long before its fire time a run is built, because many may be due in the same second."""
-MOST_AT_ONCE = 1000
+MAX_AT_ONCE = 1000
 """Limit of missed fire times in one step; the rest follow in the next step."""
 
 
@@ -54,7 +54,7 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     due, schedule = min(firsts, key=lambda first: first[0])  # at the same time, as they are in the file
     if due > now:
         return _prepared(state, record, schedule, due, now)
-    passed = fires_between(schedule, record.position_of(schedule) or now, now, MOST_AT_ONCE)
+    passed = fires_between(schedule, record.position_of(schedule) or now, now, MAX_AT_ONCE)
     begun = state.builds.results.get(subject)
     if begun is not None and (begun.draft.release, begun.draft.schedule) != (record.release, schedule.name):
         begun = None  # another release has become active since, or another schedule is first
@@ -96,18 +96,18 @@ def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None,
             return _Step(too_old, "missed, and older than catchup_window")
     if schedule.catchup is CatchUp.ALL:
         return _Step((), why, passed[0])
-    if len(passed) == MOST_AT_ONCE:
+    if len(passed) == MAX_AT_ONCE:
         return _Step(passed[:-1], why)  # the last may be the latest of all: the next step decides
     on_time = schedule.catchup is CatchUp.LATEST or now - passed[-1] <= MISFIRE_GRACE
     return _Step(passed[:-1], why, passed[-1]) if on_time else _Step(passed, why)
 
 
 def caught_up(schedule: Schedule, position: datetime, now: datetime) -> tuple[tuple[datetime, ...], int]:
-    """Which of the first `MOST_AT_ONCE` passed fire times start runs, and how many are skipped.
+    """Which of the first `MAX_AT_ONCE` passed fire times start runs, and how many are skipped.
 
     This is the leader's own rule, without its other conditions: see `fire_schedule`.
     """
-    passed, starting, skipped = fires_between(schedule, position, now, MOST_AT_ONCE), [], 0
+    passed, starting, skipped = fires_between(schedule, position, now, MAX_AT_ONCE), [], 0
     while passed:
         step = _next(schedule, passed, None, now)
         skipped += len(step.skipped)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar, assert_never
 
 from nimbus.access.oidc import NAME_PREFIX
-from nimbus.domain.access import MOST_GRANTS, MOST_TOKENS, AccessGrant, AccessRole, Token
+from nimbus.domain.access import MAX_GRANTS, MAX_TOKENS, AccessGrant, AccessRole, Token
 from nimbus.domain.catalog import followers
 from nimbus.domain.commands import (
     AccessCommand,
@@ -32,12 +32,12 @@ from nimbus.domain.commands import (
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.settings import (
-    MOST_CALENDARS,
-    MOST_CORDONED,
-    MOST_HOLDS,
-    MOST_POOLS,
-    MOST_SHARES,
-    MOST_VARIABLE_BYTES,
+    MAX_CALENDARS,
+    MAX_CORDONED,
+    MAX_HOLDS,
+    MAX_POOLS,
+    MAX_SHARES,
+    MAX_VARIABLE_BYTES,
     ClusterCalendar,
     ClusterSettings,
     TeamShare,
@@ -100,8 +100,8 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
 
 
 def _with_pool(before: ClusterSettings, pool: str, size: int) -> ClusterSettings:
-    if pool not in before.pools and len(before.pools) >= MOST_POOLS:
-        raise RefusedError("too_many_pools", f"there are {MOST_POOLS} pools: remove one first.")
+    if pool not in before.pools and len(before.pools) >= MAX_POOLS:
+        raise RefusedError("too_many_pools", f"there are {MAX_POOLS} pools: remove one first.")
     return replace(before, pools={**before.pools, pool: size})
 
 
@@ -113,8 +113,8 @@ def _with_cordon(
     drained = tuple(other for other in before.drained if other != worker)
     if isinstance(command, UncordonWorker):
         return replace(before, cordoned=cordoned, drained=drained), f"worker {worker} is given tasks"
-    if len(cordoned) >= MOST_CORDONED:
-        raise RefusedError("too_many_cordoned", f"{MOST_CORDONED} workers are cordoned: uncordon one.")
+    if len(cordoned) >= MAX_CORDONED:
+        raise RefusedError("too_many_cordoned", f"{MAX_CORDONED} workers are cordoned: uncordon one.")
     drained = tuple(sorted((*drained, worker))) if command.drain else drained
     moved = ", but tasks that are kept running move" if command.drain else ""
     said = f"worker {worker} gets no new attempts; its open attempts go on{moved}"
@@ -126,8 +126,8 @@ def _with_calendar(state: State, command: SetCalendar, by: str, now: datetime) -
     calendars = _without(before.calendars, name)
     users = sorted(record.name for record in followers(state.catalog.pipelines.values(), name))
     if command.days is not None:
-        if len(calendars) >= MOST_CALENDARS:
-            raise RefusedError("too_many_calendars", f"there are {MOST_CALENDARS} calendars: remove one.")
+        if len(calendars) >= MAX_CALENDARS:
+            raise RefusedError("too_many_calendars", f"there are {MAX_CALENDARS} calendars: remove one.")
         one = ClusterCalendar(days=command.days, reason=command.reason, set_by=by, set_at=now)
         said = f"; fire times from now on follow it in {some_of(users)}" if users else ""
         return replace(before, calendars={**calendars, name: one}), f"calendar {name} is set{said}"
@@ -144,8 +144,8 @@ def _with_calendar(state: State, command: SetCalendar, by: str, now: datetime) -
 def _with_share(before: ClusterSettings, command: SetShare, by: str, now: datetime) -> ClusterSettings:
     shares = _without(before.shares, command.team)
     if checked_weight(command.team, command.weight) > 1:
-        if len(shares) >= MOST_SHARES:
-            raise RefusedError("too_many_shares", f"{MOST_SHARES} teams have weights: set one of them to 1.")
+        if len(shares) >= MAX_SHARES:
+            raise RefusedError("too_many_shares", f"{MAX_SHARES} teams have weights: set one of them to 1.")
         share = TeamShare(weight=command.weight, reason=command.reason, set_by=by, set_at=now)
         shares[command.team] = share
     return replace(before, shares=shares)
@@ -159,8 +159,8 @@ def _with_hold(state: State, command: SetHold, by: str, now: datetime) -> tuple[
         if known is None:
             raise RefusedError("unknown_hold", f"there is no hold {name}: see `nimbus hold list`.")
         return replace(before, holds=holds), f"hold {name} has ended: what came due is caught up"
-    if len(holds) >= MOST_HOLDS:
-        raise RefusedError("too_many_holds", f"there are {MOST_HOLDS} holds: end one first.")
+    if len(holds) >= MAX_HOLDS:
+        raise RefusedError("too_many_holds", f"there are {MAX_HOLDS} holds: end one first.")
     holds[name] = hold = replace(command.hold, held_by=by, held_at=now if known is None else known.held_at)
     covered = hold.checked(state.catalog.pipelines.values(), now)
     said = f"hold {name}: starts of {counted(covered, 'pipeline')} wait; what runs goes on"
@@ -185,10 +185,10 @@ def end_hold(state: State, name: str, now: datetime) -> Answer:
 
 def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSettings:
     variables = {**before.variables, name: value}
-    if len(json.dumps(variables)) > MOST_VARIABLE_BYTES:
+    if len(json.dumps(variables)) > MAX_VARIABLE_BYTES:
         raise RefusedError(
             "too_many_variables",
-            f"all variables would take more than {MOST_VARIABLE_BYTES} bytes: remove some, or put long "
+            f"all variables would take more than {MAX_VARIABLE_BYTES} bytes: remove some, or put long "
             "values into a file of the release.",
         )
     return replace(before, variables=variables)
@@ -230,8 +230,8 @@ def _changed_tokens(
             raise RefusedError("token_exists", f"there is another token {command.id}.")
         return before, f"token {command.id} was made before"
     useful = {token_id: token for token_id, token in before.tokens.items() if not token.is_expired(now)}
-    if len(useful) >= MOST_TOKENS:
-        raise RefusedError("too_many_tokens", f"there are {MOST_TOKENS} tokens: revoke some.")
+    if len(useful) >= MAX_TOKENS:
+        raise RefusedError("too_many_tokens", f"there are {MAX_TOKENS} tokens: revoke some.")
     token = Token(
         id=command.id,
         name=command.name,
@@ -268,8 +268,8 @@ def _changed_grants(
         raise RefusedError(
             "bad_grant", f"a grant is of status, logs, viewer, operator or author, and not of {command.role}."
         )
-    if len(rest) >= MOST_GRANTS:
-        raise RefusedError("too_many_grants", f"there are {MOST_GRANTS} grants: revoke some.")
+    if len(rest) >= MAX_GRANTS:
+        raise RefusedError("too_many_grants", f"there are {MAX_GRANTS} grants: revoke some.")
     grant = AccessGrant(
         who=command.who, role=command.role, on=command.on, reason=command.reason, by=by, at=now
     )

@@ -21,7 +21,7 @@ from nimbus.domain.pipeline import Schedule
 from nimbus.domain.places import in_pipeline
 from nimbus.domain.run import ListedRun, RunState
 from nimbus.domain.wording import counted
-from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up, pending
+from nimbus.engine.rules.schedules import MAX_AT_ONCE, caught_up, pending
 
 
 def due(record: PipelineRecord) -> datetime | None:
@@ -126,7 +126,7 @@ def _late(record: PipelineRecord, now: datetime) -> Iterator[str]:
 
 def _late_of(schedule: Schedule, position: datetime, now: datetime) -> Iterator[str]:
     starting, skipped = caught_up(schedule, position, now)
-    more = "or more" if len(starting) + skipped >= MOST_AT_ONCE else ""
+    more = "or more" if len(starting) + skipped >= MAX_AT_ONCE else ""
     if starting:
         named = ", ".join(f"{fire:%Y-%m-%d %H:%M}Z" for fire in starting[:_NAMED])
         others = f" and {counted(len(starting) - _NAMED, 'other')}" if len(starting) > _NAMED else ""

@@ -23,7 +23,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.run import ListedRun, Run, RunCause
 from nimbus.domain.task_run import TaskRun
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 """Limit of tasks in a grid."""
 STRIP = 20
 """Runs in the grid beside a run."""
@@ -163,8 +163,8 @@ def _read(
     names = list(
         dict.fromkeys((*ordered, *map(TaskName, defined), *(name for run in runs for name in run.tasks)))
     )
-    rows = names[:MOST_ROWS]
-    if task is not None and task in names[MOST_ROWS:]:
+    rows = names[:MAX_ROWS]
+    if task is not None and task in names[MAX_ROWS:]:
         rows[-1] = TaskName(task)
     known = {run.id for run in runs}
     most = max(_FEWEST, min(_OLDER, _LARGEST // tasks))

@@ -19,9 +19,9 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.wording import natural
 from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
 
-MOST_ALIKE = 12
+MAX_ALIKE = 12
 """Up to this number, tasks with the same place in the graph are drawn one by one."""
-MOST_EDGES = 5_000
+MAX_EDGES = 5_000
 """Limit of edges of a folded graph. With more, it is not drawn: it would be megabytes, and unreadable."""
 _LONGEST_LABEL = 20
 _MIN_WIDTH, _MAX_WIDTH, _LETTER, _ICON = 120, 208, 7.6, 38
@@ -53,7 +53,7 @@ class TooManyEdgesError(NimbusError):
     code = "too_many_edges"
 
     def __init__(self, edges: int) -> None:
-        super().__init__(f"This graph has {edges:,} edges, of which at most {MOST_EDGES:,} are drawn.")
+        super().__init__(f"This graph has {edges:,} edges, of which at most {MAX_EDGES:,} are drawn.")
 
 
 class Drawings:
@@ -100,7 +100,7 @@ def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
         into = folded.setdefault(node.get(name, name), {})
         into.update((node.get(need, need), None) for need in of)
     count = sum(map(len, folded.values()))
-    if count > MOST_EDGES:
+    if count > MAX_EDGES:
         raise TooManyEdgesError(count)
     labels = {name: group_label(folds[name]) if name in folds else shortened(name) for name in folded}
     widths = {
@@ -115,7 +115,7 @@ def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
 
 
 def _alike(needs: Needs) -> dict[str, list[str]]:
-    """Groups of more than `MOST_ALIKE` tasks with the same place in the graph, by the first task."""
+    """Groups of more than `MAX_ALIKE` tasks with the same place in the graph, by the first task."""
     dependents: dict[str, list[str]] = {name: [] for name in needs}
     for name, of in needs.items():
         for need in of:
@@ -124,7 +124,7 @@ def _alike(needs: Needs) -> dict[str, list[str]]:
     groups: dict[tuple[int, int], list[str]] = {}
     for name in needs:
         groups.setdefault((before[name], after[name]), []).append(name)
-    return {names[0]: sorted(names, key=natural) for names in groups.values() if len(names) > MOST_ALIKE}
+    return {names[0]: sorted(names, key=natural) for names in groups.values() if len(names) > MAX_ALIKE}
 
 
 def _places(needs: Needs, dependents: Needs) -> dict[str, int]:

@@ -39,9 +39,9 @@ from nimbus.web.pipeline.durations import compare
 from nimbus.web.pipeline.strip import strip
 from nimbus.web.run import gantt, graph
 
-MOST_EVENTS = 300
+MAX_EVENTS = 300
 """Limit of events on a page, unless all are requested."""
-MOST_VERSIONS = 200
+MAX_VERSIONS = 200
 """Limit of versions of datasets on a page."""
 _RUNS, _NAMES = 100, 1000
 _SHOWN_FAILURES, _TASKS = 5, 500
@@ -233,7 +233,7 @@ def _panel(
             return {"svg": drawn, "critical": critical, "earlier": earlier, "waits": gantt.WAITS}
         case "events":
             events = timeline(run).events[::-1]
-            shown = events if asked.everything else events[:MOST_EVENTS]
+            shown = events if asked.everything else events[:MAX_EVENTS]
             return {"events": shown, "left_out": len(events) - len(shown)}
         case "compare":
             against = asked.against and find_run(services, asked.against)
@@ -247,7 +247,7 @@ def _panel(
             return {
                 "causes": run.causes[::-1],
                 "pins": list(_pins(run)),
-                "published": list(islice(versions_of(run), MOST_VERSIONS)),
+                "published": list(islice(versions_of(run), MAX_VERSIONS)),
             }
 
 
@@ -272,7 +272,7 @@ def brief(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
 
 def _pins(run: Run) -> Iterator[tuple[Read, Sequence[VersionModel] | None, int]]:
     """What a run reads: the versions that are shown, None before it pins them, and how many more it has."""
-    left = MOST_VERSIONS
+    left = MAX_VERSIONS
     for read in run.reads:
         found = run.pins.get(read.name)
         shown = None if found is None else list(map(version_model, found[:left]))

@@ -131,7 +131,7 @@ PART = Window(256 << 10, 2_000)
 """Of what a script adds to its page."""
 _LONGEST_SEARCH = 32 << 20
 _SEARCH_STEP = 4 << 20
-_MOST_HITS = 100
+_MAX_HITS = 100
 _CONTEXT = 120
 _COUNT_STEP = 256 << 10
 
@@ -285,7 +285,7 @@ def search(
     last = min(end, start + _LONGEST_SEARCH)
     hits: list[Hit] = []
     position = start
-    while position < last and len(hits) < _MOST_HITS:
+    while position < last and len(hits) < _MAX_HITS:
         # Steps overlap, so that no match is missed at a border within a long line.
         data = read(position, _SEARCH_STEP + len(needle))
         if not data:
@@ -293,7 +293,7 @@ def search(
         cut = len(data) if position + len(data) >= end else _SEARCH_STEP
         cut = cut if cut == len(data) else data.rfind(b"\n", 0, cut) + 1 or cut
         places = (at for at in _places(data, needle, levels) if at < cut)
-        wanted_yet = _MOST_HITS + 1 - len(hits)
+        wanted_yet = _MAX_HITS + 1 - len(hits)
         counted = 0
         for at in islice(places, wanted_yet):
             if line is not None:
@@ -303,8 +303,8 @@ def search(
         if line is not None:
             line += data.count(b"\n", counted, cut)
         position += cut
-    more = hits[_MOST_HITS:]
-    return Search(tuple(hits[:_MOST_HITS]), more[0].offset if more else min(position, end))
+    more = hits[_MAX_HITS:]
+    return Search(tuple(hits[:_MAX_HITS]), more[0].offset if more else min(position, end))
 
 
 def _places(data: bytes, needle: bytes, levels: tuple[str, ...]) -> Iterator[int]:

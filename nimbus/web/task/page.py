@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
-from nimbus.api.routes.releases import MOST_TEXT_BYTES
+from nimbus.api.routes.releases import MAX_TEXT_BYTES
 from nimbus.api.runs.logs import known_attempt, unstored_log
 from nimbus.api.runs.lookup import FoundRun, find_run, unknown_task
 from nimbus.api.runs.models import TaskModel
@@ -229,7 +229,7 @@ def _reasons(task: TaskRun) -> dict[int, str]:
 
 _FRAME = re.compile(r'^[ |+]*File "([^"\n]{1,4096})", line (\d{1,7})(?:, in ([^\n]{1,200}))?$', re.M)
 """A frame of a traceback, of an exception group too; a syntax error has no function."""
-_MOST_FRAMES = 100
+_MAX_FRAMES = 100
 _AROUND = 4
 _LONGEST_LINE = 300
 
@@ -253,7 +253,7 @@ def failed_code(releases: Releases, release: ReleaseOf, log_tail: str) -> Code |
     Names and numbers in a log are those of a task: they are looked up among the files of the release, not
     opened. None: there is none, it is no text in UTF-8 of 256 KiB at most, or the release is not here.
     """
-    frames = list(_FRAME.finditer(last_error(log_tail)))[-_MOST_FRAMES:]
+    frames = list(_FRAME.finditer(last_error(log_tail)))[-_MAX_FRAMES:]
     try:
         if not frames or not releases.is_here(release):
             return None
@@ -261,7 +261,7 @@ def failed_code(releases: Releases, release: ReleaseOf, log_tail: str) -> Code |
         for frame in reversed(frames):
             # Errors of Spark's Python workers name files by their place on the worker's disk.
             path = frame[1].rpartition(f"/{release.digest}/")[2]
-            if files.get(path, MOST_TEXT_BYTES + 1) <= MOST_TEXT_BYTES:
+            if files.get(path, MAX_TEXT_BYTES + 1) <= MAX_TEXT_BYTES:
                 data = releases.content(release, path)
                 return None if data is None else _around(path, frame, data)
     except (NimbusError, UnicodeDecodeError):

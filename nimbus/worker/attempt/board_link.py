@@ -25,7 +25,7 @@ _Key = tuple[type[BoardInstruction], HeldAttempt]
 _Due = Mapping[_Key, BoardInstruction]
 _Told = list[tuple[HeldAttempt, m.Event]]
 
-MOST_TOGETHER = 64
+MAX_TOGETHER = 64
 """Attempts in one request: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
 _URGENCY = {m.Claim: 0, m.PutEnd: 0, m.Look: 1, m.Keep: 2, m.Beat: 2}
 """The lowest goes first. Reads go before writes: they show whether an attempt is over."""
@@ -170,7 +170,7 @@ class BoardLink:
         if first in self._again_s or urgency == _URGENCY[m.Beat]:
             return [first]
         together = [key for key in ready if _URGENCY[key[0]] == urgency and key not in self._again_s]
-        return together[:MOST_TOGETHER]
+        return together[:MAX_TOGETHER]
 
     def _leave_if_asked(self) -> None:
         if self.must_leave:

@@ -17,7 +17,7 @@ from nimbus.worker.host.files import Fsync, flush_above, flush_tree
 from nimbus.worker.settings import RunnerPlan
 
 Kept = TypeVar("Kept")
-_MOST_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 def _no_store() -> NoReturn:
@@ -96,5 +96,5 @@ class FolderPlace:
 
 def _remember(kept: dict[Kept, None], new: Kept) -> None:
     kept[new] = None
-    while len(kept) > _MOST_REMEMBERED:
+    while len(kept) > _MAX_REMEMBERED:
         kept.pop(next(iter(kept)), None)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_MOST_PARTITIONS = 500
+_MAX_PARTITIONS = 500
 """Of a table, in one of Spark's partitions: each has an open file."""
 
 
@@ -324,9 +324,9 @@ class _Writer(DataSourceArrowWriter):
 
             def writer_of(folder: str, schema: pa.Schema) -> Any:
                 if folder not in files:
-                    if len(files) == _MOST_PARTITIONS:
+                    if len(files) == _MAX_PARTITIONS:
                         raise NimbusDataError(
-                            f"one of Spark's partitions has rows for more than {_MOST_PARTITIONS} partitions "
+                            f"one of Spark's partitions has rows for more than {_MAX_PARTITIONS} partitions "
                             f"of the table: call repartition({', '.join(map(repr, self._by))}) first"
                         )
                     file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".parquet"))

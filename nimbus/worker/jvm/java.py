@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-MOST_ATTEMPTS = 50
+MAX_ATTEMPTS = 50
 """Each context leaves an open file: the connection to Python's server of accumulators."""
 _THREADS_S = 1.0
 """How long threads may take to end."""
@@ -112,7 +112,7 @@ class Jvm:
             return f"the task changed {changed[0]}"
         if left := self._left_threads():
             return f"the task left thread {left[0]!r}"
-        return f"it had {self._attempts} attempts" if self._attempts >= MOST_ATTEMPTS else ""
+        return f"it had {self._attempts} attempts" if self._attempts >= MAX_ATTEMPTS else ""
 
     def _put_back(self) -> None:
         spark, java = self._jvm.org.apache.spark, self._jvm.java

@@ -34,7 +34,7 @@ from nimbus.worker.pool.messages import (
 from nimbus.worker.settings import ExecutorStartup, RunnerPlan
 
 _FULL_PAUSE_S = 0.05
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class PooledExecutor:
     @property
     def works(self) -> bool:
         """False if starting an executor failed repeatedly. Attempts can then run isolated."""
-        return self._failures < _MOST_FAILURES
+        return self._failures < _MAX_FAILURES
 
     @property
     def pid(self) -> int | None:

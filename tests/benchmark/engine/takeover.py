@@ -11,7 +11,7 @@ from tests.benchmark.engine.rows import Row
 from tests.benchmark.engine.scale import Scale
 
 MEASURE = "takeover"
-_MOST_ENDED = 100
+_MAX_ENDED = 100
 """Limit of the attempts that end while no scheduler leads: a tenth of all. A leader that has processed them
 has read every attempt."""
 _CLOSED = "attempt_closed"
@@ -34,7 +34,7 @@ def takeover(
     lab: Lab, scale: Scale, live: int, pipelines: int, goals: Goals, measure: str = MEASURE
 ) -> Iterator[Row]:
     """Kill the leader of a lab with `live` held attempts."""
-    ended = min(_MOST_ENDED, max(1, live // 10))
+    ended = min(_MAX_ENDED, max(1, live // 10))
     killed_ns = lab.kill_leader(lambda: lab.workers.ask("end_held", count=ended), scale.patience_s)
     until = time.monotonic() + scale.patience_s
     while (trace := lab.engine.ask("trace"))["decisions"].get(_CLOSED, [0])[0] < ended or not trace[

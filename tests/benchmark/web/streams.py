@@ -17,7 +17,7 @@ STREAMS = 300
 
 
 async def _open(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    local = (f"127.0.1.{1 + number // events.MOST_OF_ONE}", 0)
+    local = (f"127.0.1.{1 + number // events.MAX_OF_ONE}", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=local)
     writer.write(b"GET /api/v1/events?topic=runs&topic=cluster HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.readuntil(b"id: ")

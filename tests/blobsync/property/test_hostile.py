@@ -29,9 +29,9 @@ from blobsync.release.pack import (
 from tests.blobsync.hostile_samples import VALID, Case, bombs, crafted, fuzzed
 from tests.thorough import examples
 
-MOST_CPU_S = 5.0
+MAX_CPU_S = 5.0
 """Time limit of one case; most take less than a millisecond."""
-MOST_BYTES = 48 << 20
+MAX_BYTES = 48 << 20
 """Limit of memory for one case, in addition to its bytes."""
 FUZZED = 700
 """Number of changes of each valid sample."""
@@ -78,7 +78,7 @@ def is_refused(case: Case) -> bool:
         raise AssertionError(f"{type(exc).__name__} ({exc}) for {case}") from exc
     finally:
         took_s = time.thread_time() - began
-        assert took_s < MOST_CPU_S, f"{took_s} s for {case}"
+        assert took_s < MAX_CPU_S, f"{took_s} s for {case}"
     return False
 
 
@@ -106,7 +106,7 @@ def test_bombs_are_refused_and_take_little_memory() -> None:
         tracemalloc.start()
         try:
             assert is_refused(case), str(case)
-            assert tracemalloc.get_traced_memory()[1] < MOST_BYTES, str(case)
+            assert tracemalloc.get_traced_memory()[1] < MAX_BYTES, str(case)
         finally:
             tracemalloc.stop()
 

@@ -22,7 +22,7 @@ from tests.blobsync.local_store_samples import Sample, bring, contents, fill, sa
 
 FUZZED = 60
 """For each of the valid ones."""
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """Larger ones are left to the tests of the formats."""
 
 GOOD = {"main.py": b"one", "lib/two.py": b"two" * 1000, "empty": b""}
@@ -44,7 +44,7 @@ def local(sandbox: Path) -> Iterator[LocalStore]:
 
 
 def _hostile(kind: str) -> list[Case]:
-    made = [case for case in crafted() if len(case.data) <= MOST_BYTES]
+    made = [case for case in crafted() if len(case.data) <= MAX_BYTES]
     made += [fuzzed(valid, seed) for valid in VALID for seed in range(FUZZED)]
     return [case for case in made if case.kind == kind]
 

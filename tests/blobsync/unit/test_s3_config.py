@@ -10,7 +10,7 @@ import pytest
 
 from blobsync import BlobSyncConfigError, S3Config, Secret
 from blobsync.s3.client import S3Clients
-from blobsync.s3.config import MOST_PARTS
+from blobsync.s3.config import MAX_PARTS
 from blobsync.s3.upload import part_bytes_for
 
 MIB = 1 << 20
@@ -103,5 +103,5 @@ def test_parts_are_as_large_as_their_limit_demands(size: int) -> None:
     part = part_bytes_for(size, 16 * MIB)
 
     assert part >= 16 * MIB
-    assert -(-size // part) <= MOST_PARTS
-    assert part == 16 * MIB or (part - MIB) * MOST_PARTS < size
+    assert -(-size // part) <= MAX_PARTS
+    assert part == 16 * MIB or (part - MIB) * MAX_PARTS < size

@@ -31,7 +31,7 @@ from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.result import LARGEST_BYTES
-from nimbus.worker.attempt.board_link import MOST_TOGETHER
+from nimbus.worker.attempt.board_link import MAX_TOGETHER
 from tests.nimbus.bench_board import BenchBoard
 from tests.nimbus.leader_writes import commit
 from tests.nimbus.loading import loaded
@@ -166,7 +166,7 @@ def test_several_slots_are_filled_together_and_claimed_attempts_beat(bench: Benc
 
 def test_as_many_ends_as_an_executor_fills_together_can_all_have_the_largest_result(bench: Bench) -> None:
     largest = {"x": "a" * (LARGEST_BYTES - 8)}
-    attempts = [_nth(number) for number in range(MOST_TOGETHER)]
+    attempts = [_nth(number) for number in range(MAX_TOGETHER)]
     for attempt in attempts:
         bench.add(attempt)
     claims = [_claim_of(attempt, f"n{number}") for number, attempt in enumerate(attempts)]

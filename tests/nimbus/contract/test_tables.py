@@ -300,7 +300,7 @@ def test_iceberg_keeps_the_marks_with_the_largest_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyiceberg.catalog.sql")
-    monkeypatch.setattr(tables.iceberg, "MOST_MARKS", 2)
+    monkeypatch.setattr(tables.iceberg, "MAX_MARKS", 2)
     store = IcebergStore(str(tmp_path))
     store.create()
     for run, day in ((3, DAYS[0]), (2, DAYS[1]), (4, DAYS[2]), (5, DAYS[2])):

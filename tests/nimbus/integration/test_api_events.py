@@ -91,7 +91,7 @@ def test_many_changes_of_one_topic_are_told_together(world: Any, api_url: str) -
 
 def test_streams_of_one_caller_are_limited(world: Any, api_url: str) -> None:
     with ExitStack() as open_ones:
-        for _ in range(event_routes.MOST_OF_ONE):
+        for _ in range(event_routes.MAX_OF_ONE):
             open_ones.enter_context(streaming(api_url, "runs"))
         with pytest.raises(httpx.HTTPStatusError) as refused, streaming(api_url, "runs"):
             pass
@@ -101,12 +101,12 @@ def test_streams_of_one_caller_are_limited(world: Any, api_url: str) -> None:
     answer = refused.value.response
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
     assert answer.headers["retry-after"]
-    assert f"nimbus_event_streams {event_routes.MOST_OF_ONE + 1}.0" in metrics
+    assert f"nimbus_event_streams {event_routes.MAX_OF_ONE + 1}.0" in metrics
     assert world.cluster is not None
 
 
 def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
-    for _ in range(event_routes.MOST_OF_ONE + 5):
+    for _ in range(event_routes.MAX_OF_ONE + 5):
         until = time.monotonic() + 30
         while True:
             try:

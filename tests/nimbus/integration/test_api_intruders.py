@@ -23,7 +23,7 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api.access import NEEDS
 from nimbus.api.app import create_app
 from nimbus.api.paging import decoded
-from nimbus.api.routes.events import MOST_OF_ONE
+from nimbus.api.routes.events import MAX_OF_ONE
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.backfill import BackfillRequest
@@ -427,7 +427,7 @@ def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured
 def test_streams_are_counted_by_token_and_not_by_address(secured: Secured) -> None:
     with ExitStack() as streams:
         answers = []
-        for who in ["viewer"] * (MOST_OF_ONE + 1) + ["operator"]:
+        for who in ["viewer"] * (MAX_OF_ONE + 1) + ["operator"]:
             client = streams.enter_context(httpx.Client(timeout=60))
             answer = streams.enter_context(
                 client.stream(
@@ -438,7 +438,7 @@ def test_streams_are_counted_by_token_and_not_by_address(secured: Secured) -> No
             )
             answers.append(answer.status_code)
 
-    assert answers == [200] * MOST_OF_ONE + [429, 200]
+    assert answers == [200] * MAX_OF_ONE + [429, 200]
 
 
 def test_methods_that_are_none_make_no_series_of_their_own(secured: Secured) -> None:

@@ -122,7 +122,7 @@ def test_dates_that_would_count_before_they_are_run_again_are_refused(nimbus: In
 
 
 def test_too_many_pipelines_are_refused(nimbus: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill_plan, "MOST_DOWNSTREAM", 2)
+    monkeypatch.setattr(backfill_plan, "MAX_DOWNSTREAM", 2)
 
     result = nimbus(*CREATE)
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain.datasets import MOST_SPANS
+from nimbus.domain.datasets import MAX_SPANS
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Table
@@ -130,7 +130,7 @@ def test_data_from_outside_are_shown_with_who_sent_them_and_do_no_harm(world: An
 def many(world: Any, count: int) -> None:
     """Pipelines that publish ten datasets each, all with full records, and read those of the one before."""
     task, days = layered(1)[0], DatasetName("days")
-    datasets(world, 2 * MOST_SPANS)
+    datasets(world, 2 * MAX_SPANS)
     full = world.reader.dataset(days)
     assert len(full.versions) == 40
     for number in range(count // 10):

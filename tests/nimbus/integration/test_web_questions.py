@@ -27,7 +27,7 @@ from tests.thorough import thorough
 
 pytestmark = thorough
 
-_MOST_CLICKS = 2
+_MAX_CLICKS = 2
 _PATIENCE_S = 8
 _VISIBLE = """() => {
   const shown = [], range = new Range();
@@ -187,7 +187,7 @@ class Look:
 def test_question_is_answered_by_one_look_at_most_two_clicks_from_home(
     shop: Shop, tabs: Tabs, question: Question
 ) -> None:
-    assert len(question.clicks) <= _MOST_CLICKS
+    assert len(question.clicks) <= _MAX_CLICKS
     look = Look(tabs(viewport={"width": 1440, "height": 900}), shop)
     for click in question.clicks:
         look.click(*click)

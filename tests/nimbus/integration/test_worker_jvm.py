@@ -19,7 +19,7 @@ from nimbus.domain.workers import jvm_release
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host import procfs
 from nimbus.worker.host.procfs import ProcessId
-from nimbus.worker.jvm.java import MOST_ATTEMPTS
+from nimbus.worker.jvm.java import MAX_ATTEMPTS
 from nimbus.worker.jvm.launcher import JvmLauncher
 from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.settings import TaskTelemetry
@@ -457,7 +457,7 @@ def test_jvm_is_replaced_before_what_each_attempt_leaves_adds_up(stage: Stage) -
     """Each context leaves an open file. Nothing else grows."""
     seen: list[tuple[str, int, int]] = []
 
-    for _ in range(MOST_ATTEMPTS + 1):
+    for _ in range(MAX_ATTEMPTS + 1):
         folder = stage.begin(HEAVY)
         assert stage.ended(folder).outcome is Outcome.SUCCEEDED
         java, threads, files = re.findall(r"^jvm: (\d+) (\d+) (\d+)$", folder.log.read_text(), re.MULTILINE)[
@@ -467,9 +467,9 @@ def test_jvm_is_replaced_before_what_each_attempt_leaves_adds_up(stage: Stage) -
 
     assert {java for java, _, _ in seen[:-1]} == {seen[0][0]}
     assert seen[-1][0] != seen[0][0]
-    (_, threads_early, files_early), (_, threads_late, files_late) = seen[9], seen[MOST_ATTEMPTS - 1]
+    (_, threads_early, files_early), (_, threads_late, files_late) = seen[9], seen[MAX_ATTEMPTS - 1]
     assert threads_late < 1.5 * threads_early, seen
-    assert files_late - files_early < 1.5 * (MOST_ATTEMPTS - 10), seen
+    assert files_late - files_early < 1.5 * (MAX_ATTEMPTS - 10), seen
 
 
 @thorough

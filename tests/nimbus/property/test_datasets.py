@@ -237,7 +237,7 @@ def _run(run_id: RunId, pipeline: PipelineName, partition: int) -> Run:
 
 def broken(histories: int, seed: int = 0) -> str:
     """The first law that a history breaks; empty: none breaks one."""
-    with replaced(datasets, MOST_VERSIONS=KEPT):
+    with replaced(datasets, MAX_VERSIONS=KEPT):
         for number in range(histories):
             history = History(random.Random(f"{seed}-{number}"))
             acts: list[tuple[Callable[[], None], int]] = [
@@ -262,7 +262,7 @@ def test_random_histories_break_no_law() -> None:
 
 def test_histories_meet_what_the_laws_are_about() -> None:
     history = History(random.Random(1))
-    with replaced(datasets, MOST_VERSIONS=KEPT):
+    with replaced(datasets, MAX_VERSIONS=KEPT):
         for _ in range(400):
             history.rng.choice([history.create, history.succeed, history.archive, history.read_on])()
 

@@ -19,7 +19,7 @@ from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MOST = 12
-"""Replaces `MOST_AT_A_DEPTH`."""
+"""Replaces `MAX_AT_A_DEPTH`."""
 
 
 def run_with(counts: list[int], parent: Parent | None) -> Run:

@@ -279,7 +279,7 @@ class Full(History):
     """With room for two extents: targets between those that changed may start, too."""
 
     def check(self) -> None:
-        assert len(self.due.extents) <= domain.MOST_EXTENTS
+        assert len(self.due.extents) <= domain.MAX_EXTENTS
         assert all(map(self.holds, self.changed)), "a change is lost"
 
     def may_start(self) -> set[datetime]:
@@ -296,7 +296,7 @@ class Full(History):
 
 
 def test_full_record_loses_no_change_and_does_not_start_for_ever() -> None:
-    with replaced(domain, MOST_EXTENTS=2):
+    with replaced(domain, MAX_EXTENTS=2):
         starts = sum(play(seed, Full).starts for seed in range(HISTORIES))
 
     assert starts > HISTORIES

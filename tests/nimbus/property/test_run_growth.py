@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus.adapters.store.runs import check_growth
-from nimbus.definition.models import MOST_TASKS
+from nimbus.definition.models import MAX_TASKS
 from nimbus.domain import growth, lifecycle, wording
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import (
@@ -83,7 +83,7 @@ def test_a_run_that_cannot_outgrow_zookeeper_is_accepted(tasks: int, needs: int)
 
 @pytest.mark.parametrize("needs", [100, 9_999])
 def test_a_task_may_need_all_others_of_the_largest_pipeline(needs: int) -> None:
-    check_growth(a_run(MOST_TASKS, needs=needs))
+    check_growth(a_run(MAX_TASKS, needs=needs))
 
 
 def test_the_largest_record_has_room_for_outputs_in_a_bucket_and_for_applications() -> None:

@@ -26,7 +26,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     TriggerRule,
 )
-from nimbus.domain.publications import MOST_VALUE_BYTES, OutsideData, Read, Version
+from nimbus.domain.publications import MAX_VALUE_BYTES, OutsideData, Read, Version
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import LONGEST, End
 from nimbus.domain.task_run import Outcome, Settlement, TaskRun, TaskState
@@ -185,7 +185,7 @@ def test_pins_are_written_once_each_in_a_node_of_its_own(size: int) -> None:
 
 def test_pins_of_values_that_are_nested_deeply_are_read_back() -> None:
     value: list[Any] = []
-    for _ in range(MOST_VALUE_BYTES // 2 - 10):
+    for _ in range(MAX_VALUE_BYTES // 2 - 10):
         value = [value]
     (pin,) = pins_of(1)
     pins = (

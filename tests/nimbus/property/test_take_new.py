@@ -246,7 +246,7 @@ class Cluster(Stage):
 
 
 def played(seed: int) -> Cluster:
-    with replaced(domain, MOST_VERSIONS=FEW), replaced(reads, MOST_PINNED=FEW):
+    with replaced(domain, MAX_VERSIONS=FEW), replaced(reads, MAX_PINNED=FEW):
         cluster = Cluster(seed)
         acts: list[tuple[Callable[[], None], int]] = [
             (cluster.publish, 8),

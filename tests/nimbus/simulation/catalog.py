@@ -136,7 +136,7 @@ SINGLE = PipelineSpec(
     ),
 )
 NARROW_LIMIT = 2
-LEAF_LIMIT, MOST_CHILDREN = 3, 2
+LEAF_LIMIT, MAX_CHILDREN = 3, 2
 NARROW = PipelineSpec(
     name=PipelineName("narrow"),
     schedule=_every(2, CatchUp.ALL),
@@ -255,7 +255,7 @@ FANNING = PipelineSpec(
             kind=TaskKind.PIPELINE,
             script="",
             children=ChildSpec(
-                pipeline=LEAF.name, for_each={"n": "{{ params.items }}"}, max_parallel=MOST_CHILDREN
+                pipeline=LEAF.name, for_each={"n": "{{ params.items }}"}, max_parallel=MAX_CHILDREN
             ),
         ),
         replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=PATIENT.name)),

@@ -17,7 +17,7 @@ from tests.nimbus.simulation.storm import Storm
 from tests.nimbus.simulation.world import World
 
 STEPS = (150, 350)
-MOST_VERSIONS = 2
+MAX_VERSIONS = 2
 """Versions that a dataset keeps in ZooKeeper: so few that some leave it in most histories."""
 
 PARTS_AT_ONCE = 2
@@ -42,7 +42,7 @@ def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
     """Run a seed to its end, or until a law is broken."""
     with (
         remembered(),
-        replaced(datasets, MOST_VERSIONS=MOST_VERSIONS),
+        replaced(datasets, MAX_VERSIONS=MAX_VERSIONS),
         replaced(selections, PARTS_AT_ONCE=PARTS_AT_ONCE),
     ):
         world = World(seed, lines=lines)

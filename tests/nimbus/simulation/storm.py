@@ -11,7 +11,7 @@ from tests.nimbus.simulation.processes import Process
 from tests.nimbus.simulation.worker import Worker
 from tests.nimbus.simulation.world import World
 
-MOST_WORKERS = 6
+MAX_WORKERS = 6
 
 
 class _Mixture:
@@ -184,7 +184,7 @@ class Storm:
 
     def _new_worker(self) -> None:
         """A worker is replaced by one with another id on its host."""
-        if len(self._world.workers) < MOST_WORKERS:
+        if len(self._world.workers) < MAX_WORKERS:
             old = self._rng.choice(self._world.workers)
             if old.alive and old.host.up:
                 old.die()

@@ -14,7 +14,7 @@ from nimbus.access import login_state, rules, session, tokens
 from nimbus.access.gate import (
     FAILURES,
     FAILURES_AT_ONCE,
-    MOST_NAMES,
+    MAX_NAMES,
     AccessGate,
     Denial,
     Presented,
@@ -317,10 +317,10 @@ def test_bucket_fills_with_time_up_to_its_size() -> None:
 def test_limit_remembers_a_bounded_number_of_names() -> None:
     limit = RateLimit(per_s=1, burst=1)
     limit.take("first", 0.0)
-    for number in range(MOST_NAMES):
+    for number in range(MAX_NAMES):
         limit.take(f"n{number}", 0.0)
 
-    assert len(limit._buckets) == MOST_NAMES
+    assert len(limit._buckets) == MAX_NAMES
     assert limit.take("first", 0.0) == 0.0, "forgotten, so its bucket is full again"
 
 

@@ -59,7 +59,7 @@ from nimbus.engine.agenda import (
 from nimbus.engine.decision import PrepareRelease
 from nimbus.engine.news import DataSeen, QuarantineChanged, ReleasePrepared
 from nimbus.engine.policy import Policy
-from nimbus.engine.report import MOST_NAMED, report
+from nimbus.engine.report import MAX_NAMED, report
 from nimbus.records import UnreadableRecordError
 from tests.nimbus.children_stage import LOAD, parent, starting
 from tests.nimbus.definitions import OnDisk, active
@@ -798,12 +798,12 @@ def test_no_explanation_reads_a_run_beside_those_that_it_names(monkeypatch: pyte
 
 def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> None:
     stage = Stage()
-    for number in range(MOST_NAMED + 1):
+    for number in range(MAX_NAMED + 1):
         stage.bench.reign.state.put_aside(about_run(RunId(f"r{number}")), "x" * 1000)
 
     found = report(stage.bench.reign.state)
 
-    assert (len(found.set_aside), found.set_aside_count) == (MOST_NAMED, MOST_NAMED + 1)
+    assert (len(found.set_aside), found.set_aside_count) == (MAX_NAMED, MAX_NAMED + 1)
     assert len(found.set_aside[0].why) < 1000
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 from nimbus.definition.targets import changed_since, due_targets, facts_of
 from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import MOST_EXTENTS, Due
+from nimbus.domain.due import MAX_EXTENTS, Due
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.intervals import DataInterval, with_span, without_span
 from nimbus.domain.pipeline import DataStart, Schedule
@@ -43,12 +43,12 @@ def looked_at(read: Read, cron: str, extents: list[DataInterval], spans: list[Da
 
 
 def test_targets_inside_full_extents_are_not_looked_at_one_by_one() -> None:
-    days = [DataInterval(START + 2 * at * DAY, START + (2 * at + 1) * DAY) for at in range(MOST_EXTENTS)]
+    days = [DataInterval(START + 2 * at * DAY, START + (2 * at + 1) * DAY) for at in range(MAX_EXTENTS)]
     spans = [DataInterval(day.start + MINUTE, day.end - MINUTE) for day in days]
 
     count = looked_at(Read(name="feed", dataset=FEED, starts=True), "@hourly", days, spans)
 
-    assert count <= 3 * MOST_EXTENTS  # not 24
+    assert count <= 3 * MAX_EXTENTS  # not 24
 
 
 def test_targets_that_read_the_last_gap_of_one_are_passed_over() -> None:

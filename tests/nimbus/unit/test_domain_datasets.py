@@ -8,7 +8,7 @@ from functools import reduce
 
 import pytest
 
-from nimbus.domain.datasets import MOST_SPANS, Dataset, still_published_by, versions_of
+from nimbus.domain.datasets import MAX_SPANS, Dataset, still_published_by, versions_of
 from nimbus.domain.ids import (
     AttemptId,
     DatasetName,
@@ -96,12 +96,12 @@ def test_touching_intervals_are_one_span() -> None:
 
 def test_spans_are_bounded_and_say_from_when_they_are_complete() -> None:
     found = dataset()
-    for number in range(MOST_SPANS + 10):
+    for number in range(MAX_SPANS + 10):
         found = found.with_version(
             version(interval_text(hours(2 * number, 2 * number + 1)), number + 1), bool
         )
 
-    assert len(found.spans) == MOST_SPANS
+    assert len(found.spans) == MAX_SPANS
     assert found.spans_from == hours(18, 19).end
     assert found.spans[0] == hours(20, 21)
 

@@ -105,7 +105,7 @@ def test_longer_interval_speaks_for_those_that_it_covers_if_it_ended_later() -> 
 
 def test_index_that_cannot_join_forgets_the_oldest_page_and_says_from_when_on_it_knows_all() -> None:
     index, total = EMPTY, PAGE * 3 + 1
-    with replaced(interval_index, FULL_PAGES=2, MOST_PAGES=3):
+    with replaced(interval_index, FULL_PAGES=2, MAX_PAGES=3):
         for day in range(total):
             index = index.with_run(ended(of_day(2 * day)))
 
@@ -177,7 +177,7 @@ LAW = st.lists(
 def check_joined(runs: list[tuple[int, int, str]]) -> None:
     """A time has succeeded if its last run did, and only if a run of it did that was not repeated since."""
     index, last_of, last_at = EMPTY, dict[DataInterval, bool](), dict[int, bool]()
-    small = {"PAGE": 4, "_JOINED_PAGE": 3, "_GAIN": 1, "FULL_PAGES": 2, "MOST_PAGES": 99}
+    small = {"PAGE": 4, "_JOINED_PAGE": 3, "_GAIN": 1, "FULL_PAGES": 2, "MAX_PAGES": 99}
     with replaced(interval_index, **small):
         for number, (start, length, state) in enumerate(runs):
             run = ended(of_hour(start), after_s=number, name=f"r{number}")

@@ -10,8 +10,8 @@ import pytest
 from nimbus.access.oidc import Grants, GroupRole
 from nimbus.domain import writes as w
 from nimbus.domain.access import (
-    MOST_GRANTS,
-    MOST_TOKENS,
+    MAX_GRANTS,
+    MAX_TOKENS,
     AccessGrant,
     AccessRole,
     Principal,
@@ -250,7 +250,7 @@ def test_token_is_made_once_and_revoked_by_commands() -> None:
 def test_tokens_are_bounded_and_expired_ones_make_room() -> None:
     admin = replace(TOKEN, role=AccessRole.ADMIN)
     state = a_state(token=admin)
-    others = {f"{n:012x}": replace(admin, id=f"{n:012x}") for n in range(1, MOST_TOKENS)}
+    others = {f"{n:012x}": replace(admin, id=f"{n:012x}") for n in range(1, MAX_TOKENS)}
     state.put_settings(ClusterSettings(tokens={admin.id: admin, **others}), instant())
     create = CreateToken(id="f" * 12, name="bob", role=AccessRole.VIEWER, sha256="1" * 64)
     assert asked(state, create).code == "too_many_tokens"
@@ -259,7 +259,7 @@ def test_tokens_are_bounded_and_expired_ones_make_room() -> None:
     state.put_settings(ClusterSettings(tokens={admin.id: admin, **others}), instant())
 
     assert asked(state, create).accepted
-    assert len(state.settings.tokens) == MOST_TOKENS
+    assert len(state.settings.tokens) == MAX_TOKENS
 
 
 def test_command_that_the_api_did_not_queue_is_decided() -> None:
@@ -384,7 +384,7 @@ def test_grant_on_what_does_not_exist_is_refused_and_changes_nothing(command: Co
 
 
 def test_grants_are_limited_and_a_known_one_can_still_be_changed() -> None:
-    full = tuple(a_grant(f"n{number}_*", AccessRole.LOGS) for number in range(MOST_GRANTS))
+    full = tuple(a_grant(f"n{number}_*", AccessRole.LOGS) for number in range(MAX_GRANTS))
     state = a_state(token=ADMIN, grants=full)
 
     assert asked(state, GRANT).code == "too_many_grants"

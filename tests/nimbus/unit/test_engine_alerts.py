@@ -30,7 +30,7 @@ from nimbus.engine.news import AlertTried, RunBuilt
 from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules.raised import MOST_WAITING
+from nimbus.engine.rules.raised import MAX_WAITING
 from nimbus.engine.state import Built
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictLeaderStore
@@ -299,12 +299,12 @@ def test_alert_under_way_is_not_sent_again_when_everything_is_read_anew() -> Non
 
 def test_alerts_beyond_the_most_that_wait_are_counted_in_one() -> None:
     bench = AlertBench()
-    for number in range(MOST_WAITING + 5):
+    for number in range(MAX_WAITING + 5):
         bench.play(number, Outcome.SUCCEEDED)
 
     waiting = [alert for alert in bench.alerts().values() if alert.state is AlertState.WAITING]
-    assert len(waiting) == MOST_WAITING
-    assert sum(1 + alert.more for alert in bench.alerts().values()) == MOST_WAITING + 5
+    assert len(waiting) == MAX_WAITING
+    assert sum(1 + alert.more for alert in bench.alerts().values()) == MAX_WAITING + 5
 
 
 def test_health_leaves_with_its_pipeline() -> None:

@@ -13,7 +13,7 @@ from nimbus import run_record
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.child_runs import child_of
-from nimbus.domain.children import DEEPEST, MOST_ITEMS, ChildSpec
+from nimbus.domain.children import DEEPEST, MAX_ITEMS, ChildSpec
 from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -331,10 +331,10 @@ def test_child_runs_are_refused_below_the_deepest_level() -> None:
 
 
 def test_fan_out_is_refused_before_it_starts_when_the_tree_of_runs_could_become_too_large() -> None:
-    many = tuple(f"{number}" for number in range(MOST_ITEMS))
+    many = tuple(f"{number}" for number in range(MAX_ITEMS))
     mid = PipelineName("mid")
     wide = starting(mid, for_each={"": many[:3]}, parameters={})
-    most = starting(for_each={"region": many}, max_items=MOST_ITEMS)
+    most = starting(for_each={"region": many}, max_items=MAX_ITEMS)
     stage = Stage(LOAD, parent(most, mid), parent(wide))
 
     stage.start()
@@ -348,12 +348,12 @@ def test_fan_out_is_refused_before_it_starts_when_the_tree_of_runs_could_become_
 
 
 def test_fan_out_of_a_run_without_a_parent_is_as_wide_as_its_pipeline_may_be() -> None:
-    lists = tuple(f"{number}" for number in range(MOST_ITEMS))
-    stage = Stage(LOAD, parent(starting(for_each={"region": lists}, max_items=MOST_ITEMS, max_parallel=2)))
+    lists = tuple(f"{number}" for number in range(MAX_ITEMS))
+    stage = Stage(LOAD, parent(starting(for_each={"region": lists}, max_items=MAX_ITEMS, max_parallel=2)))
 
     stage.start()
 
-    assert [child.parent and child.parent.width for child in stage.children()] == [MOST_ITEMS] * 2
+    assert [child.parent and child.parent.width for child in stage.children()] == [MAX_ITEMS] * 2
 
 
 def _run_of(done: Decision):  # type: ignore[no-untyped-def]

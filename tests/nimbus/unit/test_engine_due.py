@@ -91,7 +91,7 @@ def test_consumers_of_a_dataset_are_limited() -> None:
     stage = stage_of(pipeline("first", "a"), pipeline("second", "a"))
     from nimbus.engine.rules import consumers
 
-    with replaced(consumers, MOST_CONSUMERS=2):
+    with replaced(consumers, MAX_CONSUMERS=2):
         assert publish(stage, pipeline("third", "a")).about["code"] == "too_many_consumers"
         assert publish(stage, pipeline("second", "a")).about["code"] == "ok"
 
@@ -108,7 +108,7 @@ def test_consumers_of_all_datasets_of_a_task_are_limited_together() -> None:
     stage = stage_of(pipeline("first", "a"), pipeline("second", "b"))
     from nimbus.engine.rules import consumers
 
-    with replaced(consumers, MOST_CONSUMERS=2):
+    with replaced(consumers, MAX_CONSUMERS=2):
         assert publish(stage, apart).about["code"] == "ok"
         assert publish(stage, pipeline("third", "a")).about["code"] == "ok"
         refused = publish(stage, together)
@@ -116,7 +116,7 @@ def test_consumers_of_all_datasets_of_a_task_are_limited_together() -> None:
         assert "a task that publishes a, b would start more than 2" in refused.about["message"]
 
     stage = stage_of(pipeline("first", "a"), pipeline("second", "b"))
-    with replaced(consumers, MOST_CONSUMERS=2):
+    with replaced(consumers, MAX_CONSUMERS=2):
         assert publish(stage, together).about["code"] == "ok"
         assert publish(stage, pipeline("third", "b")).about["code"] == "too_many_consumers"
         assert publish(stage, pipeline("second", "a", "b")).about["code"] == "ok"
@@ -193,11 +193,11 @@ def test_activation_keeps_what_is_due_unless_it_is_dropped() -> None:
 def test_list_of_causes_is_bounded() -> None:
     stage = stage_of(spec := pipeline("first", "a"))
     stage.state.catalog.quarantined = {spec.name: "test"}
-    for number in range(1, domain.MOST_CAUSES + 6):
+    for number in range(1, domain.MAX_CAUSES + 6):
         changed(stage, "a", number)
 
     due = due_of(stage, "first")
-    assert (len(due.causes), due.more_causes, due.causes[-1].number) == (domain.MOST_CAUSES, 5, 25)
+    assert (len(due.causes), due.more_causes, due.causes[-1].number) == (domain.MAX_CAUSES, 5, 25)
 
 
 def test_schedule_after_starts_by_data_catches_nothing_up() -> None:

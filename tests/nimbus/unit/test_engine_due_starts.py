@@ -76,7 +76,7 @@ def test_pipelines_that_only_read_a_dataset_are_not_counted() -> None:
         replace(spec, reads=(replace(spec.reads[0], starts=False), spec.reads[1]))
         for spec in (pipeline("first", "a", "z"), pipeline("second", "a", "z"))
     ]
-    with replaced(consumers, MOST_CONSUMERS=2):
+    with replaced(consumers, MAX_CONSUMERS=2):
         assert publish(stage_of(*others), pipeline("third", "a")).about["code"] == "ok"
 
 

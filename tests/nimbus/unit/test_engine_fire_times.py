@@ -12,8 +12,8 @@ from nimbus.domain.calendars import Calendar
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline, Command, SetCalendar
 from nimbus.domain.pipeline import CatchUp, Schedule
-from nimbus.domain.settings import MOST_CALENDARS, ClusterCalendar, ClusterSettings
-from nimbus.engine.rules.schedules import MOST_AT_ONCE, PREPARED_BEFORE
+from nimbus.domain.settings import MAX_CALENDARS, ClusterCalendar, ClusterSettings
+from nimbus.engine.rules.schedules import MAX_AT_ONCE, PREPARED_BEFORE
 from nimbus.engine.state import State
 from tests.nimbus.definitions import OnDisk, active
 from tests.nimbus.unit.rule_stage import (
@@ -96,10 +96,10 @@ def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
 @pytest.mark.parametrize(
     ("missed", "run"),
     [
-        (MOST_AT_ONCE - 1, "p-20260412t030000z"),
-        (MOST_AT_ONCE, "p-20260412t040000z"),
-        (MOST_AT_ONCE + 1, "p-20260412t050000z"),
-        (2 * MOST_AT_ONCE, "p-20260523t200000z"),
+        (MAX_AT_ONCE - 1, "p-20260412t030000z"),
+        (MAX_AT_ONCE, "p-20260412t040000z"),
+        (MAX_AT_ONCE + 1, "p-20260412t050000z"),
+        (2 * MAX_AT_ONCE, "p-20260523t200000z"),
         (2500, "p-20260613t160000z"),
     ],
 )
@@ -321,7 +321,7 @@ def test_a_calendar_that_is_followed_or_unknown_is_not_removed(command: SetCalen
 def test_there_are_not_more_calendars_than_the_record_of_settings_can_hold() -> None:
     one = ClusterCalendar(days=WORKDAYS, set_at=NOW)
     state = known(SetCalendar(name="one-more", days=WORKDAYS))
-    calendars = {f"c{number}": one for number in range(MOST_CALENDARS)}
+    calendars = {f"c{number}": one for number in range(MAX_CALENDARS)}
     state.put_settings(ClusterSettings(calendars=calendars), at(NOW))
 
     assert refusal(state) == "too_many_calendars"

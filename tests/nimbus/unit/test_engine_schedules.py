@@ -14,7 +14,7 @@ from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, Ta
 from nimbus.domain.run import Run
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.report import standing
-from nimbus.engine.rules.schedules import MISFIRE_GRACE, MOST_AT_ONCE
+from nimbus.engine.rules.schedules import MAX_AT_ONCE, MISFIRE_GRACE
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import Bench
@@ -202,10 +202,10 @@ def test_window_that_begins_before_all_dates_skips_nothing() -> None:
 def test_many_skipped_fire_times_make_one_entry() -> None:
     bench = bench_of(replace(HOURLY, catchup=CatchUp.LATEST))
 
-    runs_at(bench, NOW + 2.5 * MOST_AT_ONCE * HOUR)
+    runs_at(bench, NOW + 2.5 * MAX_AT_ONCE * HOUR)
 
     ((_, _, count, _),) = skipped(bench)
-    assert count == 2.5 * MOST_AT_ONCE - 1
+    assert count == 2.5 * MAX_AT_ONCE - 1
 
 
 def test_fire_time_that_is_refused_is_listed_with_the_reason() -> None:

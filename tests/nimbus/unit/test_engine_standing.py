@@ -126,7 +126,7 @@ def test_wanted_slots_are_gauges_and_none_is_told_from_no_answer() -> None:
 def test_lines_beyond_the_first_ones_are_counted_without_being_asked_about(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reports, "MOST_LINES", 1)
+    monkeypatch.setattr(reports, "MAX_LINES", 1)
     state = known(WIDE, slots=1)
     submit(state, start("one"))
     decide_all(state)

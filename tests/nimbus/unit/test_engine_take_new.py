@@ -118,7 +118,7 @@ def test_run_by_hand_with_nothing_new_reads_nothing_and_does_not_wait() -> None:
 
 def test_more_than_a_read_may_have_is_left_for_the_next_run() -> None:
     stage = stage_of()
-    with replaced(reads, MOST_PINNED=2):
+    with replaced(reads, MAX_PINNED=2):
         publish(stage, *"cbabd")
         for _ in range(3):
             stage.decide()
@@ -131,7 +131,7 @@ def test_more_than_a_read_may_have_is_left_for_the_next_run() -> None:
 
 def test_large_versions_are_left_for_the_next_run() -> None:
     stage = stage_of()
-    with replaced(reads, MOST_CARRIED=50):
+    with replaced(reads, MAX_CARRIED=50):
         publish(stage, *"abc")
         stage.decide()
 

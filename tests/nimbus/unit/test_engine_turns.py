@@ -17,13 +17,13 @@ from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.news import AttemptChanged
-from nimbus.engine.reign import MOST_TOGETHER
+from nimbus.engine.reign import MAX_TOGETHER
 from nimbus.engine.state.runs import TASKS_AT_ONCE
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, RUN, SPEC, START, WORKER, Bench
 
-WIDE = TASKS_AT_ONCE + 2 * MOST_TOGETHER
+WIDE = TASKS_AT_ONCE + 2 * MAX_TOGETHER
 PATHS = Paths("/nimbus")
 
 
@@ -64,7 +64,7 @@ def test_all_tasks_of_a_large_run_are_opened_once_and_in_order_a_few_at_a_time(b
 
     batches = opened(bench)
     assert [task for tasks in batches for task in tasks] == [f"t{number:04}" for number in range(WIDE)]
-    assert max(map(len, batches)) == MOST_TOGETHER
+    assert max(map(len, batches)) == MAX_TOGETHER
 
 
 def test_large_run_that_is_stopped_between_two_turns_opens_no_more_tasks(bench: Bench) -> None:
@@ -107,7 +107,7 @@ def test_changed_attempts_are_read_a_few_at_a_time_and_each_once(
     )
 
     bench.reign.look([AttemptChanged(attempt) for attempt in (*attempts, *attempts)])
-    assert [len(some) for some in read] == [MOST_TOGETHER]
+    assert [len(some) for some in read] == [MAX_TOGETHER]
     while bench.reign.has_more():
         bench.reign.decide()
         bench.reign.look(())

@@ -28,7 +28,7 @@ from nimbus.domain.upstream import Upstream, WaitState, judge
 from nimbus.domain.waits import DataProbe, DataSource, DataWait, OnFailed, PipelineWait, ProbeResult
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
-from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MOST_REPORTED, Looks
+from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MAX_REPORTED, Looks
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active, built
@@ -383,14 +383,14 @@ def test_equal_looks_of_many_tasks_are_one() -> None:
 
 def test_report_has_the_latest_looks_and_a_bound() -> None:
     looks = Looks()
-    many = [DataProbe(DataSource.FILE, f"/{number}") for number in range(MOST_REPORTED + 10)]
+    many = [DataProbe(DataSource.FILE, f"/{number}") for number in range(MAX_REPORTED + 10)]
     looks.want(about_wait(RUN, ASKED), [*many, DataProbe(DataSource.FILE, "/" + "x" * 1000)])
     for look in looks.take_due(0.0):
         looks.seen(look, ProbeResult(False, "x" * 10_000), at(NOW))
 
     report = looks.report()
 
-    assert len(report) == MOST_REPORTED
+    assert len(report) == MAX_REPORTED
     assert max(len(name) + len(found.said) for name, found in report.items()) < 1000
 
 

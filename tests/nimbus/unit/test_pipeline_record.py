@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus import pipeline_record
-from nimbus.definition.models import MOST_TAGS
+from nimbus.definition.models import MAX_TAGS
 from nimbus.domain.catalog import Skips
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
@@ -74,7 +74,7 @@ def test_a_position_keeps_those_of_schedules_with_names() -> None:
 
 def test_a_record_is_small_whatever_the_definition() -> None:
     many = {f"parameter_{n}": ParameterSpec(type="string", default="x" * 5000) for n in range(200)}
-    tags = tuple(f"{n:t>63}" for n in range(MOST_TAGS))
+    tags = tuple(f"{n:t>63}" for n in range(MAX_TAGS))
     schedule = Schedule(cron="0 * * * *", timezone="UTC", parameters={"parameter_1": "x" * 5000})
     large = replace(
         SPEC,

@@ -11,8 +11,8 @@ import pytest
 
 from nimbus import records, run_record
 from nimbus.adapters.store.calls import LARGEST_REQUEST
-from nimbus.definition.task_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
-from nimbus.domain.children import LARGEST_LISTS, MOST_ITEMS, ItemState
+from nimbus.definition.task_rules import MAX_GIVEN_LISTS, MAX_ITEMS_OF_PIPELINE
+from nimbus.domain.children import LARGEST_LISTS, MAX_ITEMS, ItemState
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run
@@ -64,8 +64,8 @@ def test_run_without_child_runs_says_nothing_of_them() -> None:
 
 def test_items_that_are_known_at_the_start_take_as_many_nodes_as_they_need() -> None:
     random = Random(1)
-    texts = tuple("".join(random.choices(ascii_letters, k=30)) for _ in range(MOST_ITEMS))
-    children = starting(for_each={"": texts}, max_items=MOST_ITEMS, max_parallel=2, parameters={})
+    texts = tuple("".join(random.choices(ascii_letters, k=30)) for _ in range(MAX_ITEMS))
+    children = starting(for_each={"": texts}, max_items=MAX_ITEMS, max_parallel=2, parameters={})
     stage = Stage(LOAD, parent(children))
     stage.start()
 
@@ -78,14 +78,14 @@ def test_items_that_are_known_at_the_start_take_as_many_nodes_as_they_need() -> 
 
 def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:
     random = Random(1)
-    run = begun(2, MOST_ITEMS_OF_PIPELINE // MOST_ITEMS)
+    run = begun(2, MAX_ITEMS_OF_PIPELINE // MAX_ITEMS)
     tasks = []
     for task in run.tasks.values():
         assert task.children is not None
-        states = "".join(random.choices([state.value for state in ItemState], k=MOST_ITEMS))
-        tried = tuple(random.choices(range(102), k=MOST_ITEMS))
+        states = "".join(random.choices([state.value for state in ItemState], k=MAX_ITEMS))
+        tried = tuple(random.choices(range(102), k=MAX_ITEMS))
         given = "".join(random.choices(ascii_letters + digits, k=LARGEST_LISTS))
-        lists = {"": (given,)} if len(tasks) < MOST_GIVEN_LISTS else {}
+        lists = {"": (given,)} if len(tasks) < MAX_GIVEN_LISTS else {}
         found = replace(task.children, states=states, tried=tried, lists=lists)
         tasks.append(replace(task, children=found))
 
@@ -119,7 +119,7 @@ def from_file() -> PipelineSpec:
     """A pipeline whose first task writes a file, with an item in each line."""
     children = starting(
         for_each={"": "{{ tasks.plan.output }}/items.jsonl"},
-        max_items=MOST_ITEMS,
+        max_items=MAX_ITEMS,
         max_parallel=2,
         parameters={},
     )
@@ -130,7 +130,7 @@ def from_file() -> PipelineSpec:
 
 def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
     random = Random(1)
-    texts = ["".join(random.choices(ascii_letters + digits, k=48)) for _ in range(MOST_ITEMS)]
+    texts = ["".join(random.choices(ascii_letters + digits, k=48)) for _ in range(MAX_ITEMS)]
     stage = Stage(LOAD, from_file())
     stage.files["r.plan.1", "items.jsonl"] = "\n".join(map(json.dumps, texts)).encode()
     stage.start()
@@ -141,7 +141,7 @@ def test_items_of_a_file_are_written_once_in_nodes_of_their_own() -> None:
     nodes = {name: encode() for name, encode in run_record.changes(begun, waiting).items()}
     lists = {name for name in nodes if name.startswith(run_record.LISTS)}
 
-    assert len(lists) == MOST_ITEMS / run_record.ITEMS_IN_NODE
+    assert len(lists) == MAX_ITEMS / run_record.ITEMS_IN_NODE
     assert max(map(len, nodes.values())) < LARGEST_NODE
     assert sum(map(len, nodes.values())) < LARGEST_REQUEST
     stage.end(stage.children()[0])

@@ -19,7 +19,7 @@ from blobsync import (
 from blobsync.bucket import keys
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.scheduler import announcer as announcer_module
-from nimbus.scheduler.announcer import MOST_NAMED, ReplicaAnnouncer
+from nimbus.scheduler.announcer import MAX_NAMED, ReplicaAnnouncer
 
 Eventually = Callable[..., None]
 STOP = timedelta(seconds=30)
@@ -172,12 +172,12 @@ def test_end_does_not_wait_for_a_bucket_that_is_known_to_be_away(
 
 
 def test_more_releases_than_a_record_may_name_are_cut(world: World, eventually: Eventually) -> None:
-    world.states = {f"{number:064x}": ReleaseState.READY for number in range(MOST_NAMED + 1)}
+    world.states = {f"{number:064x}": ReleaseState.READY for number in range(MAX_NAMED + 1)}
     world.announcer.start()
 
     eventually(lambda: world.board.look(f"{0:064x}").holders == ("s1",))
 
-    assert world.board.look(f"{MOST_NAMED:064x}").lacking == ("s1",)
+    assert world.board.look(f"{MAX_NAMED:064x}").lacking == ("s1",)
 
 
 def test_announcer_that_never_started_can_be_stopped(world: World) -> None:

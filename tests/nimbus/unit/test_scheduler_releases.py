@@ -149,7 +149,7 @@ def test_a_release_without_a_definition_is_refused(disk: Disk) -> None:
 def test_only_the_definitions_that_were_asked_for_last_are_kept(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releases, "MOST_TASKS_KEPT", 2)
+    monkeypatch.setattr(releases, "MAX_TASKS_KEPT", 2)
     local = LocalReleases(cast("Syncer", disk))
     p, q, r = (disk.put(name) for name in "pqr")
 

@@ -21,7 +21,7 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.templates import evaluation
-from nimbus.templates.checking import MOST_TEXT, NAMES, argument_faults, file_faults
+from nimbus.templates.checking import MAX_TEXT, NAMES, argument_faults, file_faults
 from nimbus.templates.client import Templates
 from nimbus.templates.dates import date_values
 from nimbus.templates.names import TemplateError, TemplateFault
@@ -273,8 +273,8 @@ def test_argument_and_all_arguments_are_bounded(templates: Templates, rendered: 
 def test_templates_of_one_run_are_bounded(templates: Templates) -> None:
     long = "{{ ds }}" * 512
 
-    with pytest.raises(TemplateError, match=f"^the templates have .* characters, {MOST_TEXT} is the most"):
-        templates.render(draft(*[long] * (MOST_TEXT // len(long) + 1), parameters={}))
+    with pytest.raises(TemplateError, match=f"^the templates have .* characters, {MAX_TEXT} is the most"):
+        templates.render(draft(*[long] * (MAX_TEXT // len(long) + 1), parameters={}))
 
 
 def test_second_argument_is_named_as_such(templates: Templates) -> None:

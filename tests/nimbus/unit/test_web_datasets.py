@@ -10,7 +10,7 @@ from nimbus.domain.ids import DatasetName, PipelineName, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.publications import Publication, Read
-from nimbus.web.dataset import MOST_DAYS, days_of, flow
+from nimbus.web.dataset import MAX_DAYS, days_of, flow
 from tests.nimbus.definitions import active
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -59,7 +59,7 @@ def test_days_begin_with_intervals_that_begin_at_one_time() -> None:
 
 
 def test_calendar_has_the_last_days_of_many() -> None:
-    assert counts(span(datetime(2020, 1, 1, 23, tzinfo=UTC), 24 * 1096)) == {"succeeded": MOST_DAYS}
+    assert counts(span(datetime(2020, 1, 1, 23, tzinfo=UTC), 24 * 1096)) == {"succeeded": MAX_DAYS}
     assert counts() == {}
 
 

@@ -22,7 +22,7 @@ from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
-from nimbus.web.run.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw, svg
+from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, Drawings, TooManyEdgesError, draw, svg
 from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
 from nimbus.web.run.page import brief
 from tests.nimbus.integration.conftest import World
@@ -103,7 +103,7 @@ def _fan(count: int) -> dict[str, list[str]]:
 
 
 def test_graph_folds_more_than_twelve_alike_into_one_node() -> None:
-    assert not draw(_fan(MOST_ALIKE)).folds
+    assert not draw(_fan(MAX_ALIKE)).folds
     drawing = draw(_fan(1000))
 
     assert set(drawing.layout.nodes) == {"split", "p0", "join"}
@@ -210,7 +210,7 @@ def _complete(count: int) -> dict[str, list[str]]:
 
 
 def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds() -> None:
-    assert len(draw(_complete(100)).edges) == 4950 <= MOST_EDGES
+    assert len(draw(_complete(100)).edges) == 4950 <= MAX_EDGES
     with pytest.raises(TooManyEdgesError, match="244,650 edges"):
         Drawings().of(_complete(700), frozenset())
 

@@ -19,7 +19,7 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, StoreUnavailableError
 from nimbus.worker.attempt import board_link
-from nimbus.worker.attempt.board_link import MOST_TOGETHER, BoardInstruction, BoardLink
+from nimbus.worker.attempt.board_link import MAX_TOGETHER, BoardInstruction, BoardLink
 from nimbus.worker.attempt.connections import OpenBoard
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.held_attempt import HeldAttempt
@@ -380,7 +380,7 @@ def test_claims_and_ends_of_many_attempts_go_together_and_before_the_rest(link: 
     link.start()
 
     eventually(lambda: len(link.board.calls) == 300, "all are performed")
-    assert link.board.together == [MOST_TOGETHER, 36, MOST_TOGETHER, 36, *[1] * 100]
+    assert link.board.together == [MAX_TOGETHER, 36, MAX_TOGETHER, 36, *[1] * 100]
 
 
 @pooled

@@ -277,7 +277,7 @@ def test_partition_column_of_another_type_is_refused_with_what_to_do(site: Site)
 def test_rows_for_too_many_partitions_are_refused_with_what_to_do(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "_MOST_PARTITIONS", 2)
+    monkeypatch.setattr(source, "_MAX_PARTITIONS", 2)
 
     with pytest.raises(NimbusDataError, match=r"more than 2 partitions.*repartition\('day'\)"):
         sell(site, *(("us", day, date(2026, 1, day)) for day in (1, 2, 3)), by="day")

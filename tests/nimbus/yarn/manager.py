@@ -16,7 +16,7 @@ EPOCH = 17
 STARTED_MS = 1_700_000_000_000
 QUEUE = "default"
 _TICK_S = 0.1
-_MOST_ATTEMPTS = 2
+_MAX_ATTEMPTS = 2
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 
 
@@ -295,7 +295,7 @@ class ResourceManager:
                 owner.completed.append(Completed(container, status, words))
                 return
             owner.master = None
-            if owner.ending is None and owner.attempt < min(owner.most_attempts, _MOST_ATTEMPTS):
+            if owner.ending is None and owner.attempt < min(owner.most_attempts, _MAX_ATTEMPTS):
                 return
             if owner.ending is None:
                 owner.ending = ("FAILED", "FAILED")
