@@ -87,17 +87,12 @@ A program of its own, because a process that forks must have no threads. It prin
 """
 
 
-def launch(
-    folder: AttemptFolder, startup: RunnerStartup, *, environment: Mapping[str, str] | None = None
-) -> ProcessId | None:
+def launch(folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
     """See `Launcher`. The runner is a detached grandchild in its own session, without a terminal.
 
-    Args:
-        folder: It must contain the order.
-        startup: Passed by a file in memory, so that secrets are not on disk, in argv or in the environment.
-        environment: Default: that of this process.
+    The startup is passed by a file in memory, so that secrets are not on disk, in argv or in the environment.
     """
-    own = passed_on(os.environ if environment is None else environment)
+    own = passed_on(os.environ)
     try:
         with memory_file(startup.encode()) as stdin:
             done = subprocess.run(

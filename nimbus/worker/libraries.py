@@ -28,6 +28,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.worker.host.files import sync_folder
 
 MAX_TOTAL_BYTES = 4 << 30
+"""Of all members of a wheel, unpacked."""
 MAX_MEMBERS = 200_000
 _CHUNK_BYTES = 1 << 20
 
@@ -73,16 +74,13 @@ class BadWheelError(NimbusError):
         super().__init__(f"wheel {wheel.name} {why}. Publish a release without it or with a good one.")
 
 
-def unpack_wheel(
-    wheel: Path, root: Path, own: Set[Tag] | None = None, *, max_total_bytes: int = MAX_TOTAL_BYTES
-) -> Path:
+def unpack_wheel(wheel: Path, root: Path, own: Set[Tag] | None = None) -> Path:
     """Unpack a wheel below `root`, unless it is already there.
 
     Args:
         wheel: A `.whl` file with a valid name.
         root: Folder of unpacked wheels, one folder each, named by digest.
         own: The tags that the task's interpreter supports; None: those of this one.
-        max_total_bytes: Limit for all its members, unpacked.
 
     Returns:
         The folder to import from.
@@ -103,7 +101,7 @@ def unpack_wheel(
     try:
         try:
             with zipfile.ZipFile(wheel) as archive:
-                _unpack(wheel, archive, part, max_total_bytes)
+                _unpack(wheel, archive, part)
             _let_users_read(part)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
             raise BadWheelError(wheel, f"holds the name {exc.filename!r} twice") from exc
@@ -134,13 +132,13 @@ def _install(part: Path, place: Path) -> None:
     sync_folder(place.parent)
 
 
-def _unpack(wheel: Path, archive: zipfile.ZipFile, into: Path, max_total_bytes: int) -> None:
+def _unpack(wheel: Path, archive: zipfile.ZipFile, into: Path) -> None:
     members = archive.infolist()
     if len(members) > MAX_MEMBERS:
         raise BadWheelError(wheel, f"holds {len(members)} files; at most {MAX_MEMBERS} are allowed")
     if not any(_is_wheel_file(member.filename) for member in members):
         raise BadWheelError(wheel, "is no wheel: it has no .dist-info/WHEEL")
-    left = max_total_bytes
+    left = MAX_TOTAL_BYTES
     for member in members:
         relative = _importable(_checked_name(wheel, member))
         target = into / relative
@@ -150,7 +148,7 @@ def _unpack(wheel: Path, archive: zipfile.ZipFile, into: Path, max_total_bytes: 
         target.parent.mkdir(parents=True, exist_ok=True)
         left -= _write(archive, member, target, left)
         if left < 0:
-            raise BadWheelError(wheel, f"holds more than {max_total_bytes} bytes unpacked")
+            raise BadWheelError(wheel, f"holds more than {MAX_TOTAL_BYTES} bytes unpacked")
 
 
 def _is_wheel_file(name: str) -> bool:

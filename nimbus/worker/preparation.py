@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from importlib.metadata import version
@@ -91,13 +90,9 @@ def may_heal(error: BaseException) -> bool:
 
 
 def prepare(
-    order: Assignment,
-    settings: WorkerSettings,
-    releases: ReleaseProvider,
-    cluster: ClusterId,
-    environment: Mapping[str, str] | None = None,
+    order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
 ) -> RunnerPlan:
-    """Collect everything that a runner needs. `environment`: by default that of this process.
+    """Collect everything that a runner needs.
 
     Raises:
         CannotRunHereError: the release lacks the task's file, the disk is full, the folder of outputs is not
@@ -134,7 +129,7 @@ def prepare(
             for wheel in find_wheels(root, order.task.dependencies)
         )
     drivers = driver_environment(
-        os.environ if environment is None else environment,
+        os.environ,
         java_home=java_home if own is None else own.configured.java_home or java_home,
         extra={
             **settings.env,

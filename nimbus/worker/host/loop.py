@@ -20,6 +20,7 @@ from typing import NoReturn
 
 Action = Callable[[], None]
 _LONGEST_WAIT_S = 60.0
+_ONE = (1).to_bytes(8, sys.byteorder)
 
 
 class Loop:
@@ -27,7 +28,8 @@ class Loop:
 
     def __init__(self) -> None:
         self._inbox: deque[Action] = deque()
-        self._wake = Wake()
+        # A file object instead of a descriptor: a late ring after its end must not write into another file.
+        self._wake = io.FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
         self._timers: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
         self._handles: dict[int, Action] = {}
@@ -39,7 +41,7 @@ class Loop:
     def post(self, action: Action) -> None:
         """Run an action soon. Any thread; never blocks."""
         self._inbox.append(action)
-        self._wake.ring()
+        self._ring()
 
     def after(self, delay_s: float, action: Action) -> None:
         """Run an action after a delay. Loop thread."""
@@ -63,7 +65,7 @@ class Loop:
     def stop(self) -> None:
         """Make `run` return. Any thread."""
         self._stopping.set()
-        self._wake.ring()
+        self._ring()
 
     def fail(self, error: Exception) -> None:
         """Make `run` raise the error of another thread. Any thread."""
@@ -78,16 +80,21 @@ class Loop:
         try:
             while not self._stopping.is_set():
                 for fd, _event in self._poll.poll(self._wait_ms()):
-                    self._heard(fd)
+                    self._take_in(fd)
                 self._run_due()
         finally:
             for handle in self._handles:
                 os.close(handle)
             self._wake.close()
 
-    def _heard(self, fd: int) -> None:
+    def _ring(self) -> None:
+        """Wake the loop. Never blocks: kazoo's threads and signal handlers call it."""
+        with suppress(ValueError, OSError):  # closed, or being closed
+            self._wake.write(_ONE)
+
+    def _take_in(self, fd: int) -> None:
         if fd == self._wake.fileno():
-            self._wake.clear()  # before the inbox is read, so that a later message wakes again
+            self._wake.read(8)  # before the inbox is read, so that a later message wakes again
             return
         if fd in self._listeners:
             self._inbox.append(self._listeners[fd])
@@ -111,39 +118,3 @@ class Loop:
             return int(_LONGEST_WAIT_S * 1000)
         due_s = self._timers[0][0] - time.monotonic()
         return max(0, min(int(due_s * 1000) + 1, int(_LONGEST_WAIT_S * 1000)))
-
-
-_ONE = (1).to_bytes(8, sys.byteorder)
-
-
-class Wake:
-    """Wakes a poll loop. `ring` never blocks: kazoo's threads and signal handlers may call it."""
-
-    def __init__(self) -> None:
-        # A file object instead of a descriptor: a late `ring` after `close` must not write into another file.
-        self._file = io.FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
-
-    def fileno(self) -> int:
-        """For poll."""
-        return self._file.fileno()
-
-    def ring(self) -> None:
-        """Wake the loop, now or at its next wait."""
-        with suppress(ValueError, OSError):  # closed, or being closed
-            self._file.write(_ONE)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until it rings, at most `timeout_s`; return True if it rang."""
-        poll = select.poll()
-        poll.register(self._file, select.POLLIN)
-        rang = bool(poll.poll(None if timeout_s is None else max(0, int(timeout_s * 1000))))
-        self.clear()
-        return rang
-
-    def clear(self) -> None:
-        """Forget earlier rings."""
-        self._file.read(8)
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.tags import compatible_tags, cpython_tags
 
+from nimbus.worker import libraries
 from nimbus.worker.libraries import BadWheelError, unpack_wheel, why_not_here
 
 GOOD = "lib-1.0-py3-none-any.whl"
@@ -65,12 +66,13 @@ def test_member_that_is_no_file_is_refused(tmp_path: Path, mode: int) -> None:
         unpack_wheel(wheel, tmp_path / "out")
 
 
-def test_wheel_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+def test_wheel_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "MAX_TOTAL_BYTES", 1_000_000)
     wheel = _wheel(tmp_path / "in", {"lib/zeros.bin": "0" * 5_000_000})
     assert wheel.stat().st_size < 50_000
 
     with pytest.raises(BadWheelError, match="more than 1000000 bytes"):
-        unpack_wheel(wheel, tmp_path / "out", max_total_bytes=1_000_000)
+        unpack_wheel(wheel, tmp_path / "out")
 
     assert list((tmp_path / "out").iterdir()) == []
 
