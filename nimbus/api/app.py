@@ -223,6 +223,6 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.include_router(events.router(hub, services.gate, PREFIX))
     app.include_router(webhooks.router(services))
     app.include_router(login.router(services))
-    if services.door is not None:
-        app.include_router(attempts.router(services.door))
+    if services.gateway is not None:
+        app.include_router(attempts.router(services.gateway))
     return app

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from fastapi import Depends, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from nimbus.api.problems import NotFoundError, form
+from nimbus.api.problems import ObjectNotFoundError, form
 from nimbus.api.requests import BOUND_FORMS, BoundText, PipelineNameText
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
@@ -20,7 +20,7 @@ from nimbus.domain.run import RunState
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
-MOST = 500
+MAX_ROWS = 500
 """Limit of rows in one answer."""
 
 CursorText = Annotated[
@@ -29,12 +29,14 @@ CursorText = Annotated[
 ]
 
 
-def unknown_cursor() -> NotFoundError:
+def unknown_cursor() -> ObjectNotFoundError:
     """The error for a cursor that does not belong to this list."""
-    return NotFoundError("unknown_cursor", "the cursor is none that this list has given: begin without one.")
+    return ObjectNotFoundError(
+        "unknown_cursor", "the cursor is none that this list has given: begin without one."
+    )
 
 
-class Page(NamedTuple, Generic[T]):
+class ListPage(NamedTuple, Generic[T]):
     """A page of a list."""
 
     rows: list[T]
@@ -46,15 +48,15 @@ class PageQuery:
     """The requested page of a list. Without a limit: the whole list."""
 
     def __init__(
-        self, limit: Annotated[int | None, Query(ge=1, le=MOST)] = None, cursor: CursorText = None
+        self, limit: Annotated[int | None, Query(ge=1, le=MAX_ROWS)] = None, cursor: CursorText = None
     ) -> None:
         self.limit, self.after = limit, decoded(cursor)
 
-    def page(self, rows: Iterable[T], key: Callable[[T], Key], *, newest_first: bool = False) -> Page[T]:
+    def page(self, rows: Iterable[T], key: Callable[[T], Key], *, newest_first: bool = False) -> ListPage[T]:
         """Order rows by a unique key, and cut out the page.
 
         Raises:
-            NotFoundError: the cursor belongs to another list.
+            ObjectNotFoundError: the cursor belongs to another list.
         """
         found = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0], reverse=newest_first)
         if self.after is not None:
@@ -66,7 +68,7 @@ class PageQuery:
                 raise unknown_cursor() from exc
         shown = found if self.limit is None else found[: self.limit]
         more = len(shown) < len(found)
-        return Page([row for _, row in shown], encoded(shown[-1][0]) if more else None, len(found))
+        return ListPage([row for _, row in shown], encoded(shown[-1][0]) if more else None, len(found))
 
 
 Paging = Annotated[PageQuery, Depends()]
@@ -78,7 +80,7 @@ def encoded(key: Key) -> str:
 
 
 def decoded(cursor: str | None) -> Key | None:
-    """The key in a cursor. Raises NotFoundError if it is not valid."""
+    """The key in a cursor. Raises ObjectNotFoundError if it is not valid."""
     if cursor is None:
         return None
     try:

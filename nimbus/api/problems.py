@@ -34,7 +34,7 @@ def form(pattern: str, words: str, **more: Any) -> StringConstraints:
     return StringConstraints(pattern=pattern, **more)
 
 
-class NotFoundError(NimbusError):
+class ObjectNotFoundError(NimbusError):
     """The requested object does not exist."""
 
     exit_code = 3
@@ -78,7 +78,7 @@ def problem(
 
 def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem document."""
-    app.add_exception_handler(NotFoundError, _not_found)
+    app.add_exception_handler(ObjectNotFoundError, _not_found)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(AccessDeniedError, _denied)
     app.add_exception_handler(UnsignedRequestError, _unsigned)

@@ -49,7 +49,7 @@ from nimbus.ports import (
 About = TypeVar("About", bound=OfPipeline)
 Port = TypeVar("Port")
 Said = TypeVar("Said", QueuedCommand, CommandOutcome)
-_MOST_OF_A_SECOND = 4_000
+_MAX_OF_A_SECOND = 4_000
 """How many runs of one second are read to find one that may be seen; those after them are left out."""
 _STATUS, _LOGS, _VIEWER = AccessRole.STATUS, AccessRole.LOGS, AccessRole.VIEWER
 
@@ -325,7 +325,7 @@ class SeenHistory(_Seen[History]):
             runs, end = tuple(self._reader.shown(found.runs)), found.more_after
             if end is not None and not sees(_STATUS):
                 end = max((*map(place, runs), RunPlace(end.before_latest_s, ""), after or RunPlace(0, "")))
-                if end == after and limit <= _MOST_OF_A_SECOND:
+                if end == after and limit <= _MAX_OF_A_SECOND:
                     limit = 2 * limit + 1
                     continue
                 end = RunPlace(end.before_latest_s, "~") if end == after else end

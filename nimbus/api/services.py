@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry
-from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.access.gate import AccessGate
+from nimbus.api.routes.attempts import AttemptGateway
 from nimbus.config.settings import Shown
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
+from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.outputs import ListedFile, Listing
 from nimbus.domain.release_files import Holders, ReleaseFile, ReleasePublication
 from nimbus.domain.schedulers import SchedulerInfo
@@ -27,7 +27,6 @@ from nimbus.ports import (
     Definitions,
     History,
     IdentityProvider,
-    KeptLog,
     LogArchive,
 )
 
@@ -47,7 +46,7 @@ class HistoryServers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ReadinessCheck:
     """One check of whether this scheduler can serve."""
 
     name: str
@@ -73,7 +72,7 @@ class QueuePlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderView:
+class ConfirmedLeader:
     """The confirmed leader, from its published record."""
 
     id: str
@@ -88,7 +87,7 @@ class HealthPort(Protocol):
     The last three raise StoreUnavailableError when ZooKeeper does not answer.
     """
 
-    def readiness(self) -> Sequence[Check]:
+    def readiness(self) -> Sequence[ReadinessCheck]:
         """Check what serving needs. Takes under a second, and never raises: an error is a failed check."""
         ...
 
@@ -104,89 +103,9 @@ class HealthPort(Protocol):
         """The schema of the cluster; None before its first leader."""
         ...
 
-    def leader(self) -> LeaderView | None:
+    def leader(self) -> ConfirmedLeader | None:
         """The confirmed leader; None while there is none."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterAttempt:
-    """The attempt of a requesting driver, with the release that the driver names."""
-
-    id: AttemptId
-    pipeline: PipelineName
-    release: ReleaseDigest
-
-
-class DriverReport(BaseModel):
-    """How the task of a driver in a cluster ended."""
-
-    nonce: Annotated[str, Field(max_length=256)]
-    status: Annotated[int, Field(ge=-255, le=255)] | None
-    """Exit status, as in `Popen.returncode`; None: the task was not started."""
-    refused: Annotated[str, Field(max_length=2000)] = ""
-    """Why it was not started."""
-    ordered: Annotated[str, Field(max_length=32)] = "not"
-    """Why the bootstrap ended it, as `nimbus.worker.attempt.verdict.Ordered` spells it."""
-    came_to_its_end: bool = False
-    started_at: AwareDatetime | None = None
-    log_tail: str = ""
-    not_flushed: Annotated[str, Field(max_length=2000)] = ""
-    """Why its output may not be on the disk, or could not be stored in the bucket."""
-    output: Annotated[str, Field(max_length=1024)] | None = None
-    """Reference of its output in the bucket; None: it is in a folder."""
-    is_program: bool = False
-    timeout_s: float | None = None
-    application: Any = None
-    """Id of its Spark application, in any form: a wrong id must not make END fail."""
-    cost: Any = None
-    """What it used, in any form, as above; see `nimbus.domain.cost`."""
-    result: str | None = None
-    """Its result as text; see `nimbus.result`."""
-    checkpoint: str | None = None
-    """Its last checkpoint as text; see `nimbus.checkpoint`."""
-
-
-class BeatAnswer(NamedTuple):
-    """The answer to a driver's heartbeat."""
-
-    stop: bool = False
-    """The driver must stop."""
-    outdated: bool = False
-    """The attempt is over for this driver."""
-    claimed: bool = True
-    """False: the claim is not there. If that lasts, the attempt was archived; else a server lags behind."""
-
-
-class DataRequest(BaseModel):
-    """A driver's request for the signed URL of an object in the bucket of outputs."""
-
-    nonce: Annotated[str, Field(max_length=256)]
-    uri: Annotated[str, Field(max_length=1024)]
-    """URI of the bucket."""
-    output: Annotated[str, Field(max_length=1024)]
-    """Prefix of the attempt's own output."""
-    inputs: Sequence[str]
-    """References of its inputs."""
-    method: Literal["GET", "HEAD", "PUT"]
-    key: Annotated[str, Field(max_length=1024)]
-
-
-class SecretsRequest(BaseModel):
-    """A driver's request for the secrets of its task."""
-
-    nonce: Annotated[str, Field(max_length=256)]
-    names: Annotated[dict[str, str], Field(max_length=32)]
-    """As of `TaskSpec.secrets`."""
-    token: Annotated[str, Field(max_length=256)]
-    """Valid for this attempt and these secrets."""
-
-
-class SignedUrl(NamedTuple):
-    """A signed URL, and the headers that a request with it must have."""
-
-    url: str
-    headers: Mapping[str, str]
 
 
 class Releases(Protocol):
@@ -244,80 +163,6 @@ class OutputFiles(Protocol):
         ...
 
 
-class AttemptDoor(Protocol):
-    """The access of drivers in clusters to their attempts.
-
-    Methods with an attempt raise StoreUnavailableError when ZooKeeper or storage does not answer.
-    """
-
-    def admits(self, attempt: ClusterAttempt, token: str) -> bool:
-        """True when the token is valid for this attempt and its release."""
-        ...
-
-    @property
-    def schedulers(self) -> Callable[[], Sequence[str]]:
-        """Returns the base URLs of the registered schedulers."""
-        ...
-
-    def bootstrap(self) -> bytes:
-        """The program that runs in the cluster, as a zip archive."""
-        ...
-
-    def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
-        """A tar file of the release, in pieces."""
-        ...
-
-    def claim(
-        self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
-    ) -> bool:
-        """Fill CLAIM. True: this driver holds it. Safe to repeat."""
-        ...
-
-    def beat(
-        self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
-    ) -> BeatAnswer:
-        """Record a heartbeat, unless the claim is not there or the attempt is over.
-
-        `checkpoint`: a new checkpoint of its task, as text; None: there is none.
-        """
-        ...
-
-    def log(
-        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
-    ) -> bool:
-        """Store a piece of the log; False: it is too long, or the attempt is over for this driver.
-
-        Raises:
-            StoreUnavailableError: the claim is not there, as of `BeatAnswer.claimed`.
-        """
-        ...
-
-    def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
-        """The values of the task's secrets, by variable; None: no access, or it is over for this driver.
-
-        Raises:
-            AttemptWithdrawnError: the claim is not there (yet).
-            NimbusError: they cannot be had; with code `secret_denied`, its pipeline may not use one.
-        """
-        ...
-
-    def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
-        """True when the token is valid for this output and these inputs of the attempt."""
-        ...
-
-    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
-        """The signed URL of an object; None: no access, or the attempt is over for this driver.
-
-        Raises:
-            AttemptWithdrawnError: the claim is not there, as of `BeatAnswer.claimed`.
-        """
-        ...
-
-    def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
-        """Fill END. Return the outcome in END, which may be an earlier one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertTests:
     """This scheduler's alert targets, for tests of them."""
@@ -348,7 +193,7 @@ class ApiServices:
     """Both as in the engine's policy."""
     session_timeout: timedelta | None = None
     """Of a scheduler's session in ZooKeeper; None: no other scheduler can lead."""
-    door: AttemptDoor | None = None
+    gateway: AttemptGateway | None = None
     """Access of drivers in clusters; None: there are none."""
     outputs: OutputFiles | None = None
     """Files of outputs; None: this process has no place of outputs."""

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from nimbus.access.rules import check_command
 from nimbus.api.asking import grants, principal, who_asks
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
-from nimbus.api.problems import ChangedError, KeyReusedError, NotFoundError
+from nimbus.api.problems import ChangedError, KeyReusedError, ObjectNotFoundError
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
 from nimbus.domain import revisions
@@ -214,7 +214,7 @@ async def _submit(
         ChangedError: the object does not have a revision that `If-Match` names.
         RefusedError: a leader refused it while we waited.
         AccessDeniedError: the principal does not have the permission.
-        NotFoundError: refused, because the object does not exist.
+        ObjectNotFoundError: refused, because the object does not exist.
         StoreUnavailableError: it could not be queued.
     """
 
@@ -261,7 +261,7 @@ def _refusal(outcome: CommandOutcome) -> NimbusError:
     """The error for a leader's refusal."""
     # A missing release is a wrong reference inside the request, so only these codes are 404.
     if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
-        return NotFoundError(outcome.code, outcome.message)
+        return ObjectNotFoundError(outcome.code, outcome.message)
     if outcome.code in DENIALS:
         return AccessDeniedError(outcome.code, outcome.message)
     if outcome.code == ChangedError.code:

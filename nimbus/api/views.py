@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import islice
 
 from nimbus.api import models as m
-from nimbus.api.services import LeaderView, QueuePlace
+from nimbus.api.services import ConfirmedLeader, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, InvalidNameError, WorkerId
@@ -23,7 +23,7 @@ MAX_ORDERS = 20
 """Limit of orders of one worker in a list of workers."""
 
 
-def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> m.LeaderModel | None:
+def leader_model(leader: ConfirmedLeader | None, schedulers: Iterable[SchedulerInfo]) -> m.LeaderModel | None:
     """The confirmed leader, with the start of its leadership from its registration."""
     if leader is None:
         return None
@@ -32,7 +32,7 @@ def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo])
 
 
 def participants_model(
-    queue: Sequence[QueuePlace], schedulers: Sequence[SchedulerInfo], leader: LeaderView | None
+    queue: Sequence[QueuePlace], schedulers: Sequence[SchedulerInfo], leader: ConfirmedLeader | None
 ) -> m.ParticipantsModel:
     """Join queue and registrations. A scheduler that is only in one of them is shown, too."""
     places = {place.id: place for place in queue}
@@ -112,7 +112,7 @@ def refusals(schedulers: Iterable[SchedulerInfo]) -> dict[WorkerId, Refusals]:
 
 def status_model(
     *,
-    leader: LeaderView | None,
+    leader: ConfirmedLeader | None,
     info: SchedulerInfo,
     schema: int | None,
     schedulers: Sequence[SchedulerInfo],

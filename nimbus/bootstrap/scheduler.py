@@ -74,8 +74,8 @@ from nimbus.engine.policy import Policy
 from nimbus.ports import ChangeFeed
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
-from nimbus.scheduler.data_door import DataDoor
-from nimbus.scheduler.door import ClusterDoor
+from nimbus.scheduler.data_gateway import DataGateway
+from nimbus.scheduler.gateway import ClusterGateway
 from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.readiness import ReadinessGuard
 from nimbus.scheduler.registrar import Registrar
@@ -244,13 +244,13 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
             timings=_timings(settings),
             session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
             hook_secret=_hook_secret(settings),
-            door=ClusterDoor(
+            gateway=ClusterGateway(
                 board=TreeAttemptBoard(calls, root),
                 logs=S3LogArchive(resources.store),
                 releases=releases,
                 clock=resources.clock,
                 schedulers=lambda: [scheduler.address for scheduler in reader.schedulers()],
-                data=_data_door(settings),
+                data=_data_gateway(settings),
                 secrets=partial(resolve, provider=secret_provider(settings.worker.secrets, os.environ)),
                 rules=SecretRules(settings.worker.secrets.allow),
             ),
@@ -324,9 +324,9 @@ def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
     return None if provider is None else lambda name: resolve({name: name}, provider)[name]
 
 
-def _data_door(settings: Settings) -> DataDoor | None:
+def _data_gateway(settings: Settings) -> DataGateway | None:
     uri = settings.worker.data_uri
-    return None if uri is None else DataDoor(uri, open_data(data_connection(settings)))
+    return None if uri is None else DataGateway(uri, open_data(data_connection(settings)))
 
 
 def _identity(resources: Resources) -> Identity:

@@ -18,7 +18,7 @@ import psutil
 
 from blobsync import Readiness, SyncProgress
 from leader import Elector, LeaderError, Phase, Verdict, next_in_line
-from nimbus.api.services import Check, LeaderView, QueuePlace
+from nimbus.api.services import ConfirmedLeader, QueuePlace, ReadinessCheck
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
 from nimbus.domain.schedulers import ElectionRole, LeaderReport, SchedulerInfo
@@ -176,22 +176,22 @@ class SelfReport:
             return ElectionRole.SYNCING
         return _ROLES.get(phase, ElectionRole.VALIDATING)
 
-    def readiness(self) -> Sequence[Check]:
+    def readiness(self) -> Sequence[ReadinessCheck]:
         """Conditions for serving the API. A standby that still syncs can serve."""
         found, taken = assess(self._required(), self._readiness()), self._id_taken()
         trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
         store_trouble = self._store_trouble()
         return (
-            Check(name=self._store, ok=not store_trouble, detail=store_trouble),
-            Check(name="storage", ok=not trouble, detail=trouble, required=False),
-            Check(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),
-            Check(
+            ReadinessCheck(name=self._store, ok=not store_trouble, detail=store_trouble),
+            ReadinessCheck(name="storage", ok=not trouble, detail=trouble, required=False),
+            ReadinessCheck(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),
+            ReadinessCheck(
                 name="artifacts",
                 ok=not found.reasons,
                 detail=brief("; ".join(found.reasons)),
                 required=False,
             ),
-            Check(name="registration", ok=not taken, detail=taken, required=False),
+            ReadinessCheck(name="registration", ok=not taken, detail=taken, required=False),
         )
 
     def participants(self) -> Sequence[QueuePlace]:
@@ -220,7 +220,7 @@ class SelfReport:
             raise StoreUnavailableError(f"the cluster's schema cannot be read: {exc}") from exc
         return None if found is None else found.schema
 
-    def leader(self) -> LeaderView | None:
+    def leader(self) -> ConfirmedLeader | None:
         """The confirmed leader."""
         try:
             found = self._election.get_leader()
@@ -228,7 +228,7 @@ class SelfReport:
             raise StoreUnavailableError(f"the leader's record cannot be read: {exc}") from exc
         if found is None:
             return None
-        return LeaderView(
+        return ConfirmedLeader(
             id=found.participant.id,
             address=_url(self._scheme, found.participant.host, found.participant.port),
             epoch=found.epoch,

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from nimbus.api.access import NEEDS, role_on_path
 from nimbus.api.asking import principal
 from nimbus.api.requests import PipelineNameText
-from nimbus.api.services import ApiServices, LeaderView
+from nimbus.api.services import ApiServices, ConfirmedLeader
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.calendars import days_in_words
 from nimbus.domain.cost import cost_in_words
@@ -87,7 +87,7 @@ class Frame:
 
     answered_by: str
     version: str
-    leader: LeaderView | None
+    leader: ConfirmedLeader | None
     unavailable_since: datetime | None
     """Since when ZooKeeper does not answer; None: it answers."""
     others: Sequence[tuple[str, str]]

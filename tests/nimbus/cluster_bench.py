@@ -24,8 +24,8 @@ from fastapi import FastAPI
 from nimbus.api.problems import install
 from nimbus.api.routes import attempts
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.scheduler.data_door import DataDoor
-from nimbus.scheduler.door import ClusterDoor
+from nimbus.scheduler.data_gateway import DataGateway
+from nimbus.scheduler.gateway import ClusterGateway
 from nimbus.worker.application import bootstrap, executor, follow, followed
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.manager import (
@@ -166,9 +166,9 @@ def _downloaded(url: str) -> bytes:
         return b"raise SystemExit(1)"
 
 
-def data_door(bench: Bench) -> DataDoor | None:
+def data_door(bench: Bench) -> DataGateway | None:
     """The data place of a scheduler whose outputs are in the bench's bucket."""
-    return None if bench.data_uri is None else DataDoor(bench.data_uri, open_data(bench.connections.data))
+    return None if bench.data_uri is None else DataGateway(bench.data_uri, open_data(bench.connections.data))
 
 
 SECRETS = {"warehouse": "swordfish-1\nand more"}
@@ -180,7 +180,7 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
     """Serve a scheduler's door, which reports `schedulers` as live. Returns its base URL."""
     app = FastAPI()
     install(app)
-    opened = ClusterDoor(
+    opened = ClusterGateway(
         board=bench.board,
         logs=bench.logs,
         releases=bench,

@@ -12,7 +12,7 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeClusterReader
-from nimbus.api.services import ApiServices, LeaderView
+from nimbus.api.services import ApiServices, ConfirmedLeader
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.supervision import Timings
@@ -42,9 +42,9 @@ class _Health:
 
     said: Callable[[], SchedulerInfo | None]
 
-    def leader(self) -> LeaderView | None:
+    def leader(self) -> ConfirmedLeader | None:
         leader = self.said()
-        return None if leader is None else LeaderView(id=leader.id, address=leader.address, epoch=1)
+        return None if leader is None else ConfirmedLeader(id=leader.id, address=leader.address, epoch=1)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"no explanation asks for {name}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nimbus.api.explain.data import DueView, why_no_start
-from nimbus.api.explain.queue import LiveRun, QueueView, run_names
+from nimbus.api.explain.queue import CountedRun, QueueView, run_names
 from nimbus.api.explain.run import ReasonModel
 from nimbus.api.explain.task import why_aside
 from nimbus.definition.backfill_dates import dates_left
@@ -168,7 +168,7 @@ def _skipped(skips: Skips) -> str:
     return f"{skips.total} fire times started no run; the last {when}: {last.reason}"
 
 
-def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
+def _live(own: list[CountedRun], view: PipelineView) -> Iterator[ReasonModel]:
     """Runs under way, oldest first, and then queued runs."""
     ordered = sorted(own, key=lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
     yield from (view.why_run(run.id) for run in ordered[:MAX_RUNS])
@@ -177,7 +177,7 @@ def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
         yield ReasonModel(about="runs", why=left)
 
 
-def _full(record: PipelineRecord, own: list[LiveRun], queue: QueueView) -> str | None:
+def _full(record: PipelineRecord, own: list[CountedRun], queue: QueueView) -> str | None:
     """The limit that prevents another run; None: there is room."""
     under_way = [run for run in own if in_pipeline(run)]
     concurrency = record.profile.concurrency

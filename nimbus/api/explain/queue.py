@@ -29,7 +29,7 @@ MAX_NAMED = 3
 """Limit of runs under way that a sentence names."""
 
 
-class LiveRun(Ranked, Protocol):
+class CountedRun(Ranked, Protocol):
     """A run, or its entry in lists."""
 
     @property
@@ -40,7 +40,7 @@ class LiveRun(Ranked, Protocol):
 class QueueView:
     """Facts that a queued run depends on."""
 
-    live: Collection[LiveRun]
+    live: Collection[CountedRun]
     """Runs that are not final: those of its pipeline or, with `max_running`, of all pipelines."""
     limit: int | None
     """`concurrency.limit` of the active release."""
@@ -73,13 +73,13 @@ def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") 
     return "there is room: the leader starts it next"
 
 
-def holders_of(run: Run, view: QueueView) -> list[LiveRun]:
+def holders_of(run: Run, view: QueueView) -> list[CountedRun]:
     """The runs that fill `concurrency.limit`, if a queued run waits for one of their places."""
     held = [other for other in view.live if other.pipeline == run.pipeline and in_pipeline(other)]
     return [] if in_pipeline(run) or view.limit is None or len(held) < view.limit else held
 
 
-def cluster_holders_of(run: Run, view: QueueView) -> list[LiveRun]:
+def cluster_holders_of(run: Run, view: QueueView) -> list[CountedRun]:
     """The tops of the trees that fill `runs.max_running`, if a queued run waits for one of their places."""
     tops = in_cluster(view.live)
     if view.max_running is None or len(tops) < view.max_running or top_of(run) in tops:
@@ -87,7 +87,7 @@ def cluster_holders_of(run: Run, view: QueueView) -> list[LiveRun]:
     return [other for other in view.live if other.id in tops]
 
 
-def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], limit: str) -> str:
+def _sentence(run: Run, among: Collection[CountedRun], under_way: list[CountedRun], limit: str) -> str:
     queued = [other for other in among if other.state is RunState.QUEUED and other.paused is None]
     rank = run_rank(run)
     place = 1 + sum(run_rank(other) < rank for other in queued)
@@ -97,7 +97,7 @@ def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], li
     return f"{_ordinal(place)} of {len(queued)} in the queue, waits for {what} to end, {limit}{turn}"
 
 
-def run_names(runs: Sequence[LiveRun]) -> str:
+def run_names(runs: Sequence[CountedRun]) -> str:
     """The number of runs, and the ids of the oldest."""
     oldest = nsmallest(MAX_NAMED, runs, key=lambda run: (run.created_at, run.id))
     named = ", ".join(run.id for run in oldest)

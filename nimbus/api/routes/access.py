@@ -12,7 +12,7 @@ from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.access.tokens import TOKEN_ID
 from nimbus.api.asking import grants, principal
 from nimbus.api.models import CommandModel, Model, of
-from nimbus.api.problems import NotFoundError, form
+from nimbus.api.problems import ObjectNotFoundError, form
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.seen import lookups
@@ -126,7 +126,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """One token of the cluster."""
         found = services.reader.settings().tokens.get(token_id)
         if found is None:
-            raise NotFoundError("unknown_token", f"there is no token {token_id}: see `nimbus token list`.")
+            raise ObjectNotFoundError(
+                "unknown_token", f"there is no token {token_id}: see `nimbus token list`."
+            )
         tag_with(response, of_token(found))
         return TokenModel.model_validate(found)
 

@@ -171,7 +171,7 @@ def plan_of(services: ApiServices, body: BackfillPlanBody) -> BackfillPlanModel:
     """Plan a backfill and, on request, the backfills downstream.
 
     Raises:
-        NotFoundError: there is no such pipeline.
+        ObjectNotFoundError: there is no such pipeline.
         RefusedError: the backfill is not possible.
         DefinitionNotHereError: the definition of a downstream pipeline is not on this disk.
     """

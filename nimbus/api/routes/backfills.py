@@ -12,7 +12,7 @@ from nimbus.api import views
 from nimbus.api.explain.pipeline import BackfillView, progress, why_backfill
 from nimbus.api.models import CommandModel, Model, PageModel, of
 from nimbus.api.paging import Paging
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import BackfillIdText, PipelineNameText, ReasonBody
 from nimbus.api.routes.backfill_plan import (
     BackfillPlanBody,
@@ -140,10 +140,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def known_backfill(services: ApiServices, backfill: str) -> Backfill:
-    """A backfill by id. Raises NotFoundError if there is none."""
+    """A backfill by id. Raises ObjectNotFoundError if there is none."""
     found = services.reader.backfill(BackfillId(backfill))
     if found is None:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_backfill", f"there is no backfill {backfill}: see `nimbus backfill list`."
         )
     return found

@@ -14,7 +14,7 @@ from nimbus.api import models as m
 from nimbus.api import views
 from nimbus.api.models import Model, PageModel, of
 from nimbus.api.paging import Key, Paging
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, ReasonBody
 from nimbus.api.routes.terms import succession
 from nimbus.api.services import ApiServices
@@ -94,7 +94,7 @@ def _alert_routes(services: ApiServices, prefix: str) -> APIRouter:
         """Send a test message from the answering scheduler. It is not stored, and not tried again."""
         if name not in services.alerts.kinds:
             known = ", ".join(sorted(services.alerts.kinds)) or "none"
-            raise NotFoundError(
+            raise ObjectNotFoundError(
                 "unknown_target", f"there is no alert target {name} in alerts.targets; known: {known}."
             )
         try:

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.api.models import CommandModel, Model, PageModel
 from nimbus.api.paging import CursorText, PageQuery
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import Wait, await_outcome, command_model
@@ -134,13 +134,13 @@ def known_command(services: ApiServices, command: CommandId) -> CommandOutcome |
     """The outcome of a command; None while it waits.
 
     Raises:
-        NotFoundError: the command neither waits nor has an outcome.
+        ObjectNotFoundError: the command neither waits nor has an outcome.
     """
     outcome = services.commands.outcome(command)
     if outcome is None and command not in {queued.id for queued in services.reader.commands()}:
         outcome = services.commands.outcome(command)  # decided between the two reads
         if outcome is None:
-            raise NotFoundError(
+            raise ObjectNotFoundError(
                 "unknown_command",
                 f"command {command} is not waiting and has no outcome: it was never submitted, or was "
                 "decided more than an hour ago. Check the object that it was to change.",

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from nimbus.api.explain.facts import active_pipelines, by_dataset, publishers_of
 from nimbus.api.models import CommandModel, Model, PageModel
 from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, unknown_cursor
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import DatasetNameText, NewVersionBody, ReasonBody, WithdrawBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
@@ -243,11 +243,11 @@ def dataset_summaries(
 
 
 def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
-    """One dataset. Raises NotFoundError: nobody publishes it, or ever did."""
+    """One dataset. Raises ObjectNotFoundError: nobody publishes it, or ever did."""
     found, records = services.reader.dataset(name), list(active_pipelines(services))
     publishers = [one for one in records if name in one.profile.datasets]
     if found is None and not publishers:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_dataset", f"there is no dataset {name}: `nimbus dataset list` shows all of them."
         )
     grant = read_grant(name, found, services.reader.pipeline) if found else first_grant(name, records)
@@ -278,7 +278,7 @@ def list_versions(
     limit: int,
     before: int | None = None,
 ) -> VersionsModel:
-    """Versions of a dataset, or of one partition. Raises NotFoundError: see `shown_dataset`.
+    """Versions of a dataset, or of one partition. Raises ObjectNotFoundError: see `shown_dataset`.
 
     `before`: sequence, or of a partition the number, of the last version of the page before.
     """

@@ -20,7 +20,7 @@ from nimbus.api.explain.run import (
     run_reasons,
 )
 from nimbus.api.explain.task import ClusterFacts, why_aside
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, RunIdText
 from nimbus.api.routes.backfills import explained
 from nimbus.api.routes.pipelines import known_pipeline
@@ -59,7 +59,7 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
     """Explain a run, or one of its tasks; also a requested run that is not started.
 
     Raises:
-        NotFoundError: there is no such run, or no such task.
+        ObjectNotFoundError: there is no such run, or no such task.
     """
     try:
         found = find_run_or_request(services, run_id)
@@ -76,7 +76,7 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
         return explanation(run.id, run.state, explain_run(run, slots, facts), MAX_REASONS)
     of = run.tasks.get(TaskName(task))
     if of is None:
-        raise NotFoundError("unknown_task", f"run {run.id} has no task {task}.")
+        raise ObjectNotFoundError("unknown_task", f"run {run.id} has no task {task}.")
     return explanation(run.id, run.state, [explain_task(run, of, slots, facts)], MAX_REASONS)
 
 
@@ -102,7 +102,7 @@ def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
     """Explain a pipeline.
 
     Raises:
-        NotFoundError: the pipeline is not in the catalog.
+        ObjectNotFoundError: the pipeline is not in the catalog.
     """
     record = known_pipeline(services, name)
     reasons = explain_pipeline(record, pipeline_view(services, record))

@@ -17,7 +17,7 @@ from pydantic import (
 from nimbus.api.explain.facts import team_uses
 from nimbus.api.models import CommandModel, Model, PageModel
 from nimbus.api.paging import Paging
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import (
     Moment,
     PipelineNameText,
@@ -164,7 +164,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """One pool."""
         found = next((one for one in _pools(services) if one.name == name), None)
         if found is None:
-            raise NotFoundError("unknown_pool", f"there is no pool {name}: see `nimbus pool list`.")
+            raise ObjectNotFoundError("unknown_pool", f"there is no pool {name}: see `nimbus pool list`.")
         tag_with(response, of_pool(name, found.size))
         return found
 

@@ -18,7 +18,7 @@ from pydantic import (
 from nimbus.api import views
 from nimbus.api.models import CommandModel, Model, PipelineModel, PipelinesModel
 from nimbus.api.paging import OwnerText, Paging, TagText
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import BoundText, DigestText, PipelineNameText, ReasonBody, RequestBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import CONDITIONAL, Submit, tag_with
@@ -103,11 +103,11 @@ def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
     """Find a pipeline.
 
     Raises:
-        NotFoundError: the pipeline is not in the catalog.
+        ObjectNotFoundError: the pipeline is not in the catalog.
     """
     record = services.reader.pipeline(PipelineName(name))
     if record is None:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_pipeline",
             f"pipeline {name} is not in the catalog: see `nimbus pipeline list`, or publish it first "
             "(`nimbus pipeline publish`).",

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from nimbus.api.models import Model, PageModel, PipelineSpecModel, of
 from nimbus.api.paging import PageQuery, Paging
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
 from nimbus.api.routes.commands import CommandFilter, ListedCommandModel, list_commands
 from nimbus.api.routes.pipelines import known_pipeline
@@ -196,7 +196,7 @@ def get_release(services: ApiServices, name: str, digest: str) -> ReleaseModel:
     """One release in full.
 
     Raises:
-        NotFoundError: storage has no such release.
+        ObjectNotFoundError: storage has no such release.
         StorageUnavailableError: the release is not on this disk, and storage does not answer.
     """
     record = known_pipeline(services, name)
@@ -222,7 +222,7 @@ def diff_releases(
     """The differences of `digest` from `against`; with `file`, also its text diff.
 
     Raises:
-        NotFoundError: storage has no such release, or the file does not differ.
+        ObjectNotFoundError: storage has no such release, or the file does not differ.
         StorageUnavailableError: a release is not on this disk, and storage does not answer.
     """
     record = known_pipeline(services, name)
@@ -254,7 +254,7 @@ def _listed(record: PipelineRecord, digest: ReleaseDigest, at: datetime | None) 
 def _files(services: ApiServices, release: ReleaseOf) -> Sequence[ReleaseFile]:
     found = services.releases.files(release)
     if found is None:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_release",
             f"pipeline {release.pipeline} has no release {release.digest[:12]} in storage: see "
             "`nimbus pipeline releases`.",
@@ -315,7 +315,7 @@ def _definition_changes(
 def _named(changed: Sequence[FileChange], path: str, *, release: ReleaseOf) -> FileChange:
     found = next((one for one in changed if one.path == path), None)
     if found is None:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_file",
             f"{path[:200]!r} is the same in both releases of {release.pipeline}, or in neither.",
         )

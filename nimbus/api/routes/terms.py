@@ -9,7 +9,7 @@ import structlog
 from fastapi import APIRouter
 
 from nimbus.api.models import Model, PageModel, of
-from nimbus.api.paging import Page, PageQuery, Paging, encoded, unknown_cursor
+from nimbus.api.paging import ListPage, PageQuery, Paging, encoded, unknown_cursor
 from nimbus.api.services import ApiServices, QueuePlace
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.schedulers import SchedulerInfo
@@ -168,7 +168,7 @@ _NEWEST = 10**10
 class TermsPage(NamedTuple):
     """A page of terms; `complete`: history answered, or was not needed."""
 
-    page: Page[Term]
+    page: ListPage[Term]
     complete: bool
 
 
@@ -176,7 +176,7 @@ def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
     """A page of terms, newest first: those of the cluster's store, then those of history.
 
     Raises:
-        NotFoundError: the cursor belongs to another list.
+        ObjectNotFoundError: the cursor belongs to another list.
     """
     before, limit = _NEWEST, query.limit or TERMS_SHOWN
     if query.after is not None:
@@ -196,7 +196,7 @@ def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
             complete = False
     more = len(found) > limit
     shown = found[:limit]
-    page = Page(shown, encoded((shown[-1].epoch,)) if more else None, len(found))
+    page = ListPage(shown, encoded((shown[-1].epoch,)) if more else None, len(found))
     return TermsPage(page, complete)
 
 

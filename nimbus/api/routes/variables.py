@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from nimbus.api.models import CalendarDaysModel, CommandModel, Model
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, RequestBody, VariableNameText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
@@ -101,7 +101,9 @@ def _variable_routes(services: ApiServices, prefix: str) -> APIRouter:
         """One variable."""
         value = services.reader.settings().variables.get(name)
         if value is None:
-            raise NotFoundError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
+            raise ObjectNotFoundError(
+                "unknown_variable", f"there is no variable {name}: see `nimbus var list`."
+            )
         tag_with(response, of_variable(name, value))
         return VariableModel(name=name, value=value)
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from nimbus.api.models import CommandModel
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import (
     DataIntervalBody,
     Moment,
@@ -254,7 +254,7 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
         refuse_used_id(services, body.run_id)
     reuse = None if body.selection is None else body.selection.reuse
     if reuse is not None and not sees_data_of(services, reuse):
-        raise NotFoundError("unknown_run", f"there is no run {reuse}: see `nimbus run list`.")
+        raise ObjectNotFoundError("unknown_run", f"there is no run {reuse}: see `nimbus run list`.")
     return StartRun(
         pipeline=record.name,
         run_id=RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now()),

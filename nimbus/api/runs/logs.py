@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import RunIdText
 from nimbus.api.runs.lookup import (
     find_run,
@@ -79,7 +79,7 @@ def _kept(
     found = find_run(services, run_id)
     number, state = known_attempt(found, task, attempt)
     if (gone := purged_parts(services, found).get(RunPart.LOGS)) is not None:
-        raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
+        raise ObjectNotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
     # The state is read before the bytes, so that "ended, and no more bytes" is reliable.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
     unstored = "" if data or state == "open" else unstored_log(services, found, task, number)
@@ -108,21 +108,21 @@ def known_attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
     """Number and state of the requested attempt; without a number, of the last one.
 
     Raises:
-        NotFoundError: there is no such task, or no such attempt.
+        ObjectNotFoundError: there is no such task, or no such attempt.
     """
     known = run.tasks.get(TaskName(task))
     if known is None:
         raise unknown_task(run, task)
     if known.reused is not None:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "no_attempt", f"task {task} of run {run.id} is reused: its log is that of run {known.reused.run}."
         )
     if not known.attempts:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "no_attempt", f"task {task} of run {run.id} is {known.state} and was not tried yet."
         )
     if number is not None and number > known.tried:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_attempt",
             f"task {task} of run {run.id} has no attempt {number}; the last is {known.tried}.",
         )

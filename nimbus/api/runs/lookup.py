@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 import structlog
 
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.runs.models import (
     RequestedRunModel,
 )
@@ -54,7 +54,7 @@ def find_run_or_request(services: ApiServices, run_id: str) -> FoundRun | Reques
     """A run, or the command that requests it, or the refusal.
 
     Raises:
-        NotFoundError: the run is unknown.
+        ObjectNotFoundError: the run is unknown.
     """
     wanted = RunId(run_id)
     live = services.reader.run(wanted)
@@ -72,7 +72,7 @@ def find_run_or_request(services: ApiServices, run_id: str) -> FoundRun | Reques
     if refusal is not None:
         return _refused(wanted, refusal)
     fate = fate_of(services.history.purged(wanted))
-    raise NotFoundError("unknown_run", f"run {run_id} {fate}: see `nimbus run list`.")
+    raise ObjectNotFoundError("unknown_run", f"run {run_id} {fate}: see `nimbus run list`.")
 
 
 def _pending(services: ApiServices, command_id: CommandId, start: StartRun) -> RequestedRunModel:
@@ -101,13 +101,13 @@ def find_run(services: ApiServices, run_id: str) -> Run:
     """A run that a leader has started.
 
     Raises:
-        NotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
+        ObjectNotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
     """
     found = find_run_or_request(services, run_id)
     if isinstance(found, FoundRun):
         return found.run
     why = found.reason or f"command {found.command.command_id} waits for a leader's decision"
-    raise NotFoundError(f"run_{found.state}", f"run {run_id} is not started: {why}")
+    raise ObjectNotFoundError(f"run_{found.state}", f"run {run_id} is not started: {why}")
 
 
 def refuse_used_id(services: ApiServices, run_id: str) -> None:
@@ -250,8 +250,8 @@ def _past_runs(
     return {run.id: run for part in parts for run in part.runs}, min(edges, default=None), True
 
 
-def unknown_task(run: Run, task: str) -> NotFoundError:
+def unknown_task(run: Run, task: str) -> ObjectNotFoundError:
     """The error that a run has no such task."""
-    return NotFoundError(
+    return ObjectNotFoundError(
         "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
     )

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from nimbus.api.asking import principal
 from nimbus.api.models import Model, of
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
 from nimbus.api.runs.lookup import find_run, unknown_task
 from nimbus.api.services import ApiServices, OpenedFile, OutputFiles
@@ -122,7 +122,7 @@ def list_outputs(
     """Committed outputs of a run, or that of one task.
 
     Raises:
-        NotFoundError: there is no such run or task, or the task has no committed output.
+        ObjectNotFoundError: there is no such run or task, or the task has no committed output.
     """
     of = _Outputs(services, find_run(services, run_id))
     named = list(of.all()) if task is None else [of.find(task)]
@@ -137,7 +137,7 @@ def open_output(services: ApiServices, run_id: str, task: str, path: str) -> Ope
     """One file of a task's committed output.
 
     Raises:
-        NotFoundError: there is no such run, task, output or file.
+        ObjectNotFoundError: there is no such run, task, output or file.
         AccessDeniedError: it is the content of a dataset that the requester may not read.
         RefusedError: this scheduler cannot read it.
     """
@@ -149,7 +149,7 @@ def open_output(services: ApiServices, run_id: str, task: str, path: str) -> Ope
     except OutputsNotHereError as exc:
         raise RefusedError("outputs_not_here", of.elsewhere(made, exc)) from exc
     if opened is None:
-        raise NotFoundError(
+        raise ObjectNotFoundError(
             "unknown_file", f"the output of task {task} of run {run_id} has no file {path!r}."
         )
     return opened
@@ -182,12 +182,12 @@ class _Outputs:
         return (made for task in self.run.tasks.in_order() if (made := self._made(task)) is not None)
 
     def find(self, name: str) -> _Made:
-        """The output of a task. Raises NotFoundError if there is none."""
+        """The output of a task. Raises ObjectNotFoundError if there is none."""
         task = self.run.tasks.get(TaskName(name))
         if task is None:
             raise unknown_task(self.run, name)
         if (made := self._made(task)) is None:
-            raise NotFoundError(
+            raise ObjectNotFoundError(
                 "no_output", f"task {name} of run {self.run.id} is {task.state} and has no committed output."
             )
         return made
@@ -213,12 +213,12 @@ class _Outputs:
                     grant.check_principal(principal())
 
     def place(self, made: _Made) -> OutputFiles:
-        """The place of outputs. Raises NotFoundError if the output was purged."""
+        """The place of outputs. Raises ObjectNotFoundError if the output was purged."""
         may_be_gone = self.run.state.is_final or made.run != self.run.id
         gone = self._purged(made.run) if may_be_gone else None
         if gone is not None and RunPart.OUTPUTS in gone.parts:
             said = gone.parts[RunPart.OUTPUTS]
-            raise NotFoundError("output_purged", f"outputs of run {made.run} were {said}.")
+            raise ObjectNotFoundError("output_purged", f"outputs of run {made.run} were {said}.")
         if self._services.outputs is None:
             raise OutputsNotHereError("it has no worker.data in its configuration")
         return self._services.outputs
@@ -248,7 +248,7 @@ class _Outputs:
             found, uri = place.listed(made.reference, limit, after), place.uri(made.reference)
         except OutputsNotHereError as exc:
             unreadable = self.elsewhere(made, exc)
-        except NotFoundError as exc:
+        except ObjectNotFoundError as exc:
             unreadable = str(exc)
         return OutputModel(
             task=made.task,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 from nimbus.api.explain.task import how_settled
 from nimbus.api.models import Model, PageModel
 from nimbus.api.paging import Paging
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import RunIdText, in_utc
 from nimbus.api.runs.lookup import find_run, unknown_task
 from nimbus.api.runs.models import AttemptModel, PausedModel, in_order
@@ -197,7 +197,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         if (known := found.tasks.get(TaskName(task))) is None:
             raise unknown_task(found, task)
         if known.spec.children is None:
-            raise NotFoundError("no_children", f"task {task} of run {run_id} is of type {known.spec.kind}.")
+            raise ObjectNotFoundError(
+                "no_children", f"task {task} of run {run_id} is of type {known.spec.kind}."
+            )
         listed = children_list(found, known)
         page = paging.page(listed.children, lambda one: (one.index,))
         update = {"children": page.rows, "next_cursor": page.next_cursor, "at_least": page.at_least}

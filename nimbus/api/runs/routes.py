@@ -112,7 +112,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def run_place(key: Key | None) -> RunPlace | None:
-    """The place in a cursor. Raises NotFoundError if it belongs to another list."""
+    """The place in a cursor. Raises ObjectNotFoundError if it belongs to another list."""
     match key:
         case None:
             return None
@@ -154,7 +154,7 @@ def purged_parts(services: ApiServices, run: Run) -> Mapping[RunPart, Said]:
 
 
 def list_results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
-    """Results of a run's tasks, of 500 at most, or of one task. Raises NotFoundError."""
+    """Results of a run's tasks, of 500 at most, or of one task. Raises ObjectNotFoundError."""
     found = find_run_or_request(services, run_id)
     run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
     if task is not None and task not in run.tasks:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from nimbus.api import views
 from nimbus.api.asking import principal
 from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
 from nimbus.api.routes.backfills import BackfillModel, backfill_model
 from nimbus.api.routes.cluster import cluster_status
@@ -230,10 +230,10 @@ def _releases(record: PipelineRecord) -> dict[ReleaseDigest, str]:
 
 
 def _run_of(services: ApiServices, name: str, run_id: str) -> Run:
-    """A run of the pipeline. Raises NotFoundError if it is unknown or of another pipeline."""
+    """A run of the pipeline. Raises ObjectNotFoundError if it is unknown or of another pipeline."""
     run = find_run(services, run_id)
     if run.pipeline != name:
-        raise NotFoundError("unknown_run", f"run {run_id} is one of {run.pipeline}, not of {name}.")
+        raise ObjectNotFoundError("unknown_run", f"run {run_id} is one of {run.pipeline}, not of {name}.")
     return run
 
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.paging import CursorText, Where, decoded, encoded
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes.datasets import VersionModel, version_model
 from nimbus.api.runs.lookup import FoundRun, find_run, find_run_or_request, last_success, list_runs
@@ -238,7 +238,7 @@ def _panel(
         case "compare":
             against = asked.against and find_run(services, asked.against)
             if against and against.pipeline != run.pipeline:
-                raise NotFoundError("unknown_run", f"run {against.id} is not one of {run.pipeline}.")
+                raise ObjectNotFoundError("unknown_run", f"run {against.id} is not one of {run.pipeline}.")
             earlier = against or last_success(services, run)
             return {"earlier": earlier, "comparison": earlier and compare(run, earlier), "most": _TASKS}
         case "parameters":

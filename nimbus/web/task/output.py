@@ -18,7 +18,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
 from nimbus.api.runs.lookup import find_run
 from nimbus.api.runs.outputs import OutputModel, list_outputs, open_output
@@ -65,7 +65,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         found = await listed(services, run_id, task, _FILES, after)
         if found is None:
-            raise NotFoundError("no_output", f"task {task} of run {run_id} has no committed output.")
+            raise ObjectNotFoundError("no_output", f"task {task} of run {run_id} has no committed output.")
         files: list[Any] = [] if isinstance(found, str) else found.files
         names = (file.path for file in files if _kind(file.path) and file.size_bytes)
         path = path or next((name for name in names if name.rpartition("/")[2][0] not in "._"), None)
@@ -93,7 +93,7 @@ async def listed(
     call = partial(list_outputs, services, run_id, task, limit=limit, after=after)
     try:
         found = await _within(services, call, _LIST_WITHIN_S)
-    except NotFoundError:
+    except ObjectNotFoundError:
         return None
     return found if isinstance(found, str) else found.outputs[0]
 
@@ -110,7 +110,7 @@ async def _within(services: ApiServices, call: Callable[[], _T], within_s: float
         return f"The storage of outputs did not answer within {within_s} s."
     try:
         return reading.result()
-    except (NotFoundError, AccessDeniedError):
+    except (ObjectNotFoundError, AccessDeniedError):
         raise
     except NimbusError as exc:
         return str(exc)
@@ -120,7 +120,7 @@ def first_rows(services: ApiServices, run_id: str, task: str, path: str) -> dict
     """The first rows of a file, or its first lines, as `nimbus.web.task.first_rows` prints them.
 
     Raises:
-        NotFoundError, AccessDeniedError, RefusedError: as of `open_output`.
+        ObjectNotFoundError, AccessDeniedError, RefusedError: as of `open_output`.
     """
     opened = open_output(services, run_id, task, path)
     kind, size = _kind(path) or "text", opened.file.size_bytes

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
 from nimbus.api.routes.releases import MAX_TEXT_BYTES
 from nimbus.api.runs.logs import known_attempt, unstored_log
@@ -171,7 +171,7 @@ def _log(
     """The content of a page about a log."""
     try:
         number, state = known_attempt(run, task, attempt)
-    except NotFoundError as exc:
+    except ObjectNotFoundError as exc:
         if exc.code != "no_attempt":
             raise
         return {"number": None, "why_none": str(exc)}

@@ -18,7 +18,7 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
-from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
+from nimbus.api.services import ApiServices, ConfirmedLeader, QueuePlace, ReadinessCheck
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
@@ -31,7 +31,7 @@ LONG = timedelta(seconds=30)
 class _Health:
     """A fake scheduler that leads. It is not measured."""
 
-    def readiness(self) -> Sequence[Check]:
+    def readiness(self) -> Sequence[ReadinessCheck]:
         return ()
 
     def info(self) -> SchedulerInfo:
@@ -47,8 +47,8 @@ class _Health:
     def schema(self) -> int | None:
         return None
 
-    def leader(self) -> LeaderView | None:
-        return LeaderView(id="bench", address="http://127.0.0.1:1", epoch=1)
+    def leader(self) -> ConfirmedLeader | None:
+        return ConfirmedLeader(id="bench", address="http://127.0.0.1:1", epoch=1)
 
 
 class ApiRole:

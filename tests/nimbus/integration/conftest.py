@@ -18,7 +18,14 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeCommandQueue
 from nimbus.api import submitting
 from nimbus.api.server import ApiServer
-from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, OutputFiles, QueuePlace
+from nimbus.api.services import (
+    AlertTests,
+    ApiServices,
+    ConfirmedLeader,
+    OutputFiles,
+    QueuePlace,
+    ReadinessCheck,
+)
 from nimbus.api.submitting import await_outcome
 from nimbus.cli.main import cli
 from nimbus.config.settings import Shown
@@ -92,11 +99,11 @@ class FakeHealth:
 
     me: SchedulerInfo
     queue: list[QueuePlace] = field(default_factory=list)
-    leading: LeaderView | None = None
+    leading: ConfirmedLeader | None = None
     cluster_schema: int | None = 1
-    checks: list[Check] = field(default_factory=list)
+    checks: list[ReadinessCheck] = field(default_factory=list)
 
-    def readiness(self) -> Sequence[Check]:
+    def readiness(self) -> Sequence[ReadinessCheck]:
         return self.checks
 
     def info(self) -> SchedulerInfo:
@@ -108,7 +115,7 @@ class FakeHealth:
     def schema(self) -> int | None:
         return self.cluster_schema
 
-    def leader(self) -> LeaderView | None:
+    def leader(self) -> ConfirmedLeader | None:
         return self.leading
 
 
@@ -183,10 +190,10 @@ class World:
                 QueuePlace(id="s1", boot_id="boot-s1", position=0, is_leader=True),
                 QueuePlace(id="s2", boot_id="boot-s2", position=1, is_leader=False, is_next=True),
             ],
-            leading=LeaderView(id="s1", address="http://s1:8700", epoch=7),
+            leading=ConfirmedLeader(id="s1", address="http://s1:8700", epoch=7),
             checks=[
-                Check(name="zookeeper", ok=True),
-                Check(name="artifacts", ok=False, detail="1 file missing", required=False),
+                ReadinessCheck(name="zookeeper", ok=True),
+                ReadinessCheck(name="artifacts", ok=False, detail="1 file missing", required=False),
             ],
         )
         self.spec = PipelineSpec(

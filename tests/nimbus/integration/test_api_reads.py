@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.api.services import Check
+from nimbus.api.services import ReadinessCheck
 from nimbus.domain import growth
 from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import SparkPlace, TaskKind
@@ -365,7 +365,7 @@ def test_the_log_of_an_attempt_can_be_read_when_the_record_only_counts_it(
 
 def test_a_standby_is_ready_and_a_scheduler_without_zookeeper_is_not(world: Any, api_url: str) -> None:
     standby = httpx.get(f"{api_url}/readyz")
-    world.health.checks.append(Check(name="zookeeper", ok=False, detail="no connection"))
+    world.health.checks.append(ReadinessCheck(name="zookeeper", ok=False, detail="no connection"))
     cut_off = httpx.get(f"{api_url}/readyz")
 
     assert (standby.status_code, standby.json()["ready"]) == (200, True)

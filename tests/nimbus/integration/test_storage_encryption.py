@@ -18,14 +18,14 @@ import pytest
 import yaml
 
 from blobsync import S3ObjectStore
-from nimbus.api.services import DataRequest
+from nimbus.api.routes.attempts import DataRequest
 from nimbus.bootstrap.resources import data_access, open_bucket, open_resources, s3_config
 from nimbus.bootstrap.worker import connections_of
 from nimbus.cli.options import object_store
 from nimbus.config import Settings, load_settings
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
-from nimbus.scheduler.data_door import DataDoor
+from nimbus.scheduler.data_gateway import DataGateway
 from nimbus.worker.application.door import Door
 from nimbus.worker.attempt.connections import open_data, open_logs
 from nimbus.worker.data.signed import SignedStore
@@ -111,7 +111,7 @@ def write_data(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     place = SourcePlace(settings.worker.data_uri, "o", {}, data_access(settings), "/nowhere")
     with place.store() as store:
         store.write("executor", b"1")
-    door = DataDoor(settings.worker.data_uri, data)
+    door = DataGateway(settings.worker.data_uri, data)
     monkeypatch.setattr(Door, "post", lambda _door, _path, body, _patience: signed(door, body))
     in_cluster = SignedStore({**ACCESS, "uri": settings.worker.data_uri})
     in_cluster.write(f"{ACCESS['output']}/part", b"1")
@@ -119,7 +119,7 @@ def write_data(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     data.close()
 
 
-def signed(door: DataDoor, body: Any) -> dict[str, Any]:
+def signed(door: DataGateway, body: Any) -> dict[str, Any]:
     found = door.sign(DataRequest(**body))
     assert found is not None
     return found._asdict()

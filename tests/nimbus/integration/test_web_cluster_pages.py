@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.api.services import Check
+from nimbus.api.services import ReadinessCheck
 from nimbus.config.settings import Shown
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.catalog import PipelineState
@@ -291,7 +291,7 @@ def test_commands_page_says_that_history_is_incomplete(sample: Any, web: httpx.C
 
 
 def test_about_page_says_versions_checks_settings_and_tokens(world: Any, web: httpx.Client) -> None:
-    world.health.checks.append(Check(name="storage", ok=False, detail=HOSTILE))
+    world.health.checks.append(ReadinessCheck(name="storage", ok=False, detail=HOSTILE))
     world.settings += (
         Shown("storage.secret_access_key", "***", "environment NIMBUS__STORAGE__SECRET_ACCESS_KEY"),
         Shown("worker.env", {"REGION": HOSTILE}, "/etc/nimbus.yaml:7"),

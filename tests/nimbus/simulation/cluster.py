@@ -142,7 +142,7 @@ class BootstrapShell(Shell):
         super().act()
 
     def _beat(self) -> None:
-        """See `nimbus.scheduler.door.SchedulerDoor.beat`."""
+        """See `nimbus.scheduler.gateway.ClusterGateway.beat`."""
         now_s, attempt, zookeeper = self.world.time.s, self.folder.attempt, self.world.zookeeper
         slots = zookeeper.read(attempt)
         is_open = slots.end is None and slots.claim is not None and slots.claim.nonce == self.claim.nonce

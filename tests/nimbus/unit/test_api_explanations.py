@@ -12,7 +12,7 @@ import pytest
 from nimbus.api import views
 from nimbus.api.explain import run as explain_run
 from nimbus.api.explain.run import ExplanationModel, ReasonModel
-from nimbus.api.problems import NotFoundError
+from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.routes.explanations import explained_pipeline, explained_run
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.catalog import PipelineState
@@ -706,7 +706,7 @@ def test_task_that_the_run_does_not_have_is_not_found() -> None:
     stage = Stage()
     stage.start()
 
-    with pytest.raises(NotFoundError, match="run r has no task nope"):
+    with pytest.raises(ObjectNotFoundError, match="run r has no task nope"):
         stage.run("nope")
 
 

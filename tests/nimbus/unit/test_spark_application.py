@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.api import views
 from nimbus.api.explain.task import ClusterFacts
-from nimbus.api.runs.models import AttemptModel
-from nimbus.api.services import ClusterAttempt, DriverReport, HistoryServers
+from nimbus.api.routes.attempts import AttemptReport, ClusterAttempt
+from nimbus.api.runs.models import AttemptModel, run_model
+from nimbus.api.services import HistoryServers
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity
@@ -26,7 +26,7 @@ from nimbus.domain.slots import LONGEST, Claim, End, Slots, application_id
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.records import RUN
-from nimbus.scheduler.door import ClusterDoor
+from nimbus.scheduler.gateway import ClusterGateway
 from nimbus.worker import process_executor
 from nimbus.worker.application import reports
 from nimbus.worker.driver import spark_figures
@@ -95,7 +95,7 @@ def shown(run: Run, progress: Mapping[str, Any] | None = None) -> AttemptModel:
     claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
     slots = {} if progress is None else {ATTEMPT: Slots(claim=claim, progress=progress)}
     facts = ClusterFacts(now=NOW, leader="s1", capacity=lambda: CAPACITY)
-    (task,) = views.run_model(run, slots, facts, SERVERS).tasks
+    (task,) = run_model(run, slots, facts, SERVERS).tasks
     return task.attempts[0]
 
 
@@ -141,14 +141,14 @@ def test_end_of_a_driver_in_a_cluster_is_taken_in_whatever_it_says_of_its_applic
 ) -> None:
     order = bench.order("task.py")
     bench.board.claim(Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="a"))
-    door = ClusterDoor(
+    gateway = ClusterGateway(
         board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), schedulers=tuple
     )
     said = {"nonce": "a", "status": 0, "came_to_its_end": True, "application": told}
 
-    answer = door.end(
+    answer = gateway.end(
         ClusterAttempt(id=ATTEMPT, pipeline=order.pipeline, release=order.release),
-        DriverReport.model_validate_json(json.dumps(said)),
+        AttemptReport.model_validate_json(json.dumps(said)),
     )
 
     end = bench.slots().end
@@ -159,15 +159,15 @@ def test_end_of_a_driver_in_a_cluster_is_taken_in_whatever_it_says_of_its_applic
 def test_cost_that_a_driver_in_a_cluster_reports_is_kept_as_far_as_it_is_valid(bench: Bench) -> None:
     order = bench.order("task.py")
     bench.board.claim(Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="a"))
-    door = ClusterDoor(
+    gateway = ClusterGateway(
         board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), schedulers=tuple
     )
     cost = {"cpu_ms": 7, "spill_bytes": "much", "other": [1]}
     said = {"nonce": "a", "status": 0, "came_to_its_end": True, "cost": cost}
 
-    door.end(
+    gateway.end(
         ClusterAttempt(id=ATTEMPT, pipeline=order.pipeline, release=order.release),
-        DriverReport.model_validate_json(json.dumps(said)),
+        AttemptReport.model_validate_json(json.dumps(said)),
     )
 
     end = bench.slots().end
@@ -275,14 +275,14 @@ def test_result_of_a_driver_in_a_cluster_is_committed_with_its_success_or_not_at
 ) -> None:
     order = bench.order("task.py")
     bench.board.claim(Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="a"))
-    door = ClusterDoor(
+    gateway = ClusterGateway(
         board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), schedulers=tuple
     )
     said = {"nonce": "a", "status": 0, "came_to_its_end": True, "result": told}
 
-    answer = door.end(
+    answer = gateway.end(
         ClusterAttempt(id=ATTEMPT, pipeline=order.pipeline, release=order.release),
-        DriverReport.model_validate_json(json.dumps(said)),
+        AttemptReport.model_validate_json(json.dumps(said)),
     )
 
     end = bench.slots().end

@@ -11,14 +11,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from nimbus.api.routes.attempts import router
-from nimbus.api.services import BeatAnswer, ClusterAttempt, SignedUrl
+from nimbus.api.routes.attempts import BeatAnswer, ClusterAttempt, SignedUrl, router
 from nimbus.domain.access import SecretRules
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
-from nimbus.scheduler.door import ClusterDoor
+from nimbus.scheduler.gateway import ClusterGateway
 from nimbus.worker.application.startup import data_token_for, secrets_token_for, token_for
 from nimbus.worker.secrets import SecretError
 
@@ -46,9 +45,9 @@ def test_answer_to_a_heartbeat(slots: Slots, answer: BeatAnswer, is_reported: bo
     reported: list[object] = []
     board: Any = SimpleNamespace(read=lambda _: slots, report=lambda *said: reported.append(said))
     none: Any = None
-    door = ClusterDoor(board=board, logs=none, releases=none, clock=none, schedulers=tuple)
+    gateway = ClusterGateway(board=board, logs=none, releases=none, clock=none, schedulers=tuple)
 
-    assert door.beat(ATTEMPT, "ours", {"stages": 1}, None) == answer
+    assert gateway.beat(ATTEMPT, "ours", {"stages": 1}, None) == answer
     assert bool(reported) is is_reported
 
 
@@ -58,12 +57,12 @@ def test_log_whose_claim_a_server_does_not_show_yet_is_sent_again() -> None:
     board: Any = SimpleNamespace(read=lambda _: next(seen))
     logs: Any = SimpleNamespace(append=lambda *piece: stored.append(piece))
     none: Any = None
-    door = ClusterDoor(board=board, logs=logs, releases=none, clock=none, schedulers=tuple)
+    gateway = ClusterGateway(board=board, logs=logs, releases=none, clock=none, schedulers=tuple)
 
     with pytest.raises(StoreUnavailableError, match="claim"):
-        door.log(ATTEMPT, "ours", 0, b"text")
-    assert door.log(ATTEMPT, "ours", 0, b"text")
-    assert not door.log(ATTEMPT, "ours", 0, b"text")
+        gateway.log(ATTEMPT, "ours", 0, b"text")
+    assert gateway.log(ATTEMPT, "ours", 0, b"text")
+    assert not gateway.log(ATTEMPT, "ours", 0, b"text")
     assert len(stored) == 1
 
 
@@ -72,9 +71,9 @@ def test_upload_whose_claim_a_server_does_not_show_yet_is_asked_for_again() -> N
     board: Any = SimpleNamespace(read=lambda _: next(seen), attempt_key=lambda: b"key")
     data: Any = SimpleNamespace(sign=lambda _: SignedUrl("http://bucket", {}))
     none: Any = None
-    door = ClusterDoor(board=board, logs=none, releases=none, clock=none, schedulers=tuple, data=data)
+    gateway = ClusterGateway(board=board, logs=none, releases=none, clock=none, schedulers=tuple, data=data)
     app = FastAPI()
-    app.include_router(router(door))
+    app.include_router(router(gateway))
     object_of: dict[str, Any] = {"uri": "s3://b", "output": "p/run1/task/1-ours", "inputs": []}
     token = data_token_for(b"key", str(ATTEMPT.id), **object_of)
 
@@ -96,9 +95,11 @@ def test_upload_whose_claim_a_server_does_not_show_yet_is_asked_for_again() -> N
 NAMES = {"DB_PASSWORD": "warehouse"}
 
 
-def _status_of_secrets(door: ClusterDoor, names: dict[str, str], token: str, nonce: str = "ours") -> Any:
+def _status_of_secrets(
+    gateway: ClusterGateway, names: dict[str, str], token: str, nonce: str = "ours"
+) -> Any:
     app = FastAPI()
-    app.include_router(router(door))
+    app.include_router(router(gateway))
     own = token_for(b"key", str(ATTEMPT.id), ATTEMPT.pipeline, ATTEMPT.release)
     answer = TestClient(app).post(
         f"/attempt/v1/{ATTEMPT.id}/secrets",
@@ -114,9 +115,9 @@ def test_secrets_are_only_for_the_holder_of_the_claim_with_a_token_for_these_nam
     board: Any = SimpleNamespace(read=lambda _: slots, attempt_key=lambda: b"key")
     none: Any = None
 
-    def door(**more: Any) -> ClusterDoor:
+    def gateway(**more: Any) -> ClusterGateway:
         parts: dict[str, Any] = {"board": board, "logs": none, "releases": none, "clock": none}
-        return ClusterDoor(
+        return ClusterGateway(
             **parts, schedulers=tuple, **{"secrets": lambda names: dict.fromkeys(names, "x")} | more
         )
 
@@ -126,12 +127,12 @@ def test_secrets_are_only_for_the_holder_of_the_claim_with_a_token_for_these_nam
     token = secrets_token_for(b"key", str(ATTEMPT.id), ATTEMPT.pipeline, NAMES)
     other = {"DB_PASSWORD": "root"}
 
-    assert _status_of_secrets(door(), NAMES, token) == (200, {"DB_PASSWORD": "x"})
-    assert _status_of_secrets(door(), other, token) == (422, None)
-    assert _status_of_secrets(door(), NAMES, token, nonce="theirs") == (422, None)
-    assert _status_of_secrets(door(rules=SecretRules({"warehouse": ["q"]})), NAMES, token) == (422, None)
-    assert _status_of_secrets(door(secrets=unavailable), NAMES, token) == (503, None)
+    assert _status_of_secrets(gateway(), NAMES, token) == (200, {"DB_PASSWORD": "x"})
+    assert _status_of_secrets(gateway(), other, token) == (422, None)
+    assert _status_of_secrets(gateway(), NAMES, token, nonce="theirs") == (422, None)
+    assert _status_of_secrets(gateway(rules=SecretRules({"warehouse": ["q"]})), NAMES, token) == (422, None)
+    assert _status_of_secrets(gateway(secrets=unavailable), NAMES, token) == (503, None)
     slots = Slots()
-    assert _status_of_secrets(door(), NAMES, token) == (409, None)
+    assert _status_of_secrets(gateway(), NAMES, token) == (409, None)
     slots = Slots(claim=OURS, end=END)
-    assert _status_of_secrets(door(), NAMES, token) == (422, None)
+    assert _status_of_secrets(gateway(), NAMES, token) == (422, None)

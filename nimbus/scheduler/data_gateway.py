@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from blobsync import BlobSyncError, InvalidKeyError
-from nimbus.api.services import DataRequest, SignedUrl
+from nimbus.api.routes.attempts import DataRequest, SignedUrl
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.data.manifest import is_manifest, parts_of
 
@@ -33,7 +33,7 @@ class Presigner(Protocol):
         ...
 
 
-class DataDoor:
+class DataGateway:
     """The bucket of outputs.
 
     Args:

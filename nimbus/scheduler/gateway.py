@@ -1,4 +1,4 @@
-"""The service of this scheduler for drivers in Spark clusters: see `nimbus.api.services.AttemptDoor`.
+"""The service of this scheduler for drivers in Spark clusters: `nimbus.api.routes.attempts.AttemptGateway`.
 
 It also works on a scheduler that does not lead: the slots of an attempt are create-once, so these writes need
 no epoch. Runs on the API's threads.
@@ -13,11 +13,11 @@ from datetime import timedelta
 from typing import Any
 
 from blobsync import BlobSyncError
-from nimbus.api.services import (
+from nimbus.api.routes.attempts import (
+    AttemptReport,
     BeatAnswer,
     ClusterAttempt,
     DataRequest,
-    DriverReport,
     SecretsRequest,
     SignedUrl,
 )
@@ -39,7 +39,7 @@ from nimbus.ports import (
     StoreUnavailableError,
 )
 from nimbus.result import ResultError, decode
-from nimbus.scheduler.data_door import DataDoor
+from nimbus.scheduler.data_gateway import DataGateway
 from nimbus.worker.application.bundle import build_bundle
 from nimbus.worker.application.startup import (
     data_token_for,
@@ -58,8 +58,8 @@ _LOG_BYTES = 64 << 20
 """The default of `Limits.log_bytes`."""
 
 
-class ClusterDoor:
-    """See `nimbus.api.services.AttemptDoor`. Any thread."""
+class ClusterGateway:
+    """See `nimbus.api.routes.attempts.AttemptGateway`. Any thread."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ClusterDoor:
         releases: ReleaseProvider,
         clock: Clock,
         schedulers: Callable[[], Sequence[str]],
-        data: DataDoor | None = None,
+        data: DataGateway | None = None,
         secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
         rules: SecretRules = SecretRules(),  # noqa: B008 - immutable
     ) -> None:
@@ -80,24 +80,24 @@ class ClusterDoor:
             logs: The archive of logs.
             releases: The source of releases.
             clock: The clock.
-            schedulers: See `AttemptDoor.schedulers`.
+            schedulers: See `AttemptGateway.schedulers`.
             data: None if outputs are in a folder.
             secrets: Returns the values of secrets, by variable; raises SecretError.
             rules: Which pipelines may use which secrets.
         """
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
         self.schedulers = schedulers
-        """See `AttemptDoor.schedulers`."""
+        """See `AttemptGateway.schedulers`."""
         self._data, self._secrets, self._rules = data, secrets, rules
         self._key: bytes | None = None
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
-        """See `AttemptDoor.admits`."""
+        """See `AttemptGateway.admits`."""
         right = token_for(self._tokens_key(), str(attempt.id), attempt.pipeline, attempt.release)
         return hmac.compare_digest(right.encode(), token.encode())
 
     def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
-        """See `AttemptDoor.admits_to_data`."""
+        """See `AttemptGateway.admits_to_data`."""
         key, said = self._tokens_key(), request.model_dump(include={"uri", "output", "inputs"})
         return hmac.compare_digest(data_token_for(key, str(attempt.id), **said).encode(), token.encode())
 
@@ -107,11 +107,11 @@ class ClusterDoor:
         return self._key
 
     def bootstrap(self) -> bytes:
-        """See `AttemptDoor.bootstrap`."""
+        """See `AttemptGateway.bootstrap`."""
         return build_bundle()
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
-        """See `AttemptDoor.release`. Fails at once if the release does not come in time."""
+        """See `AttemptGateway.release`. Fails at once if the release does not come in time."""
         pieces = self._pieces(attempt)
         try:
             next(pieces)  # from here on the release is pinned, until the generator is closed
@@ -127,7 +127,7 @@ class ClusterDoor:
     def claim(
         self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
     ) -> bool:
-        """See `AttemptDoor.claim`."""
+        """See `AttemptGateway.claim`."""
         claim = Claim(
             attempt=str(attempt.id),
             worker=WorkerId(worker),
@@ -145,7 +145,7 @@ class ClusterDoor:
     def beat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
     ) -> BeatAnswer:
-        """See `AttemptDoor.beat`."""
+        """See `AttemptGateway.beat`."""
         slots = self._board.read(attempt.id)
         if slots.end is None and slots.claim is None:
             return BeatAnswer(claimed=False)
@@ -162,7 +162,7 @@ class ClusterDoor:
     def log(
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
     ) -> bool:
-        """See `AttemptDoor.log`."""
+        """See `AttemptGateway.log`."""
         slots = self._board.read(attempt.id)
         if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would end the log
             raise StoreUnavailableError(f"the claim of {attempt.id} is not here (yet)")
@@ -172,7 +172,7 @@ class ClusterDoor:
         return True
 
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
-        """See `AttemptDoor.sign`."""
+        """See `AttemptGateway.sign`."""
         if self._data is None:
             raise StoreUnavailableError("`worker.data` is no bucket here")
         slots = self._board.read(attempt.id)
@@ -183,7 +183,7 @@ class ClusterDoor:
         return self._data.sign(request)
 
     def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
-        """See `AttemptDoor.secrets`."""
+        """See `AttemptGateway.secrets`."""
         right = secrets_token_for(self._tokens_key(), str(attempt.id), attempt.pipeline, request.names)
         if not hmac.compare_digest(right.encode(), request.token.encode()):
             return None
@@ -194,8 +194,8 @@ class ClusterDoor:
             raise AttemptWithdrawnError(str(attempt.id))
         return self._secrets(request.names) if _is_open(request.nonce, slots) else None
 
-    def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
-        """See `AttemptDoor.end`."""
+    def end(self, attempt: ClusterAttempt, report: AttemptReport) -> str:
+        """See `AttemptGateway.end`."""
         output = output_of(attempt.pipeline, attempt.id)
         verdict = _verdict(report, output, in_bucket=self._data is not None)
         succeeded = verdict.outcome is Outcome.SUCCEEDED
@@ -235,7 +235,7 @@ def _is_open(nonce: str, slots: Slots) -> bool:
     return slots.end is None and slots.claim is not None and slots.claim.nonce == nonce
 
 
-def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Ending:
+def _verdict(report: AttemptReport, output: str, *, in_bucket: bool) -> Ending:
     """Decide how a task has ended.
 
     Args:
@@ -263,7 +263,7 @@ def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Ending:
         return Ending(Outcome.FAILED, str(exc)[:500], 0, FailureClass.ERROR)
 
 
-def _fault(report: DriverReport, output: str, *, in_bucket: bool) -> str:
+def _fault(report: AttemptReport, output: str, *, in_bucket: bool) -> str:
     """Why the output of a success is not accepted; empty: it is accepted."""
     if report.not_flushed:
         return report.not_flushed
