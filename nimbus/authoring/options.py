@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict, Union
 
 Duration = Union[str, timedelta]
-Requirement = Literal[
+TriggerRule = Literal[
     "succeeded", "not_failed", "failed", "done", "one_failed", "none_failed_min_one_success"
 ]
 Priority = Literal["highest", "high", "medium", "low", "lowest"]

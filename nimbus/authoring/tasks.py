@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, cast, overload
 
-from nimbus.authoring.options import Kind, ProgramOptions, Requirement, TaskOptions
+from nimbus.authoring.options import Kind, ProgramOptions, TaskOptions, TriggerRule
 from nimbus.task import TaskContext
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 else:
     Args = TypeVar("Args")
 Returned = TypeVar("Returned")
-Needs = Union[Sequence["Task[..., Any] | str"], Mapping["Task[..., Any] | str", Requirement]]
-"""Tasks, or their names. A mapping has the requirement of each; with a list, all must have succeeded."""
+Needs = Union[Sequence["Task[..., Any] | str"], Mapping["Task[..., Any] | str", TriggerRule]]
+"""Tasks, or their names. A mapping has the trigger rule of each; with a list, all must have succeeded."""
 
 
 class Task(Generic[Args, Returned]):

@@ -210,7 +210,7 @@ class _Trying:
             output=str(name),
             result=self._results.get(name),
         )
-        return close_attempt(run, attempt, end, max_mishaps=1, now=now)
+        return close_attempt(run, attempt, end, max_infrastructure_failures=1, now=now)
 
     def _succeeds(self, run: Run, spec: TaskSpec) -> bool:
         (self._folder / spec.name).mkdir(parents=True, exist_ok=True)

@@ -383,7 +383,7 @@ def _timings(settings: Settings) -> Timings:
 def _policy(settings: Settings) -> Policy:
     return Policy(
         timings=_timings(settings),
-        max_mishaps=settings.supervision.max_mishaps,
+        max_infrastructure_failures=settings.supervision.max_mishaps,
         keep_finished=settings.runs.keep_finished,
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,

@@ -49,7 +49,7 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
-from nimbus.domain.wording import REASON_BYTES, brief
+from nimbus.domain.wording import REASON_BYTES, shortened
 from nimbus.templates.lists import FILE_FORM, FORM, is_lookup
 
 SCHEMA = 1
@@ -215,7 +215,7 @@ def _plain_text(value: object) -> str:
     return text
 
 
-def _no_mishap(value: object) -> object:
+def _no_infrastructure_failure(value: object) -> object:
     if value in [outcome.value for outcome in Outcome if outcome.is_infrastructure]:
         raise SuggestingError(f"a task is always tried again after {value!r}; remove it")
     return value
@@ -271,7 +271,7 @@ def _condition(value: object) -> str:
 
 
 def _runbook(value: str) -> str:
-    if brief(value) != value:  # every scheduler watches the catalog, which has it
+    if shortened(value) != value:  # every scheduler watches the catalog, which has it
         raise SuggestingError(f"has {REASON_BYTES} bytes at most; write it on a page, and give its URL")
     if "://" in value.partition(" ")[0]:
         link(value)
@@ -300,8 +300,8 @@ SparkConf = dict[
     Annotated[str, BeforeValidator(spark_key)],
     Annotated[str, BeforeValidator(_spark_value, json_schema_input_type=_Scalar)],
 ]
-RequirementName = Annotated[TriggerRule, one_of(TriggerRule)]
-FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
+TriggerRuleName = Annotated[TriggerRule, one_of(TriggerRule)]
+FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_infrastructure_failure)]
 PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)]
@@ -578,14 +578,14 @@ class TaskModel(Strict):
     """Arguments, as text; may hold templates."""
     needs: Annotated[
         list[str],
-        BeforeValidator(_names_of_needs, json_schema_input_type=list[str] | dict[str, RequirementName]),
+        BeforeValidator(_names_of_needs, json_schema_input_type=list[str] | dict[str, TriggerRuleName]),
     ] = Field(default_factory=list)
     """Tasks that must have ended before: a list (they succeeded), or a mapping of each to `succeeded`,
     `not_failed`, `failed`, `done`, `one_failed` or `none_failed_min_one_success`."""
-    requirements: Annotated[SkipJsonSchema[dict[str, RequirementName]], BeforeValidator(_said_of_needs)] = (
+    requirements: Annotated[SkipJsonSchema[dict[str, TriggerRuleName]], BeforeValidator(_said_of_needs)] = (
         Field(default_factory=dict, validation_alias="needs")
     )
-    """Requirements, if `needs` is a mapping; empty: it is a list."""
+    """Trigger rules, if `needs` is a mapping; empty: it is a list."""
     when: Annotated[str, BeforeValidator(_condition, json_schema_input_type=str | bool)] | None = None
     """Condition for running the task: true, false or a template; none: no condition."""
     allow_failure: Flag = False

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 
 class AlertEvent(StrEnum):
@@ -157,7 +157,7 @@ def accepted(alert: Alert, now: datetime) -> Alert:
 def refused(alert: Alert, failure: DeliveryFailure, *, give_up_after: timedelta, now: datetime) -> Alert:
     """The alert after a failed try: it waits for the next try, or is not delivered."""
     alert = replace(
-        alert, error=brief(failure.error), may_repeat=alert.may_repeat or failure.doubtful, next_try=None
+        alert, error=shortened(failure.error), may_repeat=alert.may_repeat or failure.doubtful, next_try=None
     )
     pause = min(FIRST_PAUSE * 2 ** min(alert.tries - 1, 16), LONGEST_PAUSE)
     if now + pause > alert.raised_at + give_up_after:

@@ -15,7 +15,7 @@ from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.interval_index import Ended
 from nimbus.domain.pipeline import Schedule
 from nimbus.domain.run import RunState
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 MAX_PARALLEL = 100
 MAX_DATES = 100_000
@@ -147,8 +147,8 @@ class Backfill:
 
     def paused(self, reason: str) -> Backfill:
         """The backfill, paused: it starts no runs until it is resumed."""
-        return replace(self, state=BackfillState.PAUSED, reason=brief(reason))
+        return replace(self, state=BackfillState.PAUSED, reason=shortened(reason))
 
     def over(self, state: BackfillState, reason: str, now: datetime) -> Backfill:
         """The backfill, ended: it starts no more runs."""
-        return replace(self, state=state, reason=brief(reason), finished_at=now)
+        return replace(self, state=state, reason=shortened(reason), finished_at=now)

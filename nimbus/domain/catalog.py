@@ -11,7 +11,7 @@ from nimbus.domain.alerts import NotifyRule
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import Concurrency, PipelineSpec, Schedule, Scheduled
 from nimbus.domain.publications import Accepted
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 MAX_LISTED = 20
 """Limit of entries. Each has at most about 0.5 KiB, so the position node of a schedule stays small."""
@@ -64,7 +64,7 @@ class Skips:
             first=fires[0],
             last=fires[-1],
             count=len(fires),
-            reason=brief(reason),
+            reason=shortened(reason),
             at=now,
             schedule=schedule,
         )
@@ -122,7 +122,7 @@ class Profile(Scheduled):
 def profile_of(spec: PipelineSpec) -> Profile:
     """The profile that the catalog keeps of a definition."""
     return Profile(
-        description=brief(spec.description),
+        description=shortened(spec.description),
         tags=spec.tags,
         runbook=spec.runbook,
         schedule=None if spec.schedule is None else replace(spec.schedule, parameters={}),

@@ -33,7 +33,7 @@ from nimbus.domain.reads import MAX_PINNED, ReadError
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 Lists = Mapping[str, tuple[Any, ...]]
 NO_WORKER = WorkerId("")
@@ -146,7 +146,7 @@ def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) 
 def item_moved(run: Run, name: TaskName, index: int, state: ItemState, reason: str = "") -> Run:
     """The run with one item moved to another state."""
     _, children = parts(run, name)
-    return _with_task(run, replace(run.tasks[name], children=children.moved(index, state, brief(reason))))
+    return _with_task(run, replace(run.tasks[name], children=children.moved(index, state, shortened(reason))))
 
 
 def item_state(child: RunState) -> ItemState:
@@ -154,7 +154,7 @@ def item_state(child: RunState) -> ItemState:
     return _ITEM_AFTER[child]
 
 
-def close(run: Run, name: TaskName, *, max_mishaps: int, now: datetime) -> Run:
+def close(run: Run, name: TaskName, *, max_infrastructure_failures: int, now: datetime) -> Run:
     """End the attempt of a task whose child runs have all ended, and move its run on."""
     _, children = parts(run, name)
     outcome, reason = _verdict(children)
@@ -166,9 +166,11 @@ def close(run: Run, name: TaskName, *, max_mishaps: int, now: datetime) -> Run:
         started_at=children.began_at,
         ended_at=now,
         outcome=outcome,
-        reason=brief(reason),
+        reason=shortened(reason),
     )
-    return lifecycle.after_attempt(run, with_attempt(run, run.tasks[name], closed), max_mishaps, now)
+    return lifecycle.after_attempt(
+        run, with_attempt(run, run.tasks[name], closed), max_infrastructure_failures, now
+    )
 
 
 def _verdict(children: Children) -> tuple[Outcome, str]:

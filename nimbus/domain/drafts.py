@@ -19,7 +19,7 @@ from nimbus.domain.run import DataCause, Run, RunCause
 from nimbus.domain.selection import Selection
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         timezone=zone.key,
         created_at=draft.asked_at,
         cause=draft.cause,
-        submitted_by=brief(draft.submitted_by),
+        submitted_by=shortened(draft.submitted_by),
         backfill=draft.backfill,
         causes=draft.causes,
         priority=spec.priority if draft.priority is None else draft.priority,

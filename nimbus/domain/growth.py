@@ -40,7 +40,7 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> T
         task,
         attempts=attempts[-most:],
         earlier_failures=earlier.failures,
-        earlier_mishaps=earlier.mishaps,
+        earlier_mishaps=earlier.infrastructure_failures,
         earlier_out_of_memory=earlier.out_of_memory,
         **changes,
     )

@@ -20,11 +20,11 @@ from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Places, Run, RunState
 from nimbus.domain.slots import End, application_id
 from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
-MISHAP_PAUSE = timedelta(seconds=1)
-"""First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
-MISHAP_PAUSE_MAX = timedelta(seconds=30)
+INFRASTRUCTURE_PAUSE = timedelta(seconds=1)
+"""First pause after an attempt that was lost or refused; doubled each time, up to the next."""
+INFRASTRUCTURE_PAUSE_MAX = timedelta(seconds=30)
 MAX_NAMED = 5
 """How many failed tasks a run's reason names. It only counts the others."""
 
@@ -43,7 +43,7 @@ def is_ready(run: Run, task: TaskRun) -> bool:
 
 def begin(run: Run, now: datetime) -> Run:
     """Decide about the tasks of a new run that have no needs, and then about their dependents."""
-    return settle(run.with_tasks(conclude(run.tasks, run.tasks)), now)
+    return finished_if_done(run.with_tasks(conclude(run.tasks, run.tasks)), now)
 
 
 def must_stop(run: Run, name: TaskName) -> bool:
@@ -69,14 +69,16 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
     return _with_tasks(run, (opened,))
 
 
-def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, now: datetime) -> Run:
+def close_attempt(
+    run: Run, attempt: AttemptId, end: End, *, max_infrastructure_failures: int, now: datetime
+) -> Run:
     """Apply an attempt's END to the run, with all that follows from it.
 
     Args:
         run: The run, with that attempt open.
         attempt: The attempt.
         end: The content of its END slot.
-        max_mishaps: How many attempts of a task may be lost, fenced or refused before the task fails.
+        max_infrastructure_failures: How many attempts of a task may be lost, fenced or refused.
         now: The time of the decision.
 
     Raises:
@@ -89,7 +91,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
     closed = replace(
         current,
         outcome=end.outcome,
-        reason=brief(end.reason),
+        reason=shortened(end.reason),
         exit_code=end.exit_code,
         failure=end.failure,
         pipeline_at_fault=end.pipeline_at_fault,
@@ -97,19 +99,21 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
         application=application_id(end.application),
-        jvm=brief(end.jvm),
+        jvm=shortened(end.jvm),
         cost=end.cost,
         has_result=end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
-    return after_attempt(run, replace(task, attempts=(*task.attempts[:-1], closed)), max_mishaps, now)
+    return after_attempt(
+        run, replace(task, attempts=(*task.attempts[:-1], closed)), max_infrastructure_failures, now
+    )
 
 
-def after_attempt(run: Run, task: TaskRun, max_mishaps: int, now: datetime) -> Run:
+def after_attempt(run: Run, task: TaskRun, max_infrastructure_failures: int, now: datetime) -> Run:
     """The run after the end of a task's last attempt, with all that follows."""
-    return _moved(run, _after_end(run, task, task.attempts[-1], max_mishaps, now), now)
+    return _moved(run, _after_end(run, task, task.attempts[-1], max_infrastructure_failures, now), now)
 
 
-def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
+def end_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
     """End a ready task that no worker runs, as succeeded or failed, with all that follows.
 
     Raises:
@@ -118,7 +122,7 @@ def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settl
     task = run.tasks[name]
     if task.spec.kind.uses_worker or not is_ready(run, task):
         raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) cannot end now")
-    said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
+    said = replace(settlement, by=shortened(settlement.by), reason=shortened(settlement.reason))
     return _moved(run, replace(task, state=state, settled=said), now)
 
 
@@ -131,7 +135,7 @@ def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlem
     task = run.tasks[name]
     if task.state is not TaskState.WAITING or run.state.is_ending:
         raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) does not wait")
-    said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
+    said = replace(settlement, by=shortened(settlement.by), reason=shortened(settlement.reason))
     return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
 
 
@@ -144,7 +148,7 @@ def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, 
     task = run.tasks[name]
     if task.state is not TaskState.WAITING:
         raise InvalidTransitionError(f"run {run.id}: task {name} ({task.state}) does not wait")
-    said = Settlement(at=now, reason=brief(reason)) if reason else None
+    said = Settlement(at=now, reason=shortened(reason)) if reason else None
     return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
 
 
@@ -156,24 +160,28 @@ def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
         tasks = run.tasks
     if task.state.is_final:
         tasks = conclude(tasks, tasks.dependents(task.spec.name))
-    return settle(run.with_tasks(tasks), now)
+    return finished_if_done(run.with_tasks(tasks), now)
 
 
-def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: datetime) -> TaskRun:
+def _after_end(
+    run: Run, task: TaskRun, closed: Attempt, max_infrastructure_failures: int, now: datetime
+) -> TaskRun:
     if task.spec.keeps_running and not must_stop(run, task.spec.name):
         return _started_again(task, closed, now)
     if closed.outcome is Outcome.SUCCEEDED:
         return replace(task, state=TaskState.SUCCEEDED)
-    mishap = closed.outcome is not None and closed.outcome.is_infrastructure
+    is_infrastructure = closed.outcome is not None and closed.outcome.is_infrastructure
     if must_stop(run, task.spec.name):
-        unfinished = mishap or closed.outcome is Outcome.STOPPED
+        unfinished = is_infrastructure or closed.outcome is Outcome.STOPPED
         return replace(task, state=TaskState.NOT_RUN if unfinished else TaskState.FAILED)
     if closed.outcome is Outcome.STOPPED:  # stopped from outside, not with its run: do not retry
         return replace(task, state=TaskState.FAILED)
-    if mishap:
-        if task.mishaps >= max_mishaps:
+    if is_infrastructure:
+        if task.infrastructure_failures >= max_infrastructure_failures:
             return replace(task, state=TaskState.FAILED)
-        return replace(task, state=TaskState.WAITING, retry_at=now + _mishap_pause(task.mishaps))
+        return replace(
+            task, state=TaskState.WAITING, retry_at=now + _infrastructure_pause(task.infrastructure_failures)
+        )
     if task.failures > task.spec.retries.limit or not task.spec.retries.covers(closed.failure):
         return replace(task, state=TaskState.FAILED)
     pause = task.spec.retries.pause_after(task.failures)
@@ -189,13 +197,17 @@ def _started_again(task: TaskRun, closed: Attempt, now: datetime) -> TaskRun:
         return replace(task, state=TaskState.WAITING, retry_at=None)
     lasted = now - (closed.started_at or closed.opened_at)
     early = 1 if lasted >= task.spec.retries.max_delay else task.early_ends + 1
-    mishap = closed.outcome is not None and closed.outcome.is_infrastructure
-    pause = _mishap_pause(early) if mishap else max(MISHAP_PAUSE, task.spec.retries.pause_after(early))
+    is_infrastructure = closed.outcome is not None and closed.outcome.is_infrastructure
+    pause = (
+        _infrastructure_pause(early)
+        if is_infrastructure
+        else max(INFRASTRUCTURE_PAUSE, task.spec.retries.pause_after(early))
+    )
     return replace(task, state=TaskState.WAITING, retry_at=now + pause, early_ends=early)
 
 
-def _mishap_pause(count: int) -> timedelta:
-    return min(MISHAP_PAUSE * (1 << min(count - 1, 16)), MISHAP_PAUSE_MAX)
+def _infrastructure_pause(count: int) -> timedelta:
+    return min(INFRASTRUCTURE_PAUSE * (1 << min(count - 1, 16)), INFRASTRUCTURE_PAUSE_MAX)
 
 
 def queued(run: Run) -> Run:
@@ -220,10 +232,10 @@ def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
         return run
     if run.verdict is not None:
         verdict, reason = run.verdict, f"{run.reason}; its clean-up was stopped: {reason}"
-    return settle(_stopping(run, verdict, brief(reason), now), now)
+    return finished_if_done(_stopping(run, verdict, shortened(reason), now), now)
 
 
-def settle(run: Run, now: datetime) -> Run:
+def finished_if_done(run: Run, now: datetime) -> Run:
     """Finish a run that has nothing left to do."""
     if run.state.is_final or run.tasks.count(TaskState.WAITING, TaskState.RUNNING):
         return run
@@ -264,7 +276,7 @@ def _failed(run: Run, now: datetime) -> Run:
     failed = list(_failures(run))
     more = len(failed) - MAX_NAMED
     named = ", ".join(sorted(failed[:MAX_NAMED]))
-    reason = brief(f"failed: {named}{f' and {more} more' if more > 0 else ''}")
+    reason = shortened(f"failed: {named}{f' and {more} more' if more > 0 else ''}")
     if run.failure_strategy is FailureStrategy.END and not run.is_cleaning_up:
         kept = clean_up(run.tasks)
         state = RunState.RUNNING if kept or _cleans_up(run) else RunState.STOPPING

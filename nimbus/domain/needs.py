@@ -29,8 +29,8 @@ _GO, _SKIP, _HINDER = NeedEffect.GO, NeedEffect.SKIP, NeedEffect.HINDER
 _ENDINGS = (TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN)
 TABLE: Mapping[TriggerRule, Mapping[TaskState, NeedEffect]] = MappingProxyType(
     {
-        requirement: MappingProxyType(dict(zip(_ENDINGS, verdicts, strict=True)))
-        for requirement, verdicts in {
+        rule: MappingProxyType(dict(zip(_ENDINGS, verdicts, strict=True)))
+        for rule, verdicts in {
             TriggerRule.SUCCEEDED: (_GO, _SKIP, _HINDER, _HINDER),
             TriggerRule.NOT_FAILED: (_GO, _GO, _HINDER, _HINDER),
             TriggerRule.FAILED: (_SKIP, _SKIP, _GO, _GO),
@@ -40,14 +40,14 @@ TABLE: Mapping[TriggerRule, Mapping[TaskState, NeedEffect]] = MappingProxyType(
         }.items()
     }
 )
-"""The verdict by requirement and by the final state of the need."""
+"""The effect by trigger rule and by the final state of the need."""
 _OVER_NEEDS = frozenset({TriggerRule.ONE_FAILED, TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS})
 """A need with one of these does not skip its task if another need with the same one lets it go."""
 
 
 def verdict(spec: TaskSpec, need: TaskRun) -> NeedEffect:
     """The verdict of one final need for the task of `spec`."""
-    return NeedEffect.GO if need.left_out else TABLE[spec.requirement(need.spec.name)][need.state]
+    return NeedEffect.GO if need.left_out else TABLE[spec.trigger_rule(need.spec.name)][need.state]
 
 
 def skipping(spec: TaskSpec, needs: Iterable[TaskRun]) -> list[TaskRun]:
@@ -55,8 +55,8 @@ def skipping(spec: TaskSpec, needs: Iterable[TaskRun]) -> list[TaskRun]:
     found: dict[NeedEffect, list[TaskRun]] = {_GO: [], _SKIP: [], _HINDER: []}
     for need in needs:
         found[verdict(spec, need)].append(need)
-    met = {spec.requirement(need.spec.name) for need in found[_GO] if not need.left_out} & _OVER_NEEDS
-    return [need for need in found[_SKIP] if spec.requirement(need.spec.name) not in met]
+    met = {spec.trigger_rule(need.spec.name) for need in found[_GO] if not need.left_out} & _OVER_NEEDS
+    return [need for need in found[_SKIP] if spec.trigger_rule(need.spec.name) not in met]
 
 
 def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskState | None:
@@ -103,7 +103,7 @@ def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
 
 
 def clean_up(tasks: Tasks) -> frozenset[TaskName]:
-    """Waiting tasks that may begin although their run has failed: their requirements can still be met.
+    """Waiting tasks that may begin although their run has failed: their trigger rules can still be met.
 
     All other running tasks are stopped, and no other waiting task begins.
     """

@@ -293,7 +293,7 @@ class TaskSpec:
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
     requirements: Mapping[TaskName, TriggerRule] = field(default_factory=dict)
-    """Requirements of needs other than success."""
+    """Trigger rules of needs other than success."""
     when: str = ""
     """The condition for running it: a template; in a run, `true` or `false`. Empty: no condition."""
     allow_failure: bool = False
@@ -304,7 +304,7 @@ class TaskSpec:
     """Tasks whose results its templates read. If there are any, templates are rendered when it is ready, and
     otherwise when the run is created."""
 
-    def requirement(self, need: TaskName) -> TriggerRule:
+    def trigger_rule(self, need: TaskName) -> TriggerRule:
         """How the task `need` must have ended."""
         return self.requirements.get(need, TriggerRule.SUCCEEDED)
 

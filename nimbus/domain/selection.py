@@ -16,7 +16,7 @@ from nimbus.domain.publications import Version
 from nimbus.domain.run import Run
 from nimbus.domain.task_run import Reused, Settlement, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 LARGEST_RESULTS = 64 * 1024
 """Limit of the reused results of one page of tasks, in bytes of JSON: a page is one node of 128 KiB."""
@@ -105,8 +105,8 @@ def entered(
         tasks=tasks,
         pins=_kept_pins(run, selection, earlier, chosen),
         rerun_of=selection.reuse if selection.is_rerun else None,
-        selected=brief(str(selection)),
-        note=brief(selection.reason),
+        selected=shortened(str(selection)),
+        note=shortened(selection.reason),
     )
 
 
@@ -175,7 +175,7 @@ def _reached(names: Iterable[TaskName], next_of: Callable[[TaskName], Iterable[T
 
 
 def _marked(task: TaskRun, selection: Selection, by: str, now: datetime) -> TaskRun:
-    said = Settlement(at=now, by=brief(by), reason=brief(selection.reason))
+    said = Settlement(at=now, by=shortened(by), reason=shortened(selection.reason))
     return replace(task, state=selection.marks[task.spec.name], settled=said)
 
 

@@ -147,7 +147,7 @@ class TaskRun:
     settled: Settlement | None = None
     """Set for a task that the leader ended without an attempt."""
     left_out: bool = False
-    """True: skipped because it was not selected. It meets every requirement of others."""
+    """True: skipped because it was not selected. It meets every trigger rule of others."""
     reused: Reused | None = None
     """Set: the success of an earlier run is used, and the task was not run."""
     warned: int = 0
@@ -191,7 +191,7 @@ class TaskRun:
         )
 
     @property
-    def mishaps(self) -> int:
+    def infrastructure_failures(self) -> int:
         """Number of attempts that ended lost, fenced or refused."""
         return self.earlier_mishaps + sum(
             a.outcome is not None and a.outcome.is_infrastructure for a in self.attempts

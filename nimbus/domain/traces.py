@@ -16,7 +16,7 @@ from nimbus.domain.ids import AttemptId, ClusterId, RunId, WorkerId
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 
 _NAMESPACE = UUID("6f4f2b3e-5f1d-5c0e-9a55-2f1f0a3c7b61")
 """Namespace of the ids of lineage. It must never change."""
@@ -105,7 +105,7 @@ def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
             started_at=end.started_at,
             ended_at=end.ended_at,
             outcome=end.outcome,
-            reason=brief(end.reason),
+            reason=shortened(end.reason),
             exit_code=end.exit_code,
             failure=end.failure,
             cost=end.cost,

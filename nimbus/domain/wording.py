@@ -70,7 +70,7 @@ def format_short_span(seconds: float) -> str:
     )
 
 
-def brief(reason: str) -> str:
+def shortened(reason: str) -> str:
     """Cut a reason to REASON_BYTES of JSON, in which a letter outside ASCII takes at least six bytes."""
     most = REASON_BYTES - len(json.dumps("…"))
     head = reason[: most + 1]  # each character takes at least one byte, so no more of a long reason fits

@@ -32,7 +32,7 @@ class Policy:
     """The operator's settings that the rules apply."""
 
     timings: Timings = field(default_factory=Timings)
-    max_mishaps: int = 10
+    max_infrastructure_failures: int = 10
     """Limit of lost, fenced or refused attempts of one task. At the limit the task fails."""
     keep_finished: timedelta = timedelta(hours=1)
     """How long a finished run stays in ZooKeeper after history has it."""

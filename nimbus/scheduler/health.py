@@ -23,7 +23,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
 from nimbus.domain.schedulers import ElectionRole, LeaderReport, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 from nimbus.domain.workers import Refusals
 from nimbus.engine.loop import EngineStatus
 from nimbus.ports import Clock, StoreUnavailableError
@@ -150,7 +150,7 @@ class SelfReport:
             leader_since=engine.leader_since if leads else None,
             recovered_at=engine.recovered_at if leads else None,
             ready=not reasons,
-            lacks=brief("; ".join(reasons)),
+            lacks=shortened("; ".join(reasons)),
             missing=found.missing[:MISSING_SHOWN],
             missing_count=len(found.missing),
             missing_bytes=sum(file.size_bytes for file in found.missing),
@@ -188,7 +188,7 @@ class SelfReport:
             ReadinessCheck(
                 name="artifacts",
                 ok=not found.reasons,
-                detail=brief("; ".join(found.reasons)),
+                detail=shortened("; ".join(found.reasons)),
                 required=False,
             ),
             ReadinessCheck(name="registration", ok=not taken, detail=taken, required=False),
@@ -251,8 +251,8 @@ def _guard_said(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
     if verdict.ready:
-        return brief(f"degraded: {verdict.why()}") if verdict.degraded else "ready"
-    return brief(verdict.why())
+        return shortened(f"degraded: {verdict.why()}") if verdict.degraded else "ready"
+    return shortened(verdict.why())
 
 
 def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import structlog
 
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler.follower import Follower
 from nimbus.telemetry.daemon import ReadinessMetrics
@@ -95,7 +95,7 @@ class Registrar(Follower):
         if info.epoch is not None and (quarantined := (info.epoch, info.quarantined)) != self._quarantined:
             self._quarantined = quarantined
             self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})
-        shown = {name: brief(why) for name, why in islice(info.quarantined.items(), QUARANTINED_SHOWN)}
+        shown = {name: shortened(why) for name, why in islice(info.quarantined.items(), QUARANTINED_SHOWN)}
         written_at = self._registrations.publish_scheduler(replace(info, quarantined=shown))
         if written_at is not None:
             self._clock_ahead_s = (info.reported_at - written_at).total_seconds()

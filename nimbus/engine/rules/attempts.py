@@ -134,7 +134,9 @@ def _closed(
     fences: tuple[Write, ...],
     now: datetime,
 ) -> Decision:
-    closed = lifecycle.close_attempt(run, attempt_id, end, max_mishaps=state.policy.max_mishaps, now=now)
+    closed = lifecycle.close_attempt(
+        run, attempt_id, end, max_infrastructure_failures=state.policy.max_infrastructure_failures, now=now
+    )
     return Decision(
         name=name,
         writes=(*fences, PutRun(closed, run), *_withdraw(attempt_id, attempt)),

@@ -130,7 +130,9 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     index = None if stopping else children.first(ItemState.WAITING)
     under_way = children.count(ItemState.OPEN)
     if index is None and not under_way:
-        closed = child_runs.close(run, name, max_mishaps=state.policy.max_mishaps, now=now)
+        closed = child_runs.close(
+            run, name, max_infrastructure_failures=state.policy.max_infrastructure_failures, now=now
+        )
         return Decision(
             name="child_runs_ended",
             writes=(PutRun(closed, run),),

@@ -12,7 +12,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.task_run import Settlement, TaskState
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 from nimbus.domain.writes import PutRun, Write
 from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import State
@@ -69,7 +69,7 @@ def _stopped(run: Run, reason: str, by: str, now: datetime) -> tuple[str, tuple[
 def _paused(run: Run, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
     if run.paused is not None:
         return f"run {run.id} was paused before, by {run.paused.by} at {run.paused.at:%Y-%m-%d %H:%M:%S}Z", ()
-    paused = replace(run, paused=Paused(by=brief(by), at=now))
+    paused = replace(run, paused=Paused(by=shortened(by), at=now))
     said = f"run {run.id} is paused: nothing new begins, what runs goes on, and its deadline counts"
     return said, (PutRun(paused, run),)
 

@@ -18,7 +18,7 @@ from nimbus.domain.task_run import Settlement, TaskRun, TaskState
 from nimbus.domain.timing import gives_up_at
 from nimbus.domain.upstream import WaitState, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
-from nimbus.domain.wording import brief
+from nimbus.domain.wording import shortened
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
@@ -83,7 +83,7 @@ def _must_ask(state: State, run: Run, task: TaskRun) -> bool:
 def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: str, now: datetime) -> Decision:
     name = task.spec.name
     settlement = Settlement(at=now, reason=reason, timed_out=decision == TIMED_OUT)
-    ended = lifecycle.settle_task(run, name, state=ending, settlement=settlement, now=now)
+    ended = lifecycle.end_task(run, name, state=ending, settlement=settlement, now=now)
     return Decision(
         name=decision, writes=(PutRun(ended, run),), about={"run": run.id, "task": name, "reason": reason}
     )
@@ -108,7 +108,7 @@ def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tu
             return f"{said} already, by the same command", ()
         raise RefusedError("no_approval", f"task {command.task} of run {run.id} is {_how(task)} already.")
     _check_waits(run, task)
-    ended = lifecycle.settle_task(
+    ended = lifecycle.end_task(
         run,
         command.task,
         state=_outcome(command),
@@ -125,7 +125,7 @@ def _outcome(command: DecideApproval) -> TaskState:
 def _same(task: TaskRun, command: DecideApproval, by: str) -> bool:
     """True when the command repeats the decision that was made, for example after a lost reply."""
     settled = task.settled
-    wanted = (brief(by or SOMEBODY), brief(command.reason), _outcome(command))
+    wanted = (shortened(by or SOMEBODY), shortened(command.reason), _outcome(command))
     return settled is not None and (settled.by, settled.reason, task.state) == wanted
 
 

@@ -540,7 +540,7 @@ def test_orders_of_a_worker_are_its_open_attempts_and_those_that_it_reaps(bench:
     bench.put(reaped)
     assert orders() == [[], [str(ATTEMPT)], []]
     end = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="worker", ended_at=NOW)
-    bench.put(lifecycle.close_attempt(reaped, ATTEMPT, end, max_mishaps=9, now=NOW))
+    bench.put(lifecycle.close_attempt(reaped, ATTEMPT, end, max_infrastructure_failures=9, now=NOW))
     assert orders() == [[], [], []]
 
 

@@ -378,7 +378,7 @@ class World:
         )
         self.cluster.set_slots(attempt, Slots(end=end))
         self.cluster.set("orders", (self.worker.id, attempt), None)
-        run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
+        run = lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=10, now=at)
         self.cluster.put(run)
         return run
 

@@ -514,7 +514,8 @@ def reading(argument: str, children: ChildSpec | None = None) -> RenderTask:
     attempt = AttemptId(run.id, plan.name, 1)
     end = replace(end_of(attempt, {"rows": 3}), output="p/p-1/plan/1")
     return RenderTask(
-        lifecycle.close_attempt(run, attempt, end, max_mishaps=1, now=DRAFT.asked_at), load.name
+        lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=1, now=DRAFT.asked_at),
+        load.name,
     )
 
 

@@ -101,7 +101,7 @@ class Past:
             ends.sort()
             now, attempt, started = ends.pop(0)
             end = self._end(run, attempt, day, started, now)
-            run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=now)
+            run = lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=10, now=now)
         return run
 
     def _end(self, run: Run, attempt: AttemptId, day: Day, started: datetime, now: datetime) -> End:

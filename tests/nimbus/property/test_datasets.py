@@ -120,7 +120,7 @@ class History:
                 ended_at=NOW,
                 output="x",
             )
-            run = lifecycle.close_attempt(before, attempt, end, max_mishaps=1, now=NOW)
+            run = lifecycle.close_attempt(before, attempt, end, max_infrastructure_failures=1, now=NOW)
             self._decide(Decision(name="closed", writes=(w.PutRun(run, before),)))
 
     def archive(self) -> None:

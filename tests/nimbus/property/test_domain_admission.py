@@ -111,7 +111,9 @@ def _steps(
     if outcome is None:
         return [opened]
     end = End(attempt=f"{name}.a.1", outcome=outcome, written_by="runner", ended_at=at)
-    closed = lifecycle.close_attempt(opened, AttemptId(opened.id, A, 1), end, max_mishaps=9, now=at)
+    closed = lifecycle.close_attempt(
+        opened, AttemptId(opened.id, A, 1), end, max_infrastructure_failures=9, now=at
+    )
     return [opened, closed]
 
 

@@ -23,7 +23,7 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
-MAX_MISHAPS = 3
+MAX_INFRASTRUCTURE = 3
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -111,7 +111,7 @@ def check(before: Run, run: Run) -> None:
         assert outcomes.count(Outcome.SUCCEEDED) <= 1
         assert all(task.spec.retries.covers(attempt.failure) for attempt in task.attempts[:-1])
         assert task.failures <= task.spec.retries.limit + 1
-        assert task.mishaps <= MAX_MISHAPS
+        assert task.infrastructure_failures <= MAX_INFRASTRUCTURE
         assert (task.state is TaskState.RUNNING) == (task.open_attempt is not None)
         if before.tasks[name].state.is_final:
             assert task == before.tasks[name], "what is final never changes"
@@ -163,7 +163,9 @@ def test_any_order_of_events_keeps_the_laws_and_comes_to_an_end(run: Run, data: 
                     written_by="runner",
                     ended_at=now,
                 )
-                run = lifecycle.close_attempt(run, attempt, end, max_mishaps=MAX_MISHAPS, now=now)
+                run = lifecycle.close_attempt(
+                    run, attempt, end, max_infrastructure_failures=MAX_INFRASTRUCTURE, now=now
+                )
             case _:
                 run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=now)
         check(before, run)

@@ -61,7 +61,7 @@ def histories(draw: st.DrawFn) -> list[tuple[datetime, Run]]:
                 end = End(
                     attempt=str(attempt), outcome=outcome, failure=failure, written_by="runner", ended_at=now
                 )
-                run = lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
+                run = lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=3, now=now)
             case "mark":
                 said = Settlement(at=now, by="ann", reason="known")
                 state = draw(st.sampled_from([TaskState.SUCCEEDED, TaskState.SKIPPED]))

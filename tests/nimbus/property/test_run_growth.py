@@ -73,7 +73,7 @@ def ended(run: Run, task: TaskName, outcome: Outcome, now: datetime) -> Run:
         output=f"{run.pipeline}/{run.id}/{task}/{attempt.number}",
         application="a" * LONGEST,
     )
-    return lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=now)
+    return lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=10, now=now)
 
 
 @pytest.mark.parametrize(("tasks", "needs"), [(500, 499), (580, 0)])
@@ -97,11 +97,11 @@ def test_the_largest_record_has_room_for_outputs_in_a_bucket_and_for_application
 
 @given(st.text(max_size=600))
 def test_a_reason_is_cut_to_its_bytes_and_not_changed_otherwise(text: str) -> None:
-    kept = wording.brief(text)
+    kept = wording.shortened(text)
 
     assert len(json.dumps(kept)) - 2 <= wording.REASON_BYTES
     assert kept == text or (kept.endswith("…") and text.startswith(kept[:-1]))
 
 
 def test_a_reason_of_an_end_in_ascii_is_kept_whole() -> None:
-    assert wording.brief("x" * 490) == "x" * 490
+    assert wording.shortened("x" * 490) == "x" * 490

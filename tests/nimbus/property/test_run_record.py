@@ -86,7 +86,7 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
             if not run.tasks[name].spec.kind.uses_worker:
                 state = data.draw(st.sampled_from((TaskState.SUCCEEDED, TaskState.FAILED)))
                 settlement = Settlement(at=now, by="ada", reason="so it is")
-                return lifecycle.settle_task(run, name, state=state, settlement=settlement, now=now)
+                return lifecycle.end_task(run, name, state=state, settlement=settlement, now=now)
             return lifecycle.open_attempt(run, name, worker=WorkerId("w"), epoch=7, now=now)
         case "close":
             attempt: AttemptId = data.draw(st.sampled_from(run.open_attempts()))
@@ -102,7 +102,7 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
                 application=data.draw(st.none() | st.just("app-1")),
                 result=data.draw(st.none() | st.just({"rows": 3})),
             )
-            return lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
+            return lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=3, now=now)
         case "conclude":
             name, state = (
                 data.draw(st.sampled_from(ready)),
@@ -217,7 +217,7 @@ def test_a_failure_writes_what_it_means_for_tasks_that_wait_in_the_header_alone(
     attempt = AttemptId(run.id, TaskName("t1"), 1)
     run = lifecycle.open_attempt(run, attempt.task, worker=WorkerId("w"), epoch=1, now=NOW)
     end = End(attempt=str(attempt), outcome=Outcome.STOPPED, written_by="runner", ended_at=NOW)
-    failed = lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=NOW)
+    failed = lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=3, now=NOW)
 
     assert failed.is_cleaning_up
     assert sorted(run_record.changes(failed, run)) == ["", "tasks-0"]
@@ -243,7 +243,9 @@ def test_no_node_grows_beyond_its_bound_whatever_its_attempts_say() -> None:
                 reason=reason,
                 application=f"{number}" * LONGEST,
             )
-            run = lifecycle.close_attempt(run, AttemptId(run.id, name, number), end, max_mishaps=3, now=NOW)
+            run = lifecycle.close_attempt(
+                run, AttemptId(run.id, name, number), end, max_infrastructure_failures=3, now=NOW
+            )
     raw = [sum(len(str(attempt)) for task in page for attempt in task.attempts) for page in run.tasks.pages]
 
     assert max(map(len, run_record.encode_new(run).values())) < LARGEST_NODE

@@ -135,14 +135,16 @@ def lived(steps: Steps, *, starts: bool) -> tuple[list[Run], dict[AttemptId, Slo
             )
             claim = Claim(attempt=str(attempt), worker=WorkerId("w"), claimed_at=task.open_attempt.opened_at)
             slots[attempt] = Slots(claim=claim, end=end)
-            run = lifecycle.close_attempt(run, attempt, end, max_mishaps=30, now=now)
+            run = lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=30, now=now)
         versions.append(run)
     run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="enough", now=now)
     versions.append(run)
     for attempt in run.open_attempts():
         end = End(attempt=str(attempt), outcome=Outcome.STOPPED, written_by="test", ended_at=now)
         slots[attempt] = Slots(end=end)
-        versions.append(run := lifecycle.close_attempt(run, attempt, end, max_mishaps=30, now=now))
+        versions.append(
+            run := lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=30, now=now)
+        )
     assert run.state.is_final
     return versions, slots
 

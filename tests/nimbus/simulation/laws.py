@@ -25,7 +25,9 @@ class Law(Enum):
     NEEDS_FIRST = "a task starts only when all that it needs has ended as it asks"
     CLEAN_UP = "a run that has failed starts its clean-up, and if it is to end with the failure, nothing else"
     RESULTS = "a task gets what those that it reads have committed, and its condition is decided by that"
-    RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
+    RETRIES_COUNT = (
+        "a task is tried as often as its retries and infrastructure failures allow, no more and no less"
+    )
     WAITS = "a task that no worker runs ends as a person decided, by what a leader found, or after its time"
     SLOTS = "no worker has more open attempts than slots"
     TARGET_SLOTS = "no target has more open attempts than slots"

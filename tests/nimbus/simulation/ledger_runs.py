@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.nimbus.simulation.world import World
 
 
-_MISHAPS = (Outcome.LOST, Outcome.FENCED, Outcome.REFUSED)
+_INFRASTRUCTURE = (Outcome.LOST, Outcome.FENCED, Outcome.REFUSED)
 
 
 class RunLaws:
@@ -261,16 +261,16 @@ class RunLaws:
             return True
         outcomes = [attempt.outcome for attempt in task.attempts]
         failures = sum(outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for outcome in outcomes)
-        mishaps = sum(outcome in _MISHAPS for outcome in outcomes)
+        lost = sum(outcome in _INFRASTRUCTURE for outcome in outcomes)
         hopeless = any(attempt.failure is FailureClass.ANALYSIS for attempt in task.attempts)
-        within = failures <= task.spec.retries.limit and mishaps < self._world.policy.max_mishaps
+        within = failures <= task.spec.retries.limit and lost < self._world.policy.max_infrastructure_failures
         return within and not hopeless
 
 
 def _is_joined(run: Run, task: TaskRun) -> bool:
     """True if a branch succeeded, and the task joins branches without more conditions."""
     join = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
-    joins = all(task.spec.requirement(need) is join for need in task.spec.needs)
+    joins = all(task.spec.trigger_rule(need) is join for need in task.spec.needs)
     return joins and any(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
 
 

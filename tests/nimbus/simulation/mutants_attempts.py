@@ -130,12 +130,12 @@ def retries_counted_by_each_leader() -> Iterator[None]:
 
 
 @mutant
-def mishaps_never_end() -> Iterator[None]:
+def infrastructure_failures_never_end() -> Iterator[None]:
     """DS 17795: a task that cannot be started is retried without end."""
     original = lifecycle.close_attempt
 
-    def close(*args: Any, max_mishaps: int, **others: Any) -> Any:
-        return original(*args, max_mishaps=1000, **others)
+    def close(*args: Any, max_infrastructure_failures: int, **others: Any) -> Any:
+        return original(*args, max_infrastructure_failures=1000, **others)
 
     with replaced(lifecycle, close_attempt=close):
         yield
@@ -162,7 +162,7 @@ def one_failed_is_met_by_any_end() -> Iterator[None]:
     original = needs.verdict
 
     def any_end(spec: Any, need: Any) -> Any:
-        asked = spec.requirement(need.spec.name)
+        asked = spec.trigger_rule(need.spec.name)
         return needs.NeedEffect.GO if asked is TriggerRule.ONE_FAILED else original(spec, need)
 
     with replaced(needs, verdict=any_end):

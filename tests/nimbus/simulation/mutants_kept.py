@@ -54,7 +54,7 @@ def kept_run_is_created_after_its_activation() -> Iterator[None]:
 
 @mutant
 def kept_task_has_a_last_attempt() -> Iterator[None]:
-    """It succeeds, or its mishaps are counted, as those of any task."""
+    """It succeeds, or its infrastructure failures are counted, as those of any task."""
     original = lifecycle._after_end
 
     def after_end(run: Any, task: Any, *more: Any) -> Any:

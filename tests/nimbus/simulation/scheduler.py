@@ -75,7 +75,7 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
     return Policy(
         timings=Timings(claim_timeout=claim_timeout),
         keep_finished=keep_finished,
-        max_mishaps=2,  # so that a few hundred seeds reach it
+        max_infrastructure_failures=2,  # so that a few hundred seeds reach it
         max_running=MAX_RUNNING,
         newest_schema=NEWEST_SCHEMA,
         raise_schema_after=timedelta(seconds=30),

@@ -115,7 +115,9 @@ def _ended(run: Run, outcome: Outcome, failure: FailureClass | None = None) -> R
         ended_at=NOW,
         reason="exit 1",
     )
-    return lifecycle.close_attempt(run, AttemptId(RunId("r"), A, 1), end, max_mishaps=10, now=NOW)
+    return lifecycle.close_attempt(
+        run, AttemptId(RunId("r"), A, 1), end, max_infrastructure_failures=10, now=NOW
+    )
 
 
 OTHER = replace(WORKER, id=WorkerId("w2"), slots=1)

@@ -41,7 +41,7 @@ def ended(run: Run, name: TaskName, outcome: Outcome) -> Run:
     run = lifecycle.open_attempt(run, name, worker=WorkerId("w"), epoch=1, now=START)
     attempt = AttemptId(run.id, name, 1)
     end = End(attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=NOON)
-    return lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=NOON)
+    return lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=3, now=NOON)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from nimbus.domain.wording import REASON_BYTES, brief
+from nimbus.domain.wording import REASON_BYTES, shortened
 
 LETTERS = 'a"\\\n\x00é€😀'
 
@@ -20,7 +20,7 @@ def test_a_reason_is_cut_to_the_longest_start_that_fits() -> None:
         letters = draw.choice(["a", LETTERS])
         reason = "".join(draw.choice(letters) for _ in range(length))
 
-        cut = brief(reason)
+        cut = shortened(reason)
 
         if _size(reason) <= most:
             assert cut == reason

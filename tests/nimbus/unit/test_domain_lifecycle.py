@@ -75,7 +75,7 @@ def closed(
     task: str,
     outcome: Outcome,
     number: int = 1,
-    max_mishaps: int = 3,
+    max_infrastructure_failures: int = 3,
     failure: FailureClass | None = None,
 ) -> Run:
     attempt = AttemptId(RUN_ID, TaskName(task), number)
@@ -87,7 +87,9 @@ def closed(
         ended_at=NOW,
         output=f"out/{number}",
     )
-    return lifecycle.close_attempt(run, attempt, end, max_mishaps=max_mishaps, now=NOW)
+    return lifecycle.close_attempt(
+        run, attempt, end, max_infrastructure_failures=max_infrastructure_failures, now=NOW
+    )
 
 
 def ready(run: Run, now: datetime) -> list[str]:
@@ -166,7 +168,7 @@ def test_a_lost_attempt_is_tried_again_without_using_up_retries() -> None:
     run = closed(opened(a_run(spec("a")), "a"), "a", Outcome.LOST)
 
     task = run.tasks[TaskName("a")]
-    assert (task.state, task.failures, task.mishaps) == (TaskState.WAITING, 0, 1)
+    assert (task.state, task.failures, task.infrastructure_failures) == (TaskState.WAITING, 0, 1)
     assert task.retry_at is not None
 
 

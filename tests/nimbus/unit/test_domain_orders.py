@@ -56,7 +56,7 @@ def failed(run: Run, failure: FailureClass) -> Run:
     end = End(
         attempt=str(attempt), outcome=Outcome.FAILED, failure=failure, written_by="runner", ended_at=NOW
     )
-    return lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=NOW)
+    return lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=10, now=NOW)
 
 
 def memory_scale(run: Run) -> float:

@@ -44,7 +44,7 @@ def tried(
     run = lifecycle.open_attempt(run, task, worker=WorkerId("w"), epoch=1, now=at)
     attempt, ended = AttemptId(run.id, task, run.tasks[task].tried), at + STEP
     end = End(attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=ended_at or ended)
-    return lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=ended)
+    return lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=3, now=ended)
 
 
 def test_a_run_that_cleaned_up_is_shown_as_running_to_its_verdict_until_it_ended() -> None:

@@ -50,7 +50,7 @@ def audited() -> Run:
         run = lifecycle.open_attempt(run, attempt.task, worker=WorkerId("w"), epoch=1, now=NOW)
         end = END if attempt is ATTEMPT else replace(END, result=None, table=None)
         run = lifecycle.close_attempt(
-            run, attempt, replace(end, attempt=str(attempt)), max_mishaps=1, now=NOW
+            run, attempt, replace(end, attempt=str(attempt)), max_infrastructure_failures=1, now=NOW
         )
     return run
 

@@ -59,7 +59,7 @@ def tried(run: Run, name: TaskName, outcome: Outcome = Outcome.SUCCEEDED) -> Run
     attempt = AttemptId(run.id, name, run.tasks[name].tried)
     output = f"p/{run.id}/{name}/1"
     end = End(attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=NOW, output=output)
-    return lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=NOW)
+    return lifecycle.close_attempt(run, attempt, end, max_infrastructure_failures=10, now=NOW)
 
 
 def earlier() -> Run:

@@ -176,7 +176,7 @@ def test_pauses_of_a_kept_task_grow_to_the_longest_and_begin_again_after_it_ran_
 def test_kept_task_has_no_last_loss_and_its_pauses_after_losses_are_short() -> None:
     stage = Stage()
     stage.activate(ONE)
-    for _ in range(3 * stage.state.policy.max_mishaps):
+    for _ in range(3 * stage.state.policy.max_infrastructure_failures):
         stage.end(Outcome.LOST)
         assert pause(stage) <= 30
         stage.decide(after=timedelta(seconds=pause(stage)))

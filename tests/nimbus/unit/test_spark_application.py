@@ -87,7 +87,7 @@ def closed(run: Run, application: str | None = APPLICATION, cost: Cost | None = 
         application=application,
         cost=cost,
     )
-    return lifecycle.close_attempt(run, ATTEMPT, end, max_mishaps=9, now=NOW)
+    return lifecycle.close_attempt(run, ATTEMPT, end, max_infrastructure_failures=9, now=NOW)
 
 
 def shown(run: Run, progress: Mapping[str, Any] | None = None) -> AttemptModel:
