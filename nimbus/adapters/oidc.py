@@ -40,7 +40,7 @@ MAX_LOGINS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientRegistration:
     """This cluster's client registration at the provider."""
 
     client_id: str
@@ -74,7 +74,7 @@ class OidcProvider:
     def __init__(
         self,
         issuer: str,
-        client: Client | None,
+        client: ClientRegistration | None,
         jwts: JwtVerifier,
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -149,7 +149,7 @@ class OidcProvider:
         self._known, self._fetched_at_s = described, self._clock()
         return usable
 
-    def _registered(self) -> Client:
+    def _registered(self) -> ClientRegistration:
         if self._client is None:
             raise IdentityProviderError("browsers do not log in here: oidc.client_id is not given")
         return self._client

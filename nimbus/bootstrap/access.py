@@ -102,12 +102,12 @@ def build_provider(
     oidc = settings.oidc
     if jwts is None or oidc.issuer is None:
         return None
-    from nimbus.adapters.oidc import Client, OidcProvider  # late: it loads httpx
+    from nimbus.adapters.oidc import ClientRegistration, OidcProvider  # late: it loads httpx
 
     secret = None if oidc.client_secret is None else oidc.client_secret.get_secret_value()
     client = (
         None
         if oidc.client_id is None
-        else Client(client_id=oidc.client_id, secret=secret, scopes=tuple(oidc.scopes))
+        else ClientRegistration(client_id=oidc.client_id, secret=secret, scopes=tuple(oidc.scopes))
     )
     return OidcProvider(oidc.issuer, client, jwts, registry)

@@ -1,36 +1,45 @@
-"""The two daemons: a scheduler, and a standalone worker."""
+"""The two daemons, a scheduler and a standalone worker; and the metrics server of the worker."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
+from fastapi import Depends, FastAPI
 from prometheus_client import CollectorRegistry
 
-from blobsync import give_back_large_blocks
-from leader import CrashSentinel, ZooKeeperSession, read_epoch
+from blobsync import Syncer, give_back_large_blocks
+from leader import CrashSentinel, SessionState, ZooKeeperSession, read_epoch
+from nimbus.access.gate import AccessGate
 from nimbus.adapters.store.calls import calls_on
-from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.adapters.store.cluster import TreeAccess, TreeRegistrations
+from nimbus.api.access import Authenticate, authorize
+from nimbus.api.middleware import AnswerHead, CrossSiteGuard
+from nimbus.api.problems import install
+from nimbus.api.routes import health
+from nimbus.api.server import ApiServer
+from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.metrics import build_metrics_server, tell_sync
 from nimbus.bootstrap.resources import Resources, build_syncer, epoch_file, open_resources
 from nimbus.bootstrap.start_checks import check_access_lists
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.domain.schema import check_known
 from nimbus.java import JavaMissingError, find_java
+from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.scheduler.process import FORCED, run_until_signal, shutdown_step
 from nimbus.scheduler.scheduler import Scheduler
 from nimbus.telemetry.build import tell_build
-from nimbus.telemetry.daemon import GarbageMetrics
+from nimbus.telemetry.daemon import GarbageMetrics, SyncMetrics
 from nimbus.telemetry.logging import configure
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.host.clock import boottime_s
+from nimbus.worker.host.identity import hostname
 
 if TYPE_CHECKING:
     from nimbus.worker.worker import Worker
@@ -174,3 +183,76 @@ def _crash_sentinel(resources: Resources) -> Iterator[Callable[[], bool]]:
 
 def _code_after(failure: BaseException | None, code: int) -> int:
     return code if failure is None else int(getattr(failure, "exit_code", FORCED))
+
+
+class MetricsServer:
+    """Serves `/metrics` with the same access rules as a scheduler. Threads `nimbus-api`, `nimbus-access`."""
+
+    def __init__(self, server: ApiServer, access: AccessFollower) -> None:
+        self._server, self._access = server, access
+
+    def start(self) -> None:
+        """Start to serve. PortInUseError, BindError: it cannot listen there."""
+        self._server.start()
+        self._access.start()
+
+    def stop(self, timeout: timedelta) -> None:
+        """End both threads."""
+        self._access.stop(timeout)
+        self._server.stop(timeout)
+
+
+def build_metrics_server(resources: Resources, registry: CollectorRegistry) -> MetricsServer | None:
+    """The metrics server of a standalone worker; None if it is not configured.
+
+    Raises:
+        CertificateError: the files of `api.tls` cannot be used.
+    """
+    settings, session = resources.settings, resources.session
+    where = settings.worker.metrics_address
+    if where is None:
+        return None
+    host, port = where
+    # Only tokens of the cluster: a worker fetches no keys of an identity provider.
+    gate, tls = build_gate(settings, None, registry), build_tls(settings, registry)
+    access = build_access_follower(settings, TreeAccess(calls_on(session), settings.cluster.root), gate, tls)
+
+    def on_session(state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            access.look()  # only enqueues
+
+    session.add_listener(on_session)
+    app = create_metrics_app(registry, gate, [host, hostname(), *allowed_hosts(settings)])
+    server = ApiServer(
+        app, host, port, tls=None if tls is None else tls.context, keys=("worker.metrics", "worker.metrics")
+    )
+    return MetricsServer(server, access)
+
+
+def tell_sync(registry: CollectorRegistry, resources: Resources, syncer: Syncer) -> None:
+    """Add the metrics of this daemon's local store."""
+    SyncMetrics(
+        registry,
+        progress=syncer.progress,
+        scrub=syncer.scrub_progress,
+        disk=resources.local.disk_state,
+    )
+
+
+def create_metrics_app(
+    registry: CollectorRegistry, gate: AccessGate, allowed_hosts: Iterable[str] = ()
+) -> FastAPI:
+    """Build the application. Starts nothing.
+
+    Args:
+        registry: The metrics.
+        gate: Authenticates requests.
+        allowed_hosts: As in `nimbus.api.app.create_app`.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize)])
+    install(app)
+    app.add_middleware(Authenticate, gate=gate)
+    app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
+    app.add_middleware(AnswerHead)
+    app.include_router(health.metrics_router(registry))
+    return app

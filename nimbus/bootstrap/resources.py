@@ -1,9 +1,9 @@
-"""The resources of a daemon: settings, clock, ZooKeeper or SQLite, S3, the disk; and their configurations."""
+"""The resources of a daemon: settings, clock, ZooKeeper or SQLite, S3, the disk, secrets."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,9 +27,19 @@ from nimbus.adapters.store.calls import StoreSession, calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader
 from nimbus.adapters.store.tree import ClusterTree
 from nimbus.config import Settings
+from nimbus.config.sections import Secrets
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
+from nimbus.worker.secrets import (
+    CommandProvider,
+    EnvironmentProvider,
+    FolderProvider,
+    PlugIn,
+    Provider,
+    SecretError,
+    plugged_in,
+)
 
 
 class SystemClock:
@@ -253,3 +263,26 @@ def zookeeper_auth(settings: Settings) -> tuple[str, str] | None:
     if zookeeper.username is None or zookeeper.password is None:
         return None
     return ("digest", f"{zookeeper.username}:{zookeeper.password.get_secret_value()}")
+
+
+def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:
+    """The worker's provider of secrets.
+
+    Raises:
+        SecretError: a plug-in cannot be created, or a key of the provider is missing.
+    """
+    match section.provider:
+        case None:
+            return None
+        case "file":
+            if section.folder is None:
+                raise SecretError("worker.secrets.provider is file: worker.secrets.folder is missing")
+            return FolderProvider(section.folder)
+        case "env":
+            return EnvironmentProvider(dict(environment))
+        case "command":
+            if not section.command:
+                raise SecretError("worker.secrets.provider is command: worker.secrets.command is missing")
+            return CommandProvider(tuple(section.command), section.timeout)
+        case place:
+            return PlugIn(plugged_in(place), section.timeout)

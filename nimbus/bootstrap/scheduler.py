@@ -50,7 +50,7 @@ from nimbus.bootstrap.access import (
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import add_purges, build_collector, output_files
 from nimbus.bootstrap.late_parts import LateParts
-from nimbus.bootstrap.metrics import tell_sync
+from nimbus.bootstrap.processes import tell_sync
 from nimbus.bootstrap.resources import (
     LOOK_LIMITS,
     Resources,
@@ -58,9 +58,9 @@ from nimbus.bootstrap.resources import (
     data_connection,
     epoch_file,
     open_bucket,
+    secret_provider,
     zookeeper_config,
 )
-from nimbus.bootstrap.secrets import secret_provider
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
 from nimbus.config import Settings

@@ -23,11 +23,11 @@ from nimbus.bootstrap.resources import (
     data_access,
     data_connection,
     open_bucket,
+    secret_provider,
     store_file,
     zookeeper_auth,
     zookeeper_tls,
 )
-from nimbus.bootstrap.secrets import secret_provider
 from nimbus.bootstrap.targets import clusters, spark_targets
 from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings

@@ -17,8 +17,7 @@ from nimbus.cli.init import shipped
 from nimbus.cli.options import examples
 from nimbus.cli.up import terminated_like_interrupted
 from nimbus.client.api import Api
-from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
-from nimbus.demo.story import perform
+from nimbus.demo.story import DemoFailedError, Stage, chapter, perform, say
 from nimbus.domain.errors import NimbusError
 from nimbus.localstack.daemons import StackTuning
 from nimbus.localstack.folder import FolderLock, tagged_processes

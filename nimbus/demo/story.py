@@ -1,11 +1,15 @@
-"""The steps of the demonstration."""
+"""The steps of the demonstration, on a local stack."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +17,100 @@ import click
 
 from nimbus.cli.output import console, make_table
 from nimbus.cli.run_rows import gantt
+from nimbus.client.api import Api
+from nimbus.client.servers import VARIABLE
 from nimbus.demo.checks import BeforeTheKill, DemoClaim, check
-from nimbus.demo.stage import (
-    DemoFailedError,
-    Stage,
-    attempts_on,
-    chapter,
-    data_folder,
-    now,
-    say,
-    wait_for,
-)
+from nimbus.localstack.stack import LocalStack
+
+
+class DemoFailedError(Exception):
+    """A claim of the demonstration failed."""
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    click.echo(text)
+
+
+def chapter(title: str) -> None:
+    """Print a heading."""
+    say("")
+    say(click.style(f"== {title}", bold=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A started stack, and a client of its schedulers."""
+
+    stack: LocalStack
+    api: Api
+
+    def command(self, *words: str) -> None:
+        """Print and run a command, like a user.
+
+        Raises:
+            DemoFailedError: it failed.
+        """
+        say(click.style(f"$ nimbus {' '.join(words)}", dim=True))
+        servers = ",".join(self.stack.addresses.schedulers)
+        sys.stdout.flush()
+        done = subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", *words],
+            env={**os.environ, VARIABLE: servers},
+            check=False,
+        )
+        if done.returncode != 0:
+            raise DemoFailedError(f"`nimbus {' '.join(words)}` ended with exit code {done.returncode}")
+
+    def participants(self) -> list[dict[str, Any]]:
+        """Every scheduler, from the API."""
+        return list(self.api.get("/participants")["participants"])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run, from the API."""
+        return dict(self.api.get(f"/runs/{run_id}"))
+
+    def number_of(self, scheduler_id: str) -> int:
+        """The number of a scheduler, from its id `scheduler-<n>`."""
+        return int(scheduler_id.rpartition("-")[2])
+
+    def page(self, scheduler_id: str, run_id: str) -> str:
+        """The address of a run's page at one of the schedulers."""
+        return f"{self.stack.addresses.schedulers[self.number_of(scheduler_id) - 1]}/ui/runs/{run_id}"
+
+    def drivers(self, run_id: str) -> list[str]:
+        """Started attempts of a run: each has created a folder for its output."""
+        outputs = self.stack.folder.glob(f"data/*/{run_id}/*/*")
+        return sorted(f"{run_id}.{output.parent.name}.{output.name}" for output in outputs)
+
+
+def wait_for(what: str, seconds: float, look: Any) -> Any:
+    """Call `look` repeatedly until its result is true.
+
+    Raises:
+        DemoFailedError: it did not become true in time.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > until:
+            raise DemoFailedError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
+def attempts_on(run: Mapping[str, Any], worker: str) -> list[dict[str, Any]]:
+    """Tasks of a run whose open attempt computes on a worker, in Spark."""
+    return [
+        task
+        for task in run["tasks"]
+        if task["state"] == "running"
+        and task["kind"] != "python"
+        and task["attempts"][-1]["worker"] == worker
+        and task["attempts"][-1]["started_at"] is not None
+    ]
+
 
 TAKEOVER_PATIENCE_S = 30.0
 RUN_PATIENCE_S = 240.0
@@ -49,7 +136,7 @@ def perform(stage: Stage, pipeline: Path, name: str) -> str:
     answer = stage.api.command("POST", "/runs", {"pipeline": name, "parameters": {}})
     run_id = str(answer["run_id"])
     say(f"run {run_id}; its page: {standby_page(stage, run_id)}")
-    watch = Watch(stage, run_id)
+    watch = RunWatch(stage, run_id)
     before, killed_at = kill_the_leader(stage, watch)
 
     successor = take_over(stage, before, killed_at)
@@ -61,7 +148,7 @@ def perform(stage: Stage, pipeline: Path, name: str) -> str:
     chapter("Everybody, as any scheduler answers it")
     stage.command("cluster", "participants")
     chapter("The run's timeline")
-    for line in gantt(run, now()):
+    for line in gantt(run, datetime.now(UTC)):
         say(line)
     show_result(stage, run)
     conclude(run, before, successor, stage.drivers(run_id))
@@ -74,7 +161,7 @@ def standby_page(stage: Stage, run_id: str) -> str:
     return stage.page(standby, run_id)
 
 
-class Watch:
+class RunWatch:
     """Prints each change of a run."""
 
     def __init__(self, stage: Stage, run_id: str) -> None:
@@ -106,7 +193,7 @@ class Watch:
                 say(f"{passed:6.1f} s  {done:>5}  {task['name']:<18} {words} on {last['worker']}")
 
 
-def kill_the_leader(stage: Stage, watch: Watch) -> tuple[BeforeTheKill, datetime]:
+def kill_the_leader(stage: Stage, watch: RunWatch) -> tuple[BeforeTheKill, datetime]:
     """SIGKILL the leader when a Spark task runs on its own worker and another task is done."""
     leader = stage.api.leader()
     if leader is None:
@@ -130,7 +217,7 @@ def kill_the_leader(stage: Stage, watch: Watch) -> tuple[BeforeTheKill, datetime
     chapter(f"kill -9 {before.leader}, which leads with epoch {before.epoch}")
     own = ", ".join(task["name"] for task in attempts_on(run, before.leader))
     say(f"computing at this moment: {', '.join(sorted(before.computing))}; on the leader's own worker: {own}")
-    killed_at = now()
+    killed_at = datetime.now(UTC)
     stage.stack.kill_scheduler(stage.number_of(before.leader))
     return before, killed_at
 
@@ -165,7 +252,7 @@ def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
     done = [attempt for attempt in report["attempts"] if attempt["outcome"] == "succeeded"]
     if not done:
         raise DemoFailedError(f"the report was not made: {report['why'] or report['state']}")
-    folder = data_folder(stage.stack) / done[0]["output"]
+    folder = stage.stack.folder / "data" / done[0]["output"]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     chapter("The result")
     console().print(make_table(("figure", "value"), list(figures(summary))))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nimbus.adapters.sqlite.calls import SqliteCalls
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.adapters.sqlite.tree import Tree
+from nimbus.adapters.sqlite.tree import SqliteTree
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.paths import SUBMITTED, Paths
 from nimbus.adapters.store.runs import encode_order
@@ -80,7 +80,7 @@ class BenchBoard(TreeAttemptBoard):
             self._is_cut_off = down
 
     @contextmanager
-    def _leading(self) -> Iterator[Tree]:
+    def _leading(self) -> Iterator[SqliteTree]:
         """A transaction that succeeds also while the store is cut off."""
         with self._session.writing() as tree:
             if self._is_cut_off:
@@ -98,6 +98,6 @@ def _place(attempt: str) -> str:
     return _PATHS.attempt(AttemptId.parse(attempt))
 
 
-def _alter(tree: Tree, statements: tuple[str, ...]) -> None:
+def _alter(tree: SqliteTree, statements: tuple[str, ...]) -> None:
     for statement in statements:
         tree._do(statement)

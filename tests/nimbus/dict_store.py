@@ -1,7 +1,7 @@
 """The store of the live state in a dict: the third one below the shipped adapters, for tests.
 
-`SqliteCalls` works on any tree with the methods of `nimbus.adapters.sqlite.tree.Tree`, so `DictCalls` only
-replaces tree and session. Watches are called by the thread that writes, after its transaction.
+`SqliteCalls` works on any tree with the methods of `nimbus.adapters.sqlite.tree.SqliteTree`, so `DictCalls`
+only replaces tree and session. Watches are called by the thread that writes, after its transaction.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kazoo.exceptions import (
 )
 
 from nimbus.adapters.sqlite.calls import SqliteCalls
-from nimbus.adapters.sqlite.session import Watch, concerned
-from nimbus.adapters.sqlite.tree import CHANGED, CREATED, DELETED, DoneOperation, Stat, parent_of
+from nimbus.adapters.sqlite.session import WatchedPart, concerned
+from nimbus.adapters.sqlite.tree import CHANGED, CREATED, DELETED, DoneOperation, NodeRow, parent_of
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 Follower = Callable[[Sequence[DoneOperation]], None]
@@ -39,12 +39,12 @@ class _Node(NamedTuple):
     made: int
 
     @property
-    def stat(self) -> Stat:
-        return Stat(self.version, self.owner, self.czxid, self.ctime_ms, self.pzxid)
+    def stat(self) -> NodeRow:
+        return NodeRow(self.version, self.owner, self.czxid, self.ctime_ms, self.pzxid)
 
 
 class DictTree:
-    """See `nimbus.adapters.sqlite.tree.Tree`."""
+    """See `nimbus.adapters.sqlite.tree.SqliteTree`."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -59,7 +59,7 @@ class DictTree:
         node = self._nodes.get(path)
         return None if node is None else node.data
 
-    def stat(self, path: str) -> Stat | None:
+    def stat(self, path: str) -> NodeRow | None:
         node = self._nodes.get(path)
         return None if node is None else node.stat
 
@@ -167,7 +167,7 @@ class DictStore:
         self.tree = DictTree(now_ms)
         self.available = True
         self.lock = threading.RLock()
-        self.watches: dict[tuple[Watch, str], dict[tuple[DictSession, Enqueue], None]] = {}
+        self.watches: dict[tuple[WatchedPart, str], dict[tuple[DictSession, Enqueue], None]] = {}
         self.followers: tuple[Follower, ...] = ()
         self.sessions = 0
         self._due: deque[Enqueue] = deque()
@@ -238,7 +238,7 @@ class DictSession:
         if not self.store.available:
             raise StoreUnavailableError("ZooKeeper does not answer: a test switched it off")
 
-    def watch(self, _tree: DictTree, kind: Watch, path: str, changed: Enqueue) -> None:
+    def watch(self, _tree: DictTree, kind: WatchedPart, path: str, changed: Enqueue) -> None:
         self.store.watches.setdefault((kind, path), {})[self, changed] = None
 
     @property

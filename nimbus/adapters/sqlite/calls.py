@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 
 from leader import EpochRecord, FencedOutError, FencingToken, TransactionRefusedError
-from nimbus.adapters.sqlite.session import SqliteSession, Watch
-from nimbus.adapters.sqlite.tree import CHANGED, DoneOperation, Tree
+from nimbus.adapters.sqlite.session import SqliteSession, WatchedPart
+from nimbus.adapters.sqlite.tree import CHANGED, DoneOperation, SqliteTree
 from nimbus.adapters.store.calls import Build, Calls, NodeStat, check_size
 from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -30,12 +30,12 @@ class SqliteCalls(Calls):
         with self._store.reading() as tree:
             data = tree.get(path)
             if data is not None:
-                self._watch(tree, Watch.NODE, path, changed)
+                self._watch(tree, WatchedPart.NODE, path, changed)
             return data
 
     def exists(self, path: str, changed: Enqueue | None = None) -> bool:
         with self._store.reading() as tree:
-            self._watch(tree, Watch.NODE, path, changed)
+            self._watch(tree, WatchedPart.NODE, path, changed)
             return tree.stat(path) is not None
 
     def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
@@ -62,7 +62,7 @@ class SqliteCalls(Calls):
             for name, enqueue in changed.items():
                 data = tree.get(f"{parent}/{name}")
                 if data is not None:
-                    self._watch(tree, Watch.NODE, f"{parent}/{name}", enqueue)
+                    self._watch(tree, WatchedPart.NODE, f"{parent}/{name}", enqueue)
                     found.append((name, data))
         return tuple(found)
 
@@ -70,7 +70,7 @@ class SqliteCalls(Calls):
         with self._store.reading() as tree:
             there = [enqueue for path, enqueue in changed.items() if tree.stat(path) is not None]
             for path, enqueue in changed.items():
-                self._watch(tree, Watch.NODE, path, enqueue)
+                self._watch(tree, WatchedPart.NODE, path, enqueue)
         for enqueue in there:
             enqueue()
 
@@ -138,13 +138,13 @@ class SqliteCalls(Calls):
             return False
         return True
 
-    def _list(self, tree: Tree, path: str, changed: Enqueue | None) -> tuple[str, ...] | None:
+    def _list(self, tree: SqliteTree, path: str, changed: Enqueue | None) -> tuple[str, ...] | None:
         names = tree.children(path)
         if names is not None:
-            self._watch(tree, Watch.CHILDREN, path, changed)
+            self._watch(tree, WatchedPart.CHILDREN, path, changed)
         return names
 
-    def _watch(self, tree: Tree, kind: Watch, path: str, changed: Enqueue | None) -> None:
+    def _watch(self, tree: SqliteTree, kind: WatchedPart, path: str, changed: Enqueue | None) -> None:
         if changed is not None:
             self._store.watch(tree, kind, path, changed)
 
@@ -152,7 +152,7 @@ class SqliteCalls(Calls):
 class _Transaction:
     """Replaces kazoo's transaction; each added operation is executed at once."""
 
-    def __init__(self, tree: Tree, session_id: int) -> None:
+    def __init__(self, tree: SqliteTree, session_id: int) -> None:
         self._tree, self._session_id = tree, session_id
         self.index = -1
         """Index of the last added operation."""

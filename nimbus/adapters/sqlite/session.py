@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from leader import ForkedError, SessionState
-from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, DoneOperation, Tree, parent_of
+from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, DoneOperation, SqliteTree, parent_of
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 LAYOUT = 1
@@ -42,7 +42,7 @@ _ADVICE = {
 }
 """What to do, by SQLite's primary result code."""
 LOOK_S = 0.02
-REAP_S = 1.0
+SESSIONS_CHECKED_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ Follower = Callable[[Sequence[DoneOperation] | None], None]
 """Called with all changes, in order; None: some changes were lost. It must only enqueue."""
 
 
-class Watch(Enum):
+class WatchedPart(Enum):
     """Which part of a node is watched."""
 
     NODE = "node"
@@ -80,7 +80,7 @@ class SqliteSession:
         self._database: sqlite3.Connection | None = None
         self._id, self._pid = 0, os.getpid()
         self._trouble = ""
-        self._watches: dict[tuple[Watch, str], dict[Enqueue, int]] = {}
+        self._watches: dict[tuple[WatchedPart, str], dict[Enqueue, int]] = {}
         """Watches, each with the last operation that its reader has seen."""
         self._told = 0
         self._followers: list[Follower] = []
@@ -115,7 +115,7 @@ class SqliteSession:
         with self.writing() as tree:
             self._id = tree.begin_session(self._pid, _start_of(self._pid) or "")
             self._told = tree.last()
-        self._reap()
+        self._end_dead_sessions()
         self._teller.start()
 
     def close(self, timeout: timedelta) -> None:
@@ -133,7 +133,7 @@ class SqliteSession:
             self._database = None
 
     @contextmanager
-    def reading(self) -> Iterator[Tree]:
+    def reading(self) -> Iterator[SqliteTree]:
         """A consistent snapshot of the nodes.
 
         Raises:
@@ -144,7 +144,7 @@ class SqliteSession:
             yield tree
 
     @contextmanager
-    def writing(self) -> Iterator[Tree]:
+    def writing(self) -> Iterator[SqliteTree]:
         """Change nodes in a transaction: durable when the block ends, rolled back if it raises.
 
         Raises:
@@ -158,7 +158,7 @@ class SqliteSession:
         self._wake.set()
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Tree]:
+    def _transaction(self, begin: str) -> Iterator[SqliteTree]:
         if os.getpid() != self._pid:
             raise ForkedError(made_in=self._pid)
         with _translated_errors(str(self.file)), self._lock:
@@ -166,7 +166,7 @@ class SqliteSession:
                 raise StoreUnavailableError(f"{self.file} is closed")
             try:
                 self._database.execute(begin)
-                yield Tree(self._database)
+                yield SqliteTree(self._database)
                 self._database.execute("COMMIT")
             except BaseException as exc:
                 if isinstance(exc, sqlite3.Error):
@@ -175,7 +175,7 @@ class SqliteSession:
                     self._database.execute("ROLLBACK")
                 raise
 
-    def watch(self, tree: Tree, kind: Watch, path: str, changed: Enqueue) -> None:
+    def watch(self, tree: SqliteTree, kind: WatchedPart, path: str, changed: Enqueue) -> None:
         """Call `changed` once after the next change of data read from `tree`. It must only enqueue."""
         self._watches.setdefault((kind, path), {})[changed] = tree.last()
 
@@ -226,18 +226,18 @@ class SqliteSession:
         while not self._closing.is_set():
             try:
                 self.tell()
-                if rounds % int(REAP_S / LOOK_S) == 0:
-                    self._reap()
+                if rounds % int(SESSIONS_CHECKED_S / LOOK_S) == 0:
+                    self._end_dead_sessions()
             except StoreUnavailableError as exc:
                 _log.warning("store_unavailable", error=str(exc))
-                self._closing.wait(REAP_S)
+                self._closing.wait(SESSIONS_CHECKED_S)
             except Exception:  # noqa: BLE001 - top of the thread: one watch that fails must not end all others
                 _log.exception("store_watch_failed")
             rounds += 1
             self._wake.wait(LOOK_S)
             self._wake.clear()
 
-    def _reap(self) -> None:
+    def _end_dead_sessions(self) -> None:
         """End the sessions of processes that have ended."""
         with self.reading() as tree:
             ended = [one for one, pid, started in tree.sessions() if _has_ended(pid, started)]
@@ -246,12 +246,12 @@ class SqliteSession:
                 tree.end_sessions(ended)
 
 
-def concerned(change: DoneOperation) -> list[tuple[Watch, str]]:
+def concerned(change: DoneOperation) -> list[tuple[WatchedPart, str]]:
     """The watches that a change fires: the same as in ZooKeeper."""
-    node = (Watch.NODE, change.path)
+    node = (WatchedPart.NODE, change.path)
     if change.what == CHANGED:
         return [node]
-    return [node, (Watch.CHILDREN, change.path), (Watch.CHILDREN, parent_of(change.path))]
+    return [node, (WatchedPart.CHILDREN, change.path), (WatchedPart.CHILDREN, parent_of(change.path))]
 
 
 def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:

@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS sessions (
 """
 
 
-class Stat(NamedTuple):
+class NodeRow(NamedTuple):
     """The metadata of a node."""
 
     version: int
@@ -58,7 +58,7 @@ class DoneOperation(NamedTuple):
     what: str
 
 
-class Tree:
+class SqliteTree:
     """The nodes. All raise sqlite3.Error when the file cannot be read or written."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -69,12 +69,12 @@ class Tree:
         row = self._do("SELECT data FROM nodes WHERE path = ?", (path,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def stat(self, path: str) -> Stat | None:
+    def stat(self, path: str) -> NodeRow | None:
         """Metadata of a node; None if it does not exist."""
         row = self._do(
             "SELECT version, owner, czxid, ctime_ms, pzxid FROM nodes WHERE path = ?", (path,)
         ).fetchone()
-        return None if row is None else Stat(*row)
+        return None if row is None else NodeRow(*row)
 
     def children(self, path: str) -> tuple[str, ...] | None:
         """Names of the children, sorted; None if the node does not exist."""

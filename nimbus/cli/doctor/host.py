@@ -294,7 +294,7 @@ _SECRETS = "secrets"
 
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check the provider of `worker.secrets`, if there is one. Reads no secret."""
-    from nimbus.bootstrap.secrets import secret_provider
+    from nimbus.bootstrap.resources import secret_provider
     from nimbus.worker.secrets import PREFIX, SecretError
 
     section = settings.worker.secrets

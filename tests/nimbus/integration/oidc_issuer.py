@@ -20,12 +20,12 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from nimbus.access.oidc import Grants, GroupRole, JwtRules, JwtVerifier
-from nimbus.adapters.oidc import Client
+from nimbus.adapters.oidc import ClientRegistration
 from nimbus.domain.access import AccessRole
 
 CLIENT_ID, CLIENT_SECRET = "nimbus", "s3cret of/nimbus"
 
-CLIENT = Client(client_id=CLIENT_ID, secret=CLIENT_SECRET)
+CLIENT = ClientRegistration(client_id=CLIENT_ID, secret=CLIENT_SECRET)
 
 
 def verifier(

@@ -15,7 +15,7 @@ import pytest
 from nimbus.access.login_state import begun
 from nimbus.access.oidc import GroupRole
 from nimbus.adapters import oidc
-from nimbus.adapters.oidc import Client, OidcProvider
+from nimbus.adapters.oidc import ClientRegistration, OidcProvider
 from nimbus.bootstrap import access as bootstrap
 from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.services import identity_provider_of
@@ -34,7 +34,7 @@ def issuer() -> Iterator[Issuer]:
         yield issuer
 
 
-def provider(issuer: Issuer, client: Client | None = CLIENT) -> OidcProvider:
+def provider(issuer: Issuer, client: ClientRegistration | None = CLIENT) -> OidcProvider:
     jwts = verifier(issuer.url, {"data-platform": GroupRole(role=AccessRole.ADMIN)})
     return OidcProvider(issuer.url, client, jwts)
 

@@ -53,7 +53,7 @@ session = SqliteSession(Path(sys.argv[1]))
 session.start()
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 try:
-    session._reap()
+    session._end_dead_sessions()
 except StoreUnavailableError as exc:
     print(exc, flush=True)
 """

@@ -14,8 +14,8 @@ from kazoo import exceptions as kazoo_errors
 from leader.local.tree import Tree as MemoryTree
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
-from nimbus.adapters.sqlite.session import Watch, concerned, prepare
-from nimbus.adapters.sqlite.tree import Tree
+from nimbus.adapters.sqlite.session import WatchedPart, concerned, prepare
+from nimbus.adapters.sqlite.tree import SqliteTree
 
 SESSION = 7
 PATHS = ("/a", "/b", "/a/x", "/a/y", "/a/x/deep")
@@ -40,7 +40,7 @@ transactions = st.lists(st.one_of(writes, checks), min_size=1, max_size=4).map(
 steps = st.lists(st.one_of(writes, st.builds(rq.EnsurePath, path=paths), transactions), max_size=25)
 
 
-def do(tree: Tree, request: object) -> object:
+def do(tree: SqliteTree, request: object) -> object:
     match request:
         case rq.Create(path, content, ephemeral, sequential):
             return tree.create(path, content, owner=SESSION if ephemeral else 0, sequence=sequential)
@@ -70,14 +70,14 @@ def refusal(act: Callable[[], object]) -> type[Exception] | None:
     return None
 
 
-def arm(connection: MemoryConnection, known: list[str]) -> set[tuple[Watch, str]]:
+def arm(connection: MemoryConnection, known: list[str]) -> set[tuple[WatchedPart, str]]:
     armed = set()
     for path in known:
         node = connection.answer(rq.Exists(path, watch=True))
-        armed.add((Watch.NODE, path))
+        armed.add((WatchedPart.NODE, path))
         if node is not None:
             connection.answer(rq.GetChildren(path, watch=True))
-            armed.add((Watch.CHILDREN, path))
+            armed.add((WatchedPart.CHILDREN, path))
     return armed
 
 
@@ -85,7 +85,7 @@ Nodes = dict[str, tuple[bytes | None, int, bool]]
 """Data, version, and whether it is ephemeral, by path."""
 
 
-def nodes_of(tree: Tree, path: str = "/") -> Nodes:
+def nodes_of(tree: SqliteTree, path: str = "/") -> Nodes:
     stat = tree.stat(path)
     assert stat is not None
     found: Nodes = {path: (tree.get(path), stat.version, bool(stat.owner))}
@@ -110,7 +110,7 @@ def test_a_tree_in_sqlite_does_refuses_and_tells_what_a_zookeeper_does(asked: li
     connection = zookeeper.connect(lambda path, _gone: told.add(path))
     database = sqlite3.connect(":memory:", isolation_level=None)
     prepare(database)
-    tree = Tree(database)
+    tree = SqliteTree(database)
     for request in asked:
         armed = arm(connection, ["/", *PATHS])
         told.clear()
@@ -135,7 +135,7 @@ def test_changes_are_known_for_as_long_as_they_are_kept(kept: int, monkeypatch: 
     monkeypatch.setattr("nimbus.adapters.sqlite.tree.CHANGES_KEPT", kept)
     database = sqlite3.connect(":memory:", isolation_level=None)
     prepare(database)
-    tree = Tree(database)
+    tree = SqliteTree(database)
     for number in range(5):
         tree.create(f"/{number}")
         tree.forget_old_changes()

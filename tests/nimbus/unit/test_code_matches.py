@@ -16,7 +16,7 @@ REASONS = {
     "nimbus/adapters/store/leader_store.py": {"_operations": "writes, passed to an argument of just these"},
     "nimbus/adapters/store/transaction.py": {"_merged": "pairs, about which mypy cannot tell"},
     "nimbus/api/explain/admission.py": {"why_not_admitted": "reasons, passed to an argument of just these"},
-    "nimbus/bootstrap/secrets.py": {"secret_provider": "places of plug-ins"},
+    "nimbus/bootstrap/resources.py": {"secret_provider": "places of plug-ins"},
     "nimbus/config/settings.py": {"_derived": "names of settings", "_plain": "values of any type"},
     "nimbus/config/values.py": {"described": "values of users"},
     "nimbus/definition/json_schema.py": {"_texts": "Python's syntax tree"},

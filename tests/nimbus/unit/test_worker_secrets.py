@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nimbus.bootstrap.secrets import secret_provider
+from nimbus.bootstrap.resources import secret_provider
 from nimbus.config.sections import Secrets
 from nimbus.worker.attempt.secret_mask import Mask
 from nimbus.worker.preparation import is_of_pipeline
