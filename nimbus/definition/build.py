@@ -40,7 +40,7 @@ from nimbus.templates.names import tasks_read, variables_in
 _EVENT_LOG = "spark.eventLog.enabled"
 
 
-def build_pipeline(model: m.DefinitionModel) -> PipelineSpec:
+def build_pipeline(model: m.PipelineKeys) -> PipelineSpec:
     """The pipeline that a definition describes."""
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
     schedules = [_schedule(name, one) for name, one in schedules_of(model).items()]
@@ -94,12 +94,12 @@ def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for text in texts for name in variables_in(text)}))
 
 
-def build_parameter(model: m.ParameterModel) -> ParameterSpec:
+def build_parameter(model: m.ParameterKeys) -> ParameterSpec:
     """One parameter."""
     return ParameterSpec(**{**_same(model, ParameterSpec), "default": model.default})
 
 
-def build_retries(own: m.RetriesModel, defaults: m.RetriesModel) -> Retries:
+def build_retries(own: m.RetriesKeys, defaults: m.RetriesKeys) -> Retries:
     """Retries from the task's own keys, then the definition's defaults, then the defaults of Nimbus."""
     said = _said(own, defaults)
     if "on" in said:
@@ -107,7 +107,7 @@ def build_retries(own: m.RetriesModel, defaults: m.RetriesModel) -> Retries:
     return Retries(**said)
 
 
-def _limits(own: m.LimitsModel, defaults: m.LimitsModel) -> Limits | None:
+def _limits(own: m.LimitsKeys, defaults: m.LimitsKeys) -> Limits | None:
     said = _said(own, defaults)
     units = {"memory": "memory_bytes", "open_files": "open_files", "disk": "disk_bytes", "log": "log_bytes"}
     return Limits(**{units[name]: value for name, value in said.items()}) if said else None
@@ -137,7 +137,7 @@ class SparkSettings(NamedTuple):
         return None if self.target is None else SparkPlace(target=self.target, deploy=self.deploy)
 
 
-def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> SparkSettings:
+def build_spark(kind: TaskKind, own: m.SparkKeys, defaults: m.SparkKeys) -> SparkSettings:
     """Merge a task's Spark keys with the defaults. The task's own keys win, also `target: null`.
 
     Kinds that start their own Spark are always classic.
@@ -155,26 +155,26 @@ def build_spark(kind: TaskKind, own: m.SparkModel, defaults: m.SparkModel) -> Sp
     )
 
 
-def _concurrency(model: m.DefinitionModel) -> Concurrency | None:
+def _concurrency(model: m.PipelineKeys) -> Concurrency | None:
     if any(task.keep for task in model.tasks.values()):
         return Concurrency(limit=1)  # the next run begins after the one before has ended
     return None if model.concurrency is None else Concurrency(**_same(model.concurrency, Concurrency))
 
 
-def _webhook(model: m.WebhookModel) -> Webhook:
+def _webhook(model: m.WebhookKeys) -> Webhook:
     return Webhook(secret=model.secret, parameters=dict(model.params))
 
 
-def schedules_of(model: m.DefinitionModel) -> Mapping[str, m.ScheduleModel]:
+def schedules_of(model: m.PipelineKeys) -> Mapping[str, m.ScheduleKeys]:
     """The schedules of a definition by name; the name of `schedule` is empty."""
     return (model.schedules or {}) if model.schedule is None else {"": model.schedule}
 
 
-def _schedule(name: str, model: m.ScheduleModel) -> Schedule:
+def _schedule(name: str, model: m.ScheduleKeys) -> Schedule:
     return Schedule(name=name, **_same(model, Schedule))
 
 
-def _arguments(model: m.TaskModel) -> tuple[str, ...]:
+def _arguments(model: m.TaskKeys) -> tuple[str, ...]:
     if model.command:
         return tuple(model.command[1:])
     if model.prompt is not None:
@@ -188,18 +188,18 @@ def _arguments(model: m.TaskModel) -> tuple[str, ...]:
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
 
 
-def source_of(model: m.WaitForModel) -> DataSource | None:
+def source_of(model: m.WaitForKeys) -> DataSource | None:
     """The source of a wait for data; None: it waits for a pipeline."""
     return next((source for source in DataSource if getattr(model, source.value) is not None), None)
 
 
-def address_of(model: m.WaitForModel) -> str | None:
+def address_of(model: m.WaitForKeys) -> str | None:
     """The address of a wait for data; None: it waits for a pipeline."""
     source = source_of(model)
     return None if source is None else str(getattr(model, source.value))
 
 
-def _wait_for(model: m.WaitForModel) -> WaitFor:
+def _wait_for(model: m.WaitForKeys) -> WaitFor:
     source = source_of(model)
     if source is not None:
         return DataWait(source=source, status=model.status or OK)
@@ -210,13 +210,13 @@ def _wait_for(model: m.WaitForModel) -> WaitFor:
     )
 
 
-def _timeout(model: m.TaskModel, defaults: m.DefaultsModel) -> timedelta | None:
+def _timeout(model: m.TaskKeys, defaults: m.DefaultsKeys) -> timedelta | None:
     if model.type is TaskKind.PIPELINE or model.keep:
         return None  # child runs have the timeout of their pipeline; a kept task is to run for ever
     return defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout
 
 
-def build_children(model: m.TaskModel) -> ChildSpec | None:
+def build_children(model: m.TaskKeys) -> ChildSpec | None:
     """The child runs that a task starts; None: it starts none."""
     if model.type is not TaskKind.PIPELINE or model.pipeline is None:
         return None
@@ -232,7 +232,7 @@ def build_children(model: m.TaskModel) -> ChildSpec | None:
     )
 
 
-def _read(name: str, model: m.ReadModel, start: m.StartModel | None) -> Read:
+def _read(name: str, model: m.ReadKeys, start: m.StartKeys | None) -> Read:
     return Read(
         name=name,
         dataset=DatasetName(model.dataset or name),
@@ -246,7 +246,7 @@ def _read(name: str, model: m.ReadModel, start: m.StartModel | None) -> Read:
     )
 
 
-def _accepted(model: m.DefinitionModel) -> tuple[Accepted, ...]:
+def _accepted(model: m.PipelineKeys) -> tuple[Accepted, ...]:
     return tuple(
         Accepted(
             dataset=DatasetName(name),
@@ -260,7 +260,7 @@ def _accepted(model: m.DefinitionModel) -> tuple[Accepted, ...]:
     )
 
 
-def _publications(model: m.TaskModel, pipeline: m.DefinitionModel) -> tuple[Publication, ...]:
+def _publications(model: m.TaskKeys, pipeline: m.PipelineKeys) -> tuple[Publication, ...]:
     return tuple(
         Publication(
             dataset=DatasetName(name),
@@ -279,7 +279,7 @@ def _both(own: Iterable[str], shared: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *shared)))
 
 
-def _environment(model: m.TaskModel, spark: SparkSettings, defaults: m.DefaultsModel) -> str:
+def _environment(model: m.TaskKeys, spark: SparkSettings, defaults: m.DefaultsKeys) -> str:
     """A default is for tasks that can have one."""
     if model.environment is not None:
         return model.environment
@@ -297,7 +297,7 @@ def environment_fault(kind: TaskKind, spark: SparkSettings) -> str | None:
     return None
 
 
-def build_task(name: str, model: m.TaskModel, pipeline: m.DefinitionModel) -> TaskSpec:
+def build_task(name: str, model: m.TaskKeys, pipeline: m.PipelineKeys) -> TaskSpec:
     """One task."""
     defaults = pipeline.defaults
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else SparkSettings()

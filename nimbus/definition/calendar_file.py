@@ -51,7 +51,7 @@ def _days(value: object) -> tuple[date, ...]:
 _Days = list[Annotated[tuple[date, ...], BeforeValidator(_days)]]
 
 
-class CalendarModel(Strict):
+class CalendarKeys(Strict):
     """A calendar's file."""
 
     weekdays: Annotated[list[Annotated[int, BeforeValidator(_weekday)]], Field(min_length=1)] | None = None
@@ -69,7 +69,7 @@ def parse_calendar(text: bytes, name_for_errors: str) -> Calendar:
         message = f"a calendar has at most {MAX_BYTES >> 10} KiB"
         raise InvalidDocumentError([Problem(file=name_for_errors, message=message)])
     document = parse_document(text, name_for_errors)
-    model, problems = check(CalendarModel, document)
+    model, problems = check(CalendarKeys, document)
     if model is None:
         raise InvalidDocumentError(problems)
     weekdays = tuple(sorted(set(model.weekdays or (0, 1, 2, 3, 4))))
@@ -82,7 +82,7 @@ def parse_calendar(text: bytes, name_for_errors: str) -> Calendar:
     return calendar
 
 
-def _faults(document: Document, model: CalendarModel, calendar: Calendar) -> Iterator[KeyFault]:
+def _faults(document: Document, model: CalendarKeys, calendar: Calendar) -> Iterator[KeyFault]:
     if model.weekdays is None and not model.holidays and not model.workdays:
         yield KeyFault((), "names no day; write `holidays: [2026-12-25]`, or `weekdays` that are worked")
     if model.weekdays is not None and len(set(model.weekdays)) < len(model.weekdays):

@@ -7,7 +7,7 @@ from functools import partial
 
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import KeyFault
-from nimbus.definition.models import DefinitionModel, PublicationModel, ReadModel, TaskModel
+from nimbus.definition.models import PipelineKeys, PublicationKeys, ReadKeys, TaskKeys
 from nimbus.domain.pipeline import StartWhen
 from nimbus.domain.publications import Partitioning
 from nimbus.domain.wording import closest
@@ -16,7 +16,7 @@ from nimbus.templates.names import names_in, tasks_read
 _LATER = "takes the result of a task, which is not known when the run starts"
 
 
-def dataset_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def dataset_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Datasets that nobody or more than one task publishes, and faults of what tasks publish."""
     publishers: dict[str, str] = {}
     for task_name, task in model.tasks.items():
@@ -45,7 +45,7 @@ def dataset_faults(model: DefinitionModel) -> Iterator[KeyFault]:
             yield KeyFault(("datasets", name), message)
 
 
-def _faults(task: TaskModel, said: PublicationModel, model: DefinitionModel, name: str) -> Iterator[KeyFault]:
+def _faults(task: TaskKeys, said: PublicationKeys, model: PipelineKeys, name: str) -> Iterator[KeyFault]:
     by_key = model.datasets[name].partition is Partitioning.KEY
     if by_key and not said.key:
         yield KeyFault(
@@ -70,7 +70,7 @@ def _faults(task: TaskModel, said: PublicationModel, model: DefinitionModel, nam
         yield KeyFault(("of",), f"a {model.tasks[said.of].type} task has no output; name another one")
 
 
-def _read_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def _read_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     used: set[str] = set()
     for task_name, task in model.tasks.items():
         for place, name in enumerate(task.reads):
@@ -93,7 +93,7 @@ def _read_faults(model: DefinitionModel) -> Iterator[KeyFault]:
     yield from _new_faults(model)
 
 
-def _new_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def _new_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Faults of reads of what is new. Two runs at once would read the same."""
     readers: dict[str, str] = {}
     for name, read in model.reads.items():
@@ -108,7 +108,7 @@ def _new_faults(model: DefinitionModel) -> Iterator[KeyFault]:
 
 
 def _use_faults(
-    path: KeyPath, name: str, task: TaskModel, reads: Mapping[str, ReadModel]
+    path: KeyPath, name: str, task: TaskKeys, reads: Mapping[str, ReadKeys]
 ) -> Iterator[KeyFault]:
     """Faults of a task's use of the read `name`."""
     if name not in reads:
@@ -123,7 +123,7 @@ def _use_faults(
         yield KeyFault(path, message, partial(closest, of, task.needs))
 
 
-def _start_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def _start_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     start = model.start
     for name, read in model.reads.items():
         path = ("reads", name, "start")
@@ -142,7 +142,7 @@ def _start_faults(model: DefinitionModel) -> Iterator[KeyFault]:
         yield KeyFault(("start", "data"), message)
 
 
-def key_texts(model: DefinitionModel) -> dict[KeyPath, str]:
+def key_texts(model: PipelineKeys) -> dict[KeyPath, str]:
     """Templates of keys, by their place."""
     of_reads: dict[KeyPath, str] = {
         ("reads", name, "key"): read.key for name, read in model.reads.items() if read.key

@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from nimbus.config.services import Notify
 from nimbus.definition import models
-from nimbus.definition.models import DefinitionModel, TaskModel
+from nimbus.definition.models import PipelineKeys, TaskKeys
 from nimbus.definition.rules import KEYS, SUFFIXES
 from nimbus.domain.pipeline import TaskKind
 
@@ -40,10 +40,10 @@ class _WithoutTitles(GenerateJsonSchema):
 
 def definition_schema() -> dict[str, Any]:
     """The schema of a definition, draft 2020-12."""
-    found = DefinitionModel.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
-    found["$defs"][TaskModel.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
+    found = PipelineKeys.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
+    found["$defs"][TaskKeys.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
     _tidy(found)
-    for name, part in {DefinitionModel.__name__: found, **found["$defs"]}.items():
+    for name, part in {PipelineKeys.__name__: found, **found["$defs"]}.items():
         _describe(part, _MODELS[name])
     return {"$schema": _DIALECT, "title": "pipeline.yaml", **found}
 

@@ -310,7 +310,7 @@ Wheels = list[Annotated[str, BeforeValidator(_libraries("wheels", ".whl"))]]
 Jars = list[Annotated[str, BeforeValidator(_libraries("jars", ".jar"))]]
 
 
-class SparkModel(Strict):
+class SparkKeys(Strict):
     """Spark settings of a task, or of all tasks."""
 
     mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
@@ -331,7 +331,7 @@ class SparkModel(Strict):
     """Spark properties, merged over those of `defaults`; values may hold templates."""
 
 
-class RetriesModel(Strict):
+class RetriesKeys(Strict):
     """Retries of a failed task."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 0
@@ -348,7 +348,7 @@ class RetriesModel(Strict):
     """Factor on the memory of each retry after an out-of-memory failure; 1 by default."""
 
 
-class ScheduleModel(Strict):
+class ScheduleKeys(Strict):
     """When the leader starts runs."""
 
     cron: Annotated[str, BeforeValidator(_cron)]
@@ -374,7 +374,7 @@ class ScheduleModel(Strict):
     """Fire only on this working day of each month: 1 is the first, -1 the last; none: on all."""
 
 
-class ConcurrencyModel(Strict):
+class ConcurrencyKeys(Strict):
     """How many runs of the pipeline may be under way at once."""
 
     limit: Annotated[int, Field(ge=1, le=100_000)]
@@ -384,7 +384,7 @@ class ConcurrencyModel(Strict):
     replaces another."""
 
 
-class ParameterModel(Strict):
+class ParameterKeys(Strict):
     """One parameter of a run."""
 
     type: Literal["string", "integer", "number", "boolean", "list"]
@@ -405,7 +405,7 @@ class ParameterModel(Strict):
     """Description for people."""
 
 
-class LimitsModel(Strict):
+class LimitsKeys(Strict):
     """What an attempt may use."""
 
     memory: Annotated[int, size_at_least(16 << 20)] | None = None
@@ -420,24 +420,24 @@ class LimitsModel(Strict):
     `defaults`, else 64MiB."""
 
 
-class DefaultsModel(Strict):
+class DefaultsKeys(Strict):
     """Values of tasks without their own."""
 
     timeout: PositiveDuration | None = None
     """Longest time of an attempt, from the start of its code; none: no limit."""
-    retries: RetriesModel = Field(default_factory=RetriesModel)
+    retries: RetriesKeys = Field(default_factory=RetriesKeys)
     """Retries of failed tasks."""
     priority: PriorityName = Priority.MEDIUM
     """Priority of tasks, among the ready tasks of a run."""
-    spark: SparkModel = Field(default_factory=SparkModel)
+    spark: SparkKeys = Field(default_factory=SparkKeys)
     """Spark settings of tasks."""
-    limits: LimitsModel = Field(default_factory=LimitsModel)
+    limits: LimitsKeys = Field(default_factory=LimitsKeys)
     """What an attempt may use."""
     environment: Name | None = None
     """Interpreter and Spark of tasks with a Python or Spark driver; none: the worker's own."""
 
 
-class WaitForModel(Strict):
+class WaitForKeys(Strict):
     """What a task of type `wait` waits for: one of `s3`, `file`, `http`, `pipeline`."""
 
     s3: Address | None = None
@@ -465,7 +465,7 @@ def _keep(value: Any) -> Any:
     return value if isinstance(value, dict) else {"partitions": value}
 
 
-class KeepModel(Strict):
+class KeepKeys(Strict):
     """What retention and purges keep of a dataset. What a live run has pinned stays in any case."""
 
     versions: Annotated[int, Field(ge=1, le=MAX_KEPT_VERSIONS)] = 1
@@ -474,15 +474,15 @@ class KeepModel(Strict):
     """Age of a partition after which all its versions may be deleted; none: it is kept."""
 
 
-class DatasetModel(Strict):
+class DatasetKeys(Strict):
     """A dataset: the newest output of a task, which outlives the run, or the newest for each partition."""
 
     partition: Annotated[Partitioning, one_of(Partitioning)] = Partitioning.WHOLE
     """Division of the dataset: none (`whole`), by the data interval of the run (`interval`), or by a text
     that the task names (`key`)."""
-    keep: Annotated[
-        KeepModel, BeforeValidator(_keep, json_schema_input_type=PositiveDuration | KeepModel)
-    ] = Field(default_factory=KeepModel)
+    keep: Annotated[KeepKeys, BeforeValidator(_keep, json_schema_input_type=PositiveDuration | KeepKeys)] = (
+        Field(default_factory=KeepKeys)
+    )
     """How many versions of a partition are kept, and how long; a duration alone is that of `partitions`."""
     fresh: PositiveDuration | None = None
     """Age from which the newest data (the end of the last interval, or the last publication) are late."""
@@ -494,7 +494,7 @@ class DatasetModel(Strict):
     everybody does."""
 
 
-class PublicationModel(Strict):
+class PublicationKeys(Strict):
     """What a task publishes of a dataset."""
 
     of: Name | None = None
@@ -503,7 +503,7 @@ class PublicationModel(Strict):
     """Of `partition: key`: the key of the partition; may hold templates."""
 
 
-class ReadModel(Strict):
+class ReadKeys(Strict):
     """A dataset that the pipeline reads. A run pins its versions when all of them are there."""
 
     dataset: Name | None = None
@@ -523,7 +523,7 @@ class ReadModel(Strict):
     """Task of type `pipeline`: only what its child runs published, item by item."""
 
 
-class TaskModel(Strict):
+class TaskKeys(Strict):
     """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
@@ -572,7 +572,7 @@ class TaskModel(Strict):
     """Of `pipeline`: with more values the task fails before it starts a run; 200 by default."""
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     """Of `approval`: the question to the person; may hold templates."""
-    waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MAX_WAITS)] | None = None
+    waits_for: Annotated[list[WaitForKeys], Field(min_length=1, max_length=MAX_WAITS)] | None = None
     """Of `wait`: the conditions, which must all be met."""
     args: list[Argument] = Field(default_factory=list)
     """Arguments, as text; may hold templates."""
@@ -593,14 +593,14 @@ class TaskModel(Strict):
     keep: Literal["running"] | None = None
     """Of `pyspark` and `python`: `running`: the task is started again whenever it ends, until its run is
     stopped; none: it ends."""
-    retries: RetriesModel = Field(default_factory=RetriesModel)
+    retries: RetriesKeys = Field(default_factory=RetriesKeys)
     """Retries; each key alone overrides that of `defaults`."""
     timeout: PositiveDuration | None = None
     """Longest time of an attempt, from the start of its code; if no worker runs the task, longest time
     of its wait. Else as `defaults`, else none."""
     priority: PriorityName | None = None
     """Priority among the ready tasks of a run. Else as `defaults`, else `medium`."""
-    spark: SparkModel = Field(default_factory=SparkModel)
+    spark: SparkKeys = Field(default_factory=SparkKeys)
     """Spark settings; each key alone overrides that of `defaults`."""
     dependencies: Wheels = Field(default_factory=list)
     """Patterns of wheels that the task imports, in addition to those of the pipeline, and before them."""
@@ -609,7 +609,7 @@ class TaskModel(Strict):
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     """`pooled`: a fork of the worker's executor; `isolated`: its own process. By default, `pooled` for
     `python`, else `isolated`."""
-    limits: LimitsModel = Field(default_factory=LimitsModel)
+    limits: LimitsKeys = Field(default_factory=LimitsKeys)
     """What an attempt may use; each key alone overrides that of `defaults`."""
     start_after: PositiveDuration | None = None
     """Shortest time from when its needs are met to its first attempt; none: at once."""
@@ -637,8 +637,8 @@ class TaskModel(Strict):
     reads: Annotated[list[Name], Field(max_length=MAX_READS)] = Field(default_factory=list)
     """Datasets that it reads, of those in `reads` of the pipeline; it begins when they are there."""
     publishes: Annotated[
-        dict[Name, PublicationModel],
-        BeforeValidator(_publishes, json_schema_input_type=list[Name] | dict[Name, PublicationModel]),
+        dict[Name, PublicationKeys],
+        BeforeValidator(_publishes, json_schema_input_type=list[Name] | dict[Name, PublicationKeys]),
         Field(max_length=MAX_PUBLISHED),
     ] = Field(default_factory=dict)
     """Datasets that its success publishes: a list of names, or a mapping of each to `of` and `key`."""
@@ -648,7 +648,7 @@ class TaskModel(Strict):
     """How much an open attempt takes of each pool."""
 
 
-class WebhookModel(Strict):
+class WebhookKeys(Strict):
     """A signed request that starts a run."""
 
     secret: Annotated[str, BeforeValidator(_secret_name)]
@@ -657,7 +657,7 @@ class WebhookModel(Strict):
     """Parameters of the run, each a place in the JSON body such as `{{ body.region }}`."""
 
 
-class StartModel(Strict):
+class StartKeys(Strict):
     """How changes of the datasets that a pipeline reads start its runs."""
 
     data: Annotated[StartWhen, one_of(StartWhen)] = StartWhen.ANY
@@ -670,7 +670,7 @@ def _start(value: object) -> object:
     return {} if value == "data" else value
 
 
-class DefinitionModel(Strict):
+class PipelineKeys(Strict):
     """A whole definition."""
 
     form: Annotated[int, BeforeValidator(_schema, json_schema_input_type=Literal[1]), Field(alias="schema")]
@@ -683,14 +683,14 @@ class DefinitionModel(Strict):
     """Words by which lists and selections find it."""
     runbook: Annotated[str, AfterValidator(_runbook)] = ""
     """What to do when it fails, as a URL or a text."""
-    schedule: ScheduleModel | None = None
+    schedule: ScheduleKeys | None = None
     """When the leader starts runs; none: runs start on request only."""
     schedules: (
-        Annotated[dict[ScheduleName, ScheduleModel], Field(min_length=1, max_length=MAX_SCHEDULES)] | None
+        Annotated[dict[ScheduleName, ScheduleKeys], Field(min_length=1, max_length=MAX_SCHEDULES)] | None
     ) = None
     """Several schedules, by name, instead of `schedule`. Backfills and `deadline` follow the first."""
     start: Annotated[
-        StartModel | None, BeforeValidator(_start, json_schema_input_type=StartModel | Literal["data"] | None)
+        StartKeys | None, BeforeValidator(_start, json_schema_input_type=StartKeys | Literal["data"] | None)
     ] = None
     """`data`: changes of what it reads start runs, and fire times of `schedule` are only the ends of data
     intervals; none: the schedule starts runs."""
@@ -701,9 +701,9 @@ class DefinitionModel(Strict):
     """Priority of its runs."""
     timeout: PositiveDuration | None = None
     """Longest time of a run, from its start; none: no limit."""
-    concurrency: ConcurrencyModel | None = None
+    concurrency: ConcurrencyKeys | None = None
     """How many runs may be under way at once; none: any number."""
-    webhook: WebhookModel | None = None
+    webhook: WebhookKeys | None = None
     """A signed request that starts a run; none: there is no webhook."""
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     """How many tasks of one run may be open at once; none: any number."""
@@ -717,7 +717,7 @@ class DefinitionModel(Strict):
     deadline: Annotated[time, BeforeValidator(_time_of_day, json_schema_input_type=str)] | None = None
     """Time of day, such as "07:00", by which the run of the last fire time must have succeeded; else a
     `late` alert is raised; none: no alert."""
-    parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
+    parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterKeys] = Field(
         default_factory=dict
     )
     """Parameters of a run, by name."""
@@ -731,13 +731,11 @@ class DefinitionModel(Strict):
     """Patterns of jars for the Spark of all tasks."""
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
     """Folders of the release that every task can import from."""
-    datasets: Annotated[dict[Name, DatasetModel], Field(max_length=MAX_DATASETS)] = Field(
-        default_factory=dict
-    )
+    datasets: Annotated[dict[Name, DatasetKeys], Field(max_length=MAX_DATASETS)] = Field(default_factory=dict)
     """Datasets that its tasks publish, by name."""
-    reads: Annotated[dict[Name, ReadModel], Field(max_length=MAX_READS)] = Field(default_factory=dict)
+    reads: Annotated[dict[Name, ReadKeys], Field(max_length=MAX_READS)] = Field(default_factory=dict)
     """Datasets that its tasks read, by the name under which they find them."""
-    defaults: DefaultsModel = Field(default_factory=DefaultsModel)
+    defaults: DefaultsKeys = Field(default_factory=DefaultsKeys)
     """Values of tasks without their own."""
-    tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]
+    tasks: Annotated[dict[Name, TaskKeys], BeforeValidator(_at_least_one)]
     """Tasks by name."""

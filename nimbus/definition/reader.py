@@ -12,7 +12,7 @@ from nimbus.config.problems import MAX_SHOWN, InvalidDocumentError, KeyPath, Pro
 from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.calendar_file import with_calendars
 from nimbus.definition.faults import InvalidDefinitionError, KeyFault
-from nimbus.definition.models import DefinitionModel, TaskModel
+from nimbus.definition.models import PipelineKeys, TaskKeys
 from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
@@ -60,7 +60,7 @@ def parse_definition(text: bytes, name_for_errors: str, *, is_published: bool = 
 def unmatched_pattern(file: Path, pattern: str, why: str) -> InvalidDefinitionError:
     """The error about a pattern of a valid definition that matches no file, with its places."""
     document = read_document(file)
-    model, _ = check(DefinitionModel, document)
+    model, _ = check(PipelineKeys, document)
     assert model is not None  # noqa: S101 - it is valid
     lists: dict[KeyPath, Sequence[str]] = {("files",): model.files, **_libraries((), model)}
     for name, task in model.tasks.items():
@@ -71,12 +71,12 @@ def unmatched_pattern(file: Path, pattern: str, why: str) -> InvalidDefinitionEr
     return InvalidDefinitionError([document.problem(place, why) for place in places])
 
 
-def _libraries(path: KeyPath, model: DefinitionModel | TaskModel) -> dict[KeyPath, Sequence[str]]:
+def _libraries(path: KeyPath, model: PipelineKeys | TaskKeys) -> dict[KeyPath, Sequence[str]]:
     return {(*path, "dependencies"): model.dependencies, (*path, "jars"): model.jars}
 
 
 def _checked(document: Document, root: Path | None, *, is_published: bool = False) -> PipelineSpec:
-    model, problems = check(DefinitionModel, document)
+    model, problems = check(PipelineKeys, document)
     if model is not None:
         problems = _problems(document, faults(model, is_published=is_published))
         if root is not None:
@@ -99,7 +99,7 @@ def _problems(document: Document, found: Iterable[KeyFault]) -> list[Problem]:
     return shown + shown[-1:] * (len(ordered) - len(shown))
 
 
-def _file_problems(document: Document, model: DefinitionModel, root: Path) -> Iterator[Problem]:
+def _file_problems(document: Document, model: PipelineKeys, root: Path) -> Iterator[Problem]:
     for name, task in model.tasks.items():
         file = build_task(name, task, model).file
         if file is not None:
@@ -139,7 +139,7 @@ def _head(file: Path) -> bytes:
         return program.read(shebang.HEAD_BYTES)
 
 
-def _sql_problems(file: Path, model: DefinitionModel) -> Iterator[Problem]:
+def _sql_problems(file: Path, model: PipelineKeys) -> Iterator[Problem]:
     try:
         if file.stat().st_size > _LARGEST_SQL:
             yield Problem(file=str(file), message=f"the file is larger than {_LARGEST_SQL >> 20} MiB")

@@ -16,7 +16,7 @@ from nimbus.definition.build import (
 )
 from nimbus.definition.dataset_rules import dataset_faults, key_texts
 from nimbus.definition.faults import KeyFault
-from nimbus.definition.models import DefinitionModel, ParameterModel, SparkModel, TaskModel
+from nimbus.definition.models import ParameterKeys, PipelineKeys, SparkKeys, TaskKeys
 from nimbus.definition.needs import NeedGraph
 from nimbus.definition.schedule_rules import schedule_faults, webhook_faults
 from nimbus.definition.task_rules import (
@@ -70,7 +70,7 @@ SESSION_PROPERTIES = "spark.sql."
 """Prefix of properties that a Connect session can set. The server refuses the static ones among them."""
 
 
-def faults(model: DefinitionModel, *, is_published: bool = False) -> Iterator[KeyFault]:
+def faults(model: PipelineKeys, *, is_published: bool = False) -> Iterator[KeyFault]:
     """All faults between the parts of a definition and, if it is not published, in its templates."""
     for name, parameter in model.parameters.items():
         for fault in _parameter_faults(parameter):
@@ -92,7 +92,7 @@ def faults(model: DefinitionModel, *, is_published: bool = False) -> Iterator[Ke
     yield from dataset_faults(model)
 
 
-def _parameter_faults(parameter: ParameterModel) -> Iterator[KeyFault]:
+def _parameter_faults(parameter: ParameterKeys) -> Iterator[KeyFault]:
     if (parameter.type == "list") != (parameter.items is not None):
         if parameter.items is None:
             yield KeyFault((), "a list needs `items`, the type of its values, such as `items: string`")
@@ -112,7 +112,7 @@ def _parameter_faults(parameter: ParameterModel) -> Iterator[KeyFault]:
         yield KeyFault((), "needs a default, or `required: true`")
 
 
-def _limits_fault(parameter: ParameterModel, kind: str) -> KeyFault | None:
+def _limits_fault(parameter: ParameterKeys, kind: str) -> KeyFault | None:
     """The first fault of `minimum`, `maximum` and `choices` of values of type `kind`."""
     for bound in ("minimum", "maximum"):
         if getattr(parameter, bound) is not None and kind not in ("integer", "number"):
@@ -125,7 +125,7 @@ def _limits_fault(parameter: ParameterModel, kind: str) -> KeyFault | None:
     return None
 
 
-def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) -> Iterator[KeyFault]:
+def _needs_faults(name: str, task: TaskKeys, tasks: Mapping[str, TaskKeys]) -> Iterator[KeyFault]:
     seen = set()
     for number, need in enumerate(task.needs):
         path = ("needs", need if task.requirements else number)
@@ -143,7 +143,7 @@ def _other_task(name: str, word: str, tasks: Collection[str]) -> str | None:
     return closest(word, (task for task in tasks if task != name))
 
 
-def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[KeyFault]:
+def _task_faults(task: TaskKeys, model: PipelineKeys) -> Iterator[KeyFault]:
     yield from _key_faults(task)
     yield from _secret_faults(task)
     yield from _variable_faults(task)
@@ -178,7 +178,7 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[KeyFault]:
         yield KeyFault(("retries",), message)
 
 
-def _secret_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _secret_faults(task: TaskKeys) -> Iterator[KeyFault]:
     if task.secrets and not task.type.uses_worker:
         yield KeyFault(("secrets",), f"no worker runs a {task.type} task, so it has no secrets; remove this")
     elif task.secrets and task.isolation is Isolation.POOLED:
@@ -187,14 +187,14 @@ def _secret_faults(task: TaskModel) -> Iterator[KeyFault]:
         )
 
 
-def _variable_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _variable_faults(task: TaskKeys) -> Iterator[KeyFault]:
     if task.env and not task.type.uses_worker:
         yield KeyFault(("env",), f"no worker runs a {task.type} task, so it has no environment; remove this")
     for name in sorted(task.env.keys() & task.secrets.keys()):
         yield KeyFault(("env", name), "is the variable of a secret, too; rename one of them")
 
 
-def _key_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _key_faults(task: TaskKeys) -> Iterator[KeyFault]:
     keys = KEYS[task.type]
     missing = [key for key in keys if getattr(task, key) is None]
     for key in missing:
@@ -214,7 +214,7 @@ def _a(kind: TaskKind) -> str:
     return f"an {kind}" if kind is TaskKind.APPROVAL else f"a {kind}"
 
 
-def _refresh_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _refresh_faults(task: TaskKeys) -> Iterator[KeyFault]:
     said = [key for key in _REFRESHES if getattr(task, key) is not None]
     if task.type is not TaskKind.SPARK_PIPELINE:
         for key in said:
@@ -227,7 +227,7 @@ def _refresh_faults(task: TaskModel) -> Iterator[KeyFault]:
             yield KeyFault((key,), "full_refresh_all takes all datasets already; remove one of them")
 
 
-def _input_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _input_faults(task: TaskKeys) -> Iterator[KeyFault]:
     seen: dict[str, str] = {}
     for number, need in enumerate(task.needs):
         other = seen.setdefault(name := need.replace("-", "_"), need)
@@ -238,14 +238,14 @@ def _input_faults(task: TaskModel) -> Iterator[KeyFault]:
             )
 
 
-def _library_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _library_faults(task: TaskKeys) -> Iterator[KeyFault]:
     if task.dependencies and not task.type.uses_wheels:
         yield KeyFault(("dependencies",), f"a {task.type} task imports no wheels; remove this")
     if task.jars and not task.type.uses_spark:
         yield KeyFault(("jars",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
 
 
-def _secret_conf_faults(task: TaskModel, spark: SparkSettings) -> Iterator[KeyFault]:
+def _secret_conf_faults(task: TaskKeys, spark: SparkSettings) -> Iterator[KeyFault]:
     """Secrets in properties: only the session of a sql task gets them, and Spark must hide them."""
     for name, text in spark.conf.items():
         found = secrets_in(text)
@@ -283,7 +283,7 @@ def _relative_faults(spark: SparkSettings) -> Iterator[KeyFault]:
                 )
 
 
-def _environment_faults(task: TaskModel, model: DefinitionModel) -> Iterator[KeyFault]:
+def _environment_faults(task: TaskKeys, model: PipelineKeys) -> Iterator[KeyFault]:
     spark = (
         build_spark(task.type, task.spark, model.defaults.spark) if task.type.uses_spark else SparkSettings()
     )
@@ -291,7 +291,7 @@ def _environment_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Key
         yield KeyFault(("environment",), f"{why}; or remove this")
 
 
-def _place_faults(task: TaskModel, spark: SparkSettings) -> Iterator[KeyFault]:
+def _place_faults(task: TaskKeys, spark: SparkSettings) -> Iterator[KeyFault]:
     for name, instead in _SAID_BY_PLACE.items() if spark.target is not None else ():
         if name in spark.conf:
             yield KeyFault(("spark",), f"{name} is set by {instead}; remove it")
@@ -319,7 +319,7 @@ def _place_faults(task: TaskModel, spark: SparkSettings) -> Iterator[KeyFault]:
         )
 
 
-def _connect_faults(task: TaskModel, spark: SparkSettings) -> Iterator[KeyFault]:
+def _connect_faults(task: TaskKeys, spark: SparkSettings) -> Iterator[KeyFault]:
     if spark.mode is not SparkMode.CONNECT:
         return
     if task.type not in SPARK_KINDS:
@@ -340,7 +340,7 @@ def _connect_faults(task: TaskModel, spark: SparkSettings) -> Iterator[KeyFault]
             )
 
 
-def _argument_faults(model: DefinitionModel, needs: NeedGraph) -> Iterator[KeyFault]:
+def _argument_faults(model: PipelineKeys, needs: NeedGraph) -> Iterator[KeyFault]:
     """Faults in arguments of all tasks. They are checked together: there is one limit for all."""
     texts = _conf_texts(("defaults", "spark", "conf"), model.defaults.spark)
     for name, task in model.tasks.items():
@@ -368,14 +368,14 @@ def _argument_faults(model: DefinitionModel, needs: NeedGraph) -> Iterator[KeyFa
             yield from _reading_faults(path, read, model.tasks, needs)
 
 
-def _conf_texts(path: KeyPath, spark: SparkModel) -> dict[KeyPath, str]:
+def _conf_texts(path: KeyPath, spark: SparkKeys) -> dict[KeyPath, str]:
     return {
         (*path, name): kept(text, in_conf=True) for name, text in spark.conf.items() if needs_rendering(text)
     }
 
 
 def _reading_faults(
-    path: KeyPath, read: str, tasks: Mapping[str, TaskModel], needs: NeedGraph
+    path: KeyPath, read: str, tasks: Mapping[str, TaskKeys], needs: NeedGraph
 ) -> Iterator[KeyFault]:
     """Faults of a template that reads the result of task `read`."""
     name = str(path[1])

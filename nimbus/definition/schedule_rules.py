@@ -9,7 +9,7 @@ from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_parameter, schedules_of
 from nimbus.definition.cron import expanded, names_its_times
 from nimbus.definition.faults import KeyFault
-from nimbus.definition.models import DefinitionModel, ScheduleModel
+from nimbus.definition.models import PipelineKeys, ScheduleKeys
 from nimbus.domain.calendars import OnHolidays
 from nimbus.domain.parameters import value_fault
 from nimbus.domain.pipeline import CatchUp
@@ -17,7 +17,7 @@ from nimbus.domain.webhooks import path_fault
 from nimbus.domain.wording import closest
 
 
-def schedule_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def schedule_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Faults of the schedules and their calendars."""
     schedules = schedules_of(model)
     if model.schedule is not None and model.schedules is not None:
@@ -43,7 +43,7 @@ def schedule_faults(model: DefinitionModel) -> Iterator[KeyFault]:
         )
 
 
-def _one_schedule_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterator[tuple[KeyPath, str]]:
+def _one_schedule_faults(model: PipelineKeys, schedule: ScheduleKeys) -> Iterator[tuple[KeyPath, str]]:
     if schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
         yield ("catchup_window",), "has no effect with catchup: none; remove one of them"
     for name, value in schedule.parameters.items():
@@ -60,7 +60,7 @@ def _one_schedule_faults(model: DefinitionModel, schedule: ScheduleModel) -> Ite
     yield from _calendar_faults(model, schedule)
 
 
-def _calendar_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterator[tuple[KeyPath, str]]:
+def _calendar_faults(model: PipelineKeys, schedule: ScheduleKeys) -> Iterator[tuple[KeyPath, str]]:
     for key in ("on_holidays", "working_day"):
         if getattr(schedule, key) is not None and schedule.calendar is None:
             yield (key,), "needs a `calendar`, which says what days are worked"
@@ -79,7 +79,7 @@ def _calendar_faults(model: DefinitionModel, schedule: ScheduleModel) -> Iterato
         yield ("on_holidays",), "moves times of a day, and `cron` has * for minutes or hours: use skip"
 
 
-def webhook_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def webhook_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Faults: parameters that the pipeline does not have, or that it needs and the webhook does not give."""
     if model.webhook is None:
         return

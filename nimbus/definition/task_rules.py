@@ -12,7 +12,7 @@ from typing import Any
 from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_spark
 from nimbus.definition.faults import KeyFault
-from nimbus.definition.models import DefinitionModel, SparkModel, TaskModel, WaitForModel
+from nimbus.definition.models import PipelineKeys, SparkKeys, TaskKeys, WaitForKeys
 from nimbus.domain.children import DEFAULT_MAX_ITEMS, MAX_AT_A_DEPTH, MAX_PARALLEL, SCALAR, parameter_in
 from nimbus.domain.pipeline import KEPT_KINDS, Isolation, SparkMode, TaskKind
 from nimbus.domain.waits import SELF, DataSource, address_fault
@@ -27,7 +27,7 @@ _ENDS_RUN = ("schedule", "schedules", "timeout", "concurrency", "warn_after", "e
 """Keys about runs that end."""
 
 
-def kept_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def kept_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Faults of all tasks with `keep`, and of their pipeline."""
     kept = [name for name, task in model.tasks.items() if task.keep]
     if not kept:
@@ -53,7 +53,7 @@ def kept_faults(model: DefinitionModel) -> Iterator[KeyFault]:
                 )
 
 
-def _task_faults(task: TaskModel, defaults: SparkModel) -> Iterator[KeyFault]:
+def _task_faults(task: TaskKeys, defaults: SparkKeys) -> Iterator[KeyFault]:
     if task.type not in KEPT_KINDS:
         kinds = " and ".join(sorted(KEPT_KINDS))
         yield KeyFault(
@@ -85,7 +85,7 @@ _BESIDE = {"status": "http", "covers": "pipeline", "last": "pipeline", "on_faile
 _SOURCES = tuple(source.value for source in DataSource)
 
 
-def wait_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
+def wait_faults(task: TaskKeys, pipeline: str) -> Iterator[KeyFault]:
     """Faults of a task that no worker runs: keys for workers, results of tasks, and wrong conditions.
 
     Args:
@@ -104,7 +104,7 @@ def wait_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
             yield fault._replace(path=("waits_for", number, *fault.path))
 
 
-def wait_texts(task: TaskModel) -> Iterator[tuple[KeyPath, str]]:
+def wait_texts(task: TaskKeys) -> Iterator[tuple[KeyPath, str]]:
     """Templates of a task that no worker runs, each with its place."""
     if task.prompt is not None:
         yield ("prompt",), task.prompt
@@ -114,7 +114,7 @@ def wait_texts(task: TaskModel) -> Iterator[tuple[KeyPath, str]]:
                 yield ("waits_for", number, key), text
 
 
-def _entry_faults(model: WaitForModel, pipeline: str) -> Iterator[KeyFault]:
+def _entry_faults(model: WaitForKeys, pipeline: str) -> Iterator[KeyFault]:
     kinds = (*_SOURCES, "pipeline")
     said = [kind for kind in kinds if getattr(model, kind) is not None]
     if len(said) != 1:
@@ -132,7 +132,7 @@ def _entry_faults(model: WaitForModel, pipeline: str) -> Iterator[KeyFault]:
         yield KeyFault((kind,), fault)
 
 
-def _pipeline_faults(model: WaitForModel, pipeline: str) -> Iterator[KeyFault]:
+def _pipeline_faults(model: WaitForKeys, pipeline: str) -> Iterator[KeyFault]:
     if model.pipeline == pipeline:
         yield KeyFault(("pipeline",), "would wait for itself; the interval before is `pipeline: self`")
     if model.covers is not None and model.last is not None:
@@ -163,7 +163,7 @@ _OF_DRIVERS = (
 """Keys about a driver, or about its slot."""
 
 
-def child_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
+def child_faults(task: TaskKeys, pipeline: str) -> Iterator[KeyFault]:
     """Faults of one task, without its templates. `pipeline`: the task's pipeline."""
     if task.type is not TaskKind.PIPELINE:
         for key in _OF_FAN_OUT:
@@ -181,7 +181,7 @@ def child_faults(task: TaskModel, pipeline: str) -> Iterator[KeyFault]:
     yield from _item_faults(task)
 
 
-def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[KeyFault]:
+def all_items_faults(tasks: Mapping[str, TaskKeys]) -> Iterator[KeyFault]:
     """Faults of a pipeline whose tasks have too many items together."""
     total = sum(task.max_items or DEFAULT_MAX_ITEMS for task in tasks.values() if task.for_each is not None)
     if total > MAX_ITEMS_OF_PIPELINE:
@@ -201,7 +201,7 @@ def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[KeyFault]:
         )
 
 
-def _item_faults(task: TaskModel) -> Iterator[KeyFault]:
+def _item_faults(task: TaskKeys) -> Iterator[KeyFault]:
     if task.for_each is None:
         for key in ("max_parallel", "max_items"):
             if getattr(task, key) is not None:
@@ -215,7 +215,7 @@ def _item_faults(task: TaskModel) -> Iterator[KeyFault]:
         yield KeyFault(("max_items",), f"above {MAX_PARALLEL} items need max_parallel: add it")
 
 
-def list_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def list_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Faults of parameters in `for_each`."""
     for name, task in model.tasks.items():
         for text in (task.for_each or {}).values():
@@ -229,7 +229,7 @@ def list_faults(model: DefinitionModel) -> Iterator[KeyFault]:
                 yield KeyFault(path, f"parameter {read!r} must be of type list, not {kind}")
 
 
-def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]:
+def given_texts(tasks: Mapping[str, TaskKeys]) -> Iterator[tuple[KeyPath, str]]:
     """Templates for child runs, with their places."""
     for name, task in tasks.items():
         for key, text in (task.params or {}).items():
@@ -245,7 +245,7 @@ def _fields(values: list[Any] | str) -> str:
     return ANY_FIELD if isinstance(values, str) and file_in(values) else SCALAR
 
 
-def child_template_faults(model: DefinitionModel) -> Iterator[KeyFault]:
+def child_template_faults(model: PipelineKeys) -> Iterator[KeyFault]:
     """Faults of the templates of `params`. Those of one task can use its `item`."""
     texts: dict[KeyPath, str] = {}
     items: list[list[str] | None] = []

@@ -33,30 +33,30 @@ _ALIASES = {
 }
 _SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _ABOUT = {
-    "TaskModel": "Keys of a task, except `type`, `needs`, and the keys for what it runs.",
-    "DefinitionModel": "Keys of a pipeline, except `schema`, `name` and `tasks`.",
+    "TaskKeys": "Keys of a task, except `type`, `needs`, and the keys for what it runs.",
+    "PipelineKeys": "Keys of a pipeline, except `schema`, `name` and `tasks`.",
 }
-_NOT_OPTIONS = {"TaskModel": ("type", "needs"), "DefinitionModel": ("schema", "name", "tasks")}
-_NULL_SAYS_SOMETHING = (("SparkModel", "target"),)
+_NOT_OPTIONS = {"TaskKeys": ("type", "needs"), "PipelineKeys": ("schema", "name", "tasks")}
+_NULL_SAYS_SOMETHING = (("SparkKeys", "target"),)
 """Keys whose null is not their default."""
 
 
 def options() -> str:
     """The text of the module."""
     schema = definition_schema()
-    models: dict[str, Any] = {**schema["$defs"], "DefinitionModel": schema}
-    task = models.pop("TaskModel")
+    models: dict[str, Any] = {**schema["$defs"], "PipelineKeys": schema}
+    task = models.pop("TaskKeys")
     keys = list(task["properties"])
     of_program = keys[keys.index("script") : keys.index("waits_for") + 1]
     found = [_HEAD, *(f"{name} = Literal{words!r}\n" for name, words in _ALIASES.items())]
     for name, model in models.items():
         found += _class(name, model, list(model["properties"]))
-    found += _class("TaskModel", task, [key for key in keys if key not in of_program])
+    found += _class("TaskKeys", task, [key for key in keys if key not in of_program])
     found += ["\n\nclass ProgramOptions(TaskOptions, total=False):\n"]
     found += [
         '    """Keys of a task that is no Python function, with what it runs, starts or waits for."""\n\n'
     ]
-    found += [_field("TaskModel", key, task["properties"][key]) for key in of_program]
+    found += [_field("TaskKeys", key, task["properties"][key]) for key in of_program]
     return _formatted("".join(found))
 
 
@@ -100,7 +100,7 @@ def _types(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named(model: str) -> str:
-    return "PipelineOptions" if model == "DefinitionModel" else f"{model.removesuffix('Model')}Options"
+    return f"{model.removesuffix('Keys')}Options"
 
 
 def _formatted(text: str) -> str:

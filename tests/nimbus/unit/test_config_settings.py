@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
 from nimbus.config.load import secret_files
-from nimbus.definition.models import DefinitionModel
+from nimbus.definition.models import PipelineKeys
 
 GOOD: dict[str, Any] = {
     "zookeeper": {"hosts": "zk1.example.com:2181"},
@@ -433,7 +433,7 @@ def test_text_without_quotes_stays_as_it_is_written(tmp_path: Path, written: str
     assert load(tmp_path, text).worker.spark_conf == {"spark.a": written}
 
 
-@pytest.mark.parametrize("model", [Settings, DefinitionModel])
+@pytest.mark.parametrize("model", [Settings, PipelineKeys])
 def test_every_boolean_and_number_of_a_form_takes_its_ways_of_writing(model: type[BaseModel]) -> None:
     bare = [str(kind) for kind in _kinds(model) if kind in (bool, float)]
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from nimbus.cli.main import cli
 from nimbus.config.values import parse_duration, parse_size
 from nimbus.definition.json_schema import definition_schema
-from nimbus.definition.models import DefinitionModel, TaskModel
+from nimbus.definition.models import PipelineKeys, TaskKeys
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/pipeline.yaml"))
 TASK = {"type": "python", "script": "work.py"}
@@ -107,8 +107,8 @@ def test_size_that_fits_is_read(text: str) -> None:
 def test_schema_has_every_key_once() -> None:
     found = definition_schema()
 
-    assert set(found["properties"]) == _keys(DefinitionModel)
-    assert set(found["$defs"]["TaskModel"]["properties"]) == _keys(TaskModel)
+    assert set(found["properties"]) == _keys(PipelineKeys)
+    assert set(found["$defs"]["TaskKeys"]["properties"]) == _keys(TaskKeys)
 
 
 def test_every_key_of_the_schema_says_what_it_is_and_what_holds_without_it() -> None:
@@ -141,10 +141,10 @@ def test_defaults_of_the_schema_are_those_of_the_definition() -> None:
     assert found["properties"]["priority"]["default"] == "medium"
     assert found["properties"]["files"]["default"] == ["**/*"]
     assert found["$defs"]["ScheduleModel"]["properties"]["catchup"]["default"] == "latest"
-    assert found["$defs"]["TaskModel"]["properties"]["timeout"]["default"] is None
+    assert found["$defs"]["TaskKeys"]["properties"]["timeout"]["default"] is None
 
 
-def _keys(model: type[DefinitionModel | TaskModel]) -> set[str]:
+def _keys(model: type[PipelineKeys | TaskKeys]) -> set[str]:
     """The allowed keys of a file. A field may have another key."""
     return {str(field.validation_alias or field.alias or name) for name, field in model.model_fields.items()}
 
