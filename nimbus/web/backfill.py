@@ -24,12 +24,11 @@ from nimbus.api.services import ApiServices
 from nimbus.definition.backfill_dates import dates_left, interval_of_date, whole_range
 from nimbus.domain.backfill import Backfill, BackfillState, Order
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import CommandId
 from nimbus.domain.interval_index import Ended, IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.revisions import of_backfill
 from nimbus.domain.run import ListedRun, RunState
-from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, none_if_empty
+from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, decision, none_if_empty
 from nimbus.web.pipeline.foresight import foresee_backfill
 from nimbus.web.pipeline.grid import calendar
 
@@ -49,7 +48,7 @@ _CHOICES = (
 """Fields of the form with their values, each with its label."""
 
 
-class Asked(BaseModel):
+class AskedBackfill(BaseModel):
     """A backfill to preview. Its fields are checked as those of the API."""
 
     first: str = Field("", alias="from", max_length=40)
@@ -113,8 +112,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         dates = found[:_DATES]
         zone = UTC if known.schedule is None else ZoneInfo(known.schedule.timezone)
         shown = {
-            "command": command,
-            "decided": None if command is None else services.commands.outcome(CommandId(command)),
+            **decision(services, command),
             "backfill": explained(services, known),
             "revision": of_backfill(known),
             "foreseen": foresee_backfill(known, runs.values()),
@@ -127,7 +125,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "backfill.html", shown, about=known.pipeline)
 
     @routes.get("/pipelines/{name}/backfill")
-    def new(request: Request, name: PipelineNameText, asked: Annotated[Asked, Query()]) -> Response:
+    def new(request: Request, name: PipelineNameText, asked: Annotated[AskedBackfill, Query()]) -> Response:
         record, plan, refused = known_pipeline(services, name), None, ""
         given = asked.model_dump(by_alias=True)
         if asked.first or asked.last:
@@ -156,7 +154,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     return routes
 
 
-def _free_id(services: ApiServices, name: str, asked: Asked) -> str:
+def _free_id(services: ApiServices, name: str, asked: AskedBackfill) -> str:
     """An id that no backfill has. Asking twice for the same preview creates one backfill."""
     days = "-".join(sub(r"\D", "", bound)[:8] for bound in (asked.first, asked.last))
     base = f"{name[:_LONGEST_NAME]}-{days}"

@@ -32,9 +32,8 @@ from nimbus.api.routes.terms import TermModel, known_terms, succession, term_mod
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import AccessRole
 from nimbus.domain.commands import COMMAND_KINDS
-from nimbus.domain.ids import CommandId
 from nimbus.domain.terms import EndCause
-from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, none_if_empty, segment
+from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, decision, none_if_empty, segment
 
 _WORKERS, _TERMS, _COMMANDS, _FOUND = 200, 40, 100, 50
 """Limits of one page; that of commands is one for decided and one for waiting ones."""
@@ -128,8 +127,7 @@ def _election(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
         terms = [term_model(term) for term in page.rows]
         others = [one for one in found.participants if not one.is_leader and one.queue_position is not None]
         shown = {
-            "command": command,
-            "decided": None if command is None else services.commands.outcome(CommandId(command)),
+            **decision(services, command),
             "leader": found.leader,
             "participants": found.participants,
             "next": others[0] if others else None,

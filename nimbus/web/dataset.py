@@ -36,7 +36,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.filters import Filter
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.intervals import DataInterval, gaps
-from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
+from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, seconds, segment
 from nimbus.web.pipeline.grid import calendar
 from nimbus.web.run import graph
 
@@ -49,7 +49,7 @@ _PartitionFilter = Annotated[str | None, Query(max_length=100), BeforeValidator(
 _Unfold = Annotated[Sequence[str], Query()]
 
 
-class Asked(BaseModel):
+class AskedDatasets(BaseModel):
     """The query of the list. A form sends empty fields as empty text."""
 
     state: Annotated[Literal["late", "fresh", "unpublished"] | None, BeforeValidator(none_if_empty)] = None
@@ -66,7 +66,9 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     drawings = graph.Drawings()
 
     @routes.get("/datasets")
-    def datasets(request: Request, asked: Annotated[Asked, Query()], cursor: CursorText = None) -> Response:
+    def datasets(
+        request: Request, asked: Annotated[AskedDatasets, Query()], cursor: CursorText = None
+    ) -> Response:
         now = services.clock.now()
         shown = {
             **_listed(services, asked, PageQuery(_DATASETS, cursor), now),
@@ -103,7 +105,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     return routes
 
 
-def _listed(services: ApiServices, asked: Asked, query: PageQuery, now: datetime) -> dict[str, Any]:
+def _listed(services: ApiServices, asked: AskedDatasets, query: PageQuery, now: datetime) -> dict[str, Any]:
     """A page of datasets. By name, only the records of that page are read, else those of `_SORTED`."""
     publishers = by_dataset((one, one.profile.datasets) for one in active_pipelines(services))
     where = Filter(tag=asked.tag)
@@ -117,8 +119,8 @@ def _listed(services: ApiServices, asked: Asked, query: PageQuery, now: datetime
         asked.sort,
         "name",
         name=lambda one: (one.name,),
-        data=lambda one: (_seconds(one.newest_data), one.name),
-        published=lambda one: (_seconds(one.newest.at if one.newest else None), one.name),
+        data=lambda one: (seconds(one.newest_data), one.name),
+        published=lambda one: (seconds(one.newest.at if one.newest else None), one.name),
         versions=lambda one: (one.published, one.name),
     )
     if order.sort.removeprefix("-") == "name" and asked.state is None:
@@ -137,10 +139,6 @@ def _listed(services: ApiServices, asked: Asked, query: PageQuery, now: datetime
         )
         rows, later, unsorted = page.rows, page.next_cursor, len(names[_SORTED:])
     return {"datasets": rows, "later": later, "unsorted": unsorted, "most": _SORTED, "sort": order.sort}
-
-
-def _seconds(at: datetime | None) -> int:
-    return -1 if at is None else int(at.timestamp())
 
 
 def _state_at(dataset: DatasetSummaryModel, now: datetime) -> str | None:

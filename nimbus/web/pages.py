@@ -30,7 +30,7 @@ from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.calendars import days_in_words
 from nimbus.domain.cost import cost_in_words
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import CommandId, PipelineName
 from nimbus.domain.slots import page_address
 from nimbus.domain.wording import counted, escape_controls, format_size, format_span
 from nimbus.ports import StoreUnavailableError
@@ -155,6 +155,11 @@ _HEADERS = {
     "Vary": "Accept-Encoding, Cookie",
 }
 _MARKED = {"not_run": "not run"}
+
+
+def seconds(at: datetime | None, without: int = -1) -> int:
+    """A time as a key of an order. `without`: the key of none."""
+    return without if at is None else int(at.timestamp())
 
 
 def segment(text: object) -> str:
@@ -299,6 +304,12 @@ def _query(given: Mapping[str, Any], **changes: Any) -> str:
     """The query string of a link: `given` with `changes`; empty values are left out."""
     kept = {key: value for key, value in {**given, **changes}.items() if value not in (None, "", [])}
     return f"?{urlencode(kept, doseq=True)}" if kept else ""
+
+
+def decision(services: ApiServices, command: str | None) -> dict[str, Any]:
+    """For the macro `decision` of `parts.html`: a command that a form has sent, and its outcome."""
+    decided = None if command is None else services.commands.outcome(CommandId(command))
+    return {"command": command, "decided": decided}
 
 
 def none_if_empty(value: Any) -> Any:

@@ -96,7 +96,7 @@ def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
     }
 
 
-class Changed(NamedTuple):
+class ShownChange(NamedTuple):
     """A change of the definition."""
 
     of: DefinitionChangeModel
@@ -105,7 +105,7 @@ class Changed(NamedTuple):
     keys: list[str]
 
 
-def together(changes: Iterable[DefinitionChangeModel]) -> list[Changed]:
+def together(changes: Iterable[DefinitionChangeModel]) -> list[ShownChange]:
     """The same change of several tasks as one: a change of `defaults` is one of every task."""
     alike: dict[tuple[str, str], list[DefinitionChangeModel]] = {}
     for one in changes:
@@ -114,7 +114,7 @@ def together(changes: Iterable[DefinitionChangeModel]) -> list[Changed]:
         same = json.dumps([key, one.change, one.before, one.after]) if is_task else ""
         alike.setdefault((one.key if not is_task else "", same), []).append(one)
     return [
-        Changed(of[0], of[0].about if len(of) == 1 else _about(of), [one.key for one in of])
+        ShownChange(of[0], of[0].about if len(of) == 1 else _about(of), [one.key for one in of])
         for of in alike.values()
     ]
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from nimbus.api.runs.lookup import list_runs
 from nimbus.api.runs.models import in_order
 from nimbus.api.services import ApiServices
-from nimbus.definition.intervals import last_dates
+from nimbus.definition.intervals import intervals_of, last_dates
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.filters import Filter
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.interval_index import Ended, IntervalIndex
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.run import ListedRun, Run, RunCause
 from nimbus.domain.task_run import TaskRun
@@ -238,32 +238,32 @@ def expected(
     if record is None or index is None or not index.pages:
         return {}
     ended = list(index.overlapping(DataInterval(start=now - _YEARS, end=now)))
-    single = {one.interval.end: one for one in ended if one.run is not None}
-    joined = [one for one in ended if one.run is None]
-    first = min((one.interval.end for one in ended), default=now)
+    first = ended[0].interval.end if ended else now
     schedule = record.profile.schedule
     if schedule is None:
-        lengths = {one.interval.end - one.interval.start for one in single.values()}
-        dates = _regular(single, lengths.pop(), most) if len(lengths) == 1 else ()
+        lengths = {one.interval.end - one.interval.start for one in ended if one.run is not None}
+        ends = [one.interval.end for one in ended if one.run is not None]
+        intervals: Sequence[DataInterval] = _regular(ends, lengths.pop(), most) if len(lengths) == 1 else ()
     else:
         until = min(record.position_of(schedule) or now, now) if record.is_scheduled else now
-        dates = last_dates(schedule, until, most)
-    return {date: _known(index, date, single.get(date), joined) for date in dates if date >= first}
+        intervals = intervals_of(schedule, last_dates(schedule, until, most))
+    return {one.end: _known(index, one) for one in intervals if one.end >= first}
 
 
-def _regular(ends: Iterable[datetime], every: timedelta, most: int) -> Sequence[datetime]:
-    """The last dates of runs without a schedule whose intervals are equally long."""
-    ends = sorted(ends)
+def _regular(ends: Sequence[datetime], every: timedelta, most: int) -> list[DataInterval]:
+    """The last intervals of a pipeline without a schedule, which are equally long. `ends`: in order."""
     count = min((ends[-1] - ends[0]) // every + 1, most)
-    return [ends[-1] - every * number for number in range(count)][::-1]
+    dates = [ends[-1] - every * number for number in range(count)][::-1]
+    return [DataInterval(start=date - every, end=date) for date in dates]
 
 
-def _known(
-    index: IntervalIndex, date: datetime, ended: Ended | None, joined: Sequence[Ended]
-) -> Column | None:
-    if date <= index.begins:
+def _known(index: IntervalIndex, interval: DataInterval) -> Column | None:
+    if not index.knows(interval):
         return None
-    last = ended or next((one for one in joined if one.interval.start < date <= one.interval.end), None)
+    date, last = (
+        interval.end,
+        index.last(interval),
+    )  # also of a longer interval, such as a backfill in one run
     if last is None or not last.started:
         return Column(date=date)
     return Column(date=date, run=last.run, whole=Cell(last.outcome.value), created_at=last.at)

@@ -29,13 +29,13 @@ from nimbus.api.runs.lookup import find_run
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.filters import Filter
-from nimbus.domain.ids import CommandId, ReleaseDigest
+from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.revisions import of_pipeline
 from nimbus.domain.run import ListedRun, Run, RunCause, RunState
 from nimbus.web.actions import fields
 from nimbus.web.home.day import Day
-from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
+from nimbus.web.pages import ListOrder, Pages, SortText, decision, none_if_empty, seconds, segment
 from nimbus.web.pipeline.durations import durations, points
 from nimbus.web.pipeline.foresight import following, foresee, upcoming
 from nimbus.web.pipeline.grid import KINDS, calendar, grid, ticks
@@ -61,7 +61,7 @@ StateFilter = Annotated[
 ]
 
 
-class Asked(BaseModel):
+class AskedPipeline(BaseModel):
     """The query of a pipeline's page."""
 
     view: Literal["runs", "calendar", "table", "graph", "durations"] = "runs"
@@ -101,14 +101,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             for record in reader.pipelines()
             if fits(record) and where.takes_pipeline(record) and (owners is None or record.owner in owners)
         ]
-        ended = cache(lambda name: _seconds(_last_success(runs.get(name, ()))))
+        ended = cache(lambda name: seconds(_last_success(runs.get(name, ()))))
         order: ListOrder[PipelineRecord] = ListOrder.of(
             sort,
             "name",
             name=lambda one: (one.name,),
             state=lambda one: (one.name not in bad, one.state.value, one.name),
             success=lambda one: (ended(one.name), one.name),
-            next=lambda one: (_seconds(upcoming(one, now), _NEVER_S), one.name),
+            next=lambda one: (seconds(upcoming(one, now), _NEVER_S), one.name),
             tasks=lambda one: (one.profile.tasks, one.name),
             owner=lambda one: (one.owner or _NOBODY, one.name),
         )
@@ -144,7 +144,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     def pipeline(
         request: Request,
         name: PipelineNameText,
-        asked: Annotated[Asked, Query()],
+        asked: Annotated[AskedPipeline, Query()],
         command: CommandIdText | None = None,
     ) -> Response:
         record, now = known_pipeline(services, name), services.clock.now()
@@ -156,8 +156,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         values = {} if given is None else given.parameters
         of_it = [run for run in services.reader.run_list().values() if run.pipeline == name]
         shown: dict[str, Any] = {
-            "command": command,
-            "decided": None if command is None else services.commands.outcome(CommandId(command)),
+            **decision(services, command),
             "base": f"/ui/pipelines/{segment(name)}",
             "pipeline": views.pipeline_model(record, None, bad),
             "profile": record.profile,
@@ -188,10 +187,6 @@ def _last_success(runs: Iterable[ListedRun]) -> datetime | None:
     """End of the last successful run."""
     ends = (run.finished_at for run in runs if run.state is RunState.SUCCEEDED)
     return max((end for end in ends if end is not None), default=None)
-
-
-def _seconds(at: datetime | None, without: int = -1) -> int:
-    return without if at is None else int(at.timestamp())
 
 
 def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
@@ -247,7 +242,7 @@ def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
 def _panel(
     services: ApiServices,
     drawings: graph.Drawings,
-    asked: Asked,
+    asked: AskedPipeline,
     past: Past,
     spec: PipelineSpec | None,
     record: PipelineRecord,
@@ -292,7 +287,7 @@ def _panel(
             return _graph(drawings, asked, spec)
 
 
-def _graph(drawings: graph.Drawings, asked: Asked, spec: PipelineSpec | None) -> dict[str, Any]:
+def _graph(drawings: graph.Drawings, asked: AskedPipeline, spec: PipelineSpec | None) -> dict[str, Any]:
     """The tasks of the definition, with their kinds."""
     if spec is None:
         return {"not_drawn": "The definition is not on the disk of the scheduler that answers."}

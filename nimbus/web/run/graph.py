@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.wording import natural
-from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
+from nimbus.web.run.layout import NODE_HEIGHT, GraphLayout, place
 
 MAX_ALIKE = 12
 """Up to this number, tasks with the same place in the graph are drawn one by one."""
@@ -35,7 +35,7 @@ Needs = Mapping[str, Sequence[str]]
 class Drawing:
     """A graph without states."""
 
-    layout: Layout
+    layout: GraphLayout
     folds: Mapping[str, Sequence[str]]
     """Tasks of folded nodes, by the first task."""
     edges: Mapping[tuple[str, str], str]

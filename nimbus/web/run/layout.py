@@ -30,7 +30,7 @@ Point = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """Positions of nodes and edges, in pixels."""
 
     width: int
@@ -41,7 +41,7 @@ class Layout:
     """Points of each edge: from the right side of a node, through its bends, to the dependent node."""
 
 
-def place(needs: Mapping[str, Sequence[str]], widths: Mapping[str, int]) -> Layout:
+def place(needs: Mapping[str, Sequence[str]], widths: Mapping[str, int]) -> GraphLayout:
     """Compute the layout of a graph.
 
     Args:
@@ -49,7 +49,7 @@ def place(needs: Mapping[str, Sequence[str]], widths: Mapping[str, int]) -> Layo
         widths: Width of each node.
     """
     if not needs:
-        return Layout(0, 0, {}, {})
+        return GraphLayout(0, 0, {}, {})
     depth = _depths(needs)
     chains = _chains(needs, depth)
     layers: list[list[Node]] = [[] for _ in range(max(depth.values()) + 1)]
@@ -203,7 +203,7 @@ def _layout(
     chains: Mapping[tuple[str, str], Sequence[Node]],
     middles: Mapping[Node, float],
     widths: Mapping[str, int],
-) -> Layout:
+) -> GraphLayout:
     """Nodes and bends of a layer begin at the same x; it is as wide as its widest node."""
     top = min(middle - _height(node) / 2 for node, middle in middles.items()) - _MARGIN
     bottom = max(middle + _height(node) / 2 for node, middle in middles.items()) + _MARGIN
@@ -222,4 +222,4 @@ def _layout(
         bends = [(at, y(bend)) for bend in chain[1:-1] for at in left[bend]]
         edges[need, name] = [(left[need][1], y(need)), *bends, (left[name][0], y(name))]
     nodes = {name: (left[name][0], y(name) - NODE_HEIGHT // 2) for name in widths}
-    return Layout(x - gap + _MARGIN, round(bottom - top), nodes, edges)
+    return GraphLayout(x - gap + _MARGIN, round(bottom - top), nodes, edges)

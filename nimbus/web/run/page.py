@@ -28,13 +28,12 @@ from nimbus.api.runs.selections import SelectedBody, selected
 from nimbus.api.services import ApiServices
 from nimbus.domain.datasets import versions_of
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import CommandId
 from nimbus.domain.publications import Read
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection, chosen_tasks
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.wording import format_short_span
-from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, segment
+from nimbus.web.pages import ListOrder, Pages, SortText, decision, none_if_empty, segment
 from nimbus.web.pipeline.durations import compare
 from nimbus.web.pipeline.strip import strip
 from nimbus.web.run import gantt, graph
@@ -63,7 +62,7 @@ class AskedRuns(Where):
         return {name: value for name, value in values.items() if value not in ("", [""])}
 
 
-class Asked(BaseModel):
+class AskedRun(BaseModel):
     """The query of a run's page."""
 
     view: View = "graph"
@@ -124,16 +123,11 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     def run(
         request: Request,
         run_id: RunIdText,
-        asked: Annotated[Asked, Query()],
+        asked: Annotated[AskedRun, Query()],
         command: CommandIdText | None = None,
     ) -> Response:
         found = find_run_or_request(services, run_id)
-        decided = None if command is None else services.commands.outcome(CommandId(command))
-        shown: dict[str, Any] = {
-            "command": command,
-            "decided": decided,
-            "base": f"/ui/runs/{segment(run_id)}",
-        }
+        shown = {**decision(services, command), "base": f"/ui/runs/{segment(run_id)}"}
         if not isinstance(found, FoundRun):
             return pages.answer(request, "requested_run.html", {**shown, "run": found})
         ordered = in_order(found.run)
@@ -159,7 +153,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     return routes
 
 
-def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
+def _of_run(run: Run, model: RunModel, asked: AskedRun) -> dict[str, Any]:
     """The content that every view of a run shows."""
     return {
         "run": model,
@@ -193,7 +187,7 @@ def _panel(
     run: Run,
     ordered: Sequence[TaskRun],
     model: RunModel,
-    asked: Asked,
+    asked: AskedRun,
 ) -> dict[str, Any]:
     """The content of the requested view."""
     tasks_below = f"/ui/runs/{segment(run.id)}/tasks/"

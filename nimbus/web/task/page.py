@@ -108,7 +108,9 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         run = find_run(services, run_id)
         base = f"/ui/runs/{segment(run_id)}"
-        found = _log(services, numbers, run, task, attempt, Part(offset, until, line, PART if more else PAGE))
+        found = _log(
+            services, numbers, run, task, attempt, LogPart(offset, until, line, PART if more else PAGE)
+        )
         if more:
             return pages.answer(request, "log_pieces.html", {"log": found, "base": base, "name": task})
         if (q or level) and found["number"]:
@@ -150,7 +152,7 @@ def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, An
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogPart:
     """A part of a log. Without an offset and a line, its end, or what is before `until`."""
 
     start: int | None = None
@@ -166,7 +168,7 @@ def _log(
     run: Run,
     task: str,
     attempt: int | None,
-    part: Part = Part(),
+    part: LogPart = LogPart(),
 ) -> dict[str, Any]:
     """The content of a page about a log."""
     try:

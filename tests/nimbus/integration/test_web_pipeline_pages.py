@@ -22,6 +22,7 @@ from nimbus.domain.backfill import BackfillState, Order
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import CatchUp, Concurrency, PipelineSpec, Schedule
 from nimbus.domain.run import RunCause, RunState
 from nimbus.web.release import together
@@ -616,6 +617,20 @@ def test_a_live_run_is_no_gap_however_many_runs_were_created_after_it(world: Any
     world.cluster.put(replace(live, state=RunState.STOPPING))
     assert "Run daily-live, stopping" in web.get("/ui/pipelines/daily").text
     assert "Run daily-live" not in web.get("/ui/pipelines/daily?view=durations").text
+
+
+def test_dates_of_a_run_that_covers_several_are_no_gaps(world: Any, web: httpx.Client) -> None:
+    record = dated(world)
+    last = world.clock.now().replace(hour=5, minute=0) - timedelta(days=4)
+    span = DataInterval(start=last - timedelta(days=2), end=last)
+    run = finished(world, "as-one", layered(2), hours_ago=2)
+    run = replace(run, pipeline=record.name, data_interval=span, logical_date=last)
+    world.cluster.set("runs", run.id, None)
+    world.cluster.set("intervals", record.name, world.reader.intervals(record.name).with_run(run))
+
+    gaps = web.get("/ui/pipelines/daily").text.partition('id="gaps"')[2].partition("</p>")[0]
+
+    assert "1 date without a run" in gaps
 
 
 def test_pipeline_page_says_of_which_dates_gaps_are_counted(world: Any, web: httpx.Client) -> None:

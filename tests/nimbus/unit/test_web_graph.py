@@ -23,14 +23,14 @@ from nimbus.domain.tasks import Tasks
 from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, Drawings, TooManyEdgesError, draw, svg
-from nimbus.web.run.layout import NODE_HEIGHT, Layout, place
+from nimbus.web.run.layout import NODE_HEIGHT, GraphLayout, place
 from nimbus.web.run.page import shortened
 from tests.nimbus.integration.conftest import World
 
 _WIDTH = 150
 
 
-def _placed(needs: dict[str, list[str]]) -> Layout:
+def _placed(needs: dict[str, list[str]]) -> GraphLayout:
     return place(needs, dict.fromkeys(needs, _WIDTH))
 
 
@@ -42,7 +42,7 @@ def _random_graph(count: int, seed: int) -> dict[str, list[str]]:
     }
 
 
-def _crossings(layout: Layout) -> int:
+def _crossings(layout: GraphLayout) -> int:
     """Number of pairs of edges that cross as straight lines between two layers."""
     lines = [line for edge in layout.edges.values() for line in itertools.pairwise(edge)]
     return sum(
