@@ -215,7 +215,7 @@ def _panel(
                     lambda name: tasks_below + segment(name),
                     unfolded,
                     {task.name: task.why for task in model.tasks if task.why},
-                    said={task.spec.name: shortened(task, progress.get(task.spec.name)) for task in ordered},
+                    said={task.spec.name: node_text(task, progress.get(task.spec.name)) for task in ordered},
                     path=critical,
                     found=[name for name in needs if wanted and wanted in name.casefold()],
                 ),
@@ -245,7 +245,7 @@ def _panel(
             }
 
 
-def shortened(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
+def node_text(task: TaskRun, progress: Mapping[str, Any] | None) -> str | Markup:
     """State, duration, attempt and progress in the room of a node. An icon says that a task has succeeded."""
     attempt = task.attempts[-1] if task.attempts else None
     words = [] if attempt and task.state is TaskState.SUCCEEDED else [task.state.value.replace("_", " ")]

@@ -24,7 +24,7 @@ from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, Drawings, TooManyEdgesError, draw, svg
 from nimbus.web.run.layout import NODE_HEIGHT, GraphLayout, place
-from nimbus.web.run.page import shortened
+from nimbus.web.run.page import node_text
 from tests.nimbus.integration.conftest import World
 
 _WIDTH = 150
@@ -299,7 +299,7 @@ def test_node_shows_progress_whatever_a_task_reports(progress: dict[str, Any], s
     spec = TaskSpec(name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py")
     task = TaskRun(spec=spec, state=TaskState.RUNNING, attempts=(attempt,))
 
-    assert said in re.sub("<[^>]*>", "", str(shortened(task, progress)))
+    assert said in re.sub("<[^>]*>", "", str(node_text(task, progress)))
 
 
 def test_a_long_chain_is_drawn_in_its_own_size_so_that_it_can_be_read() -> None:
