@@ -85,8 +85,8 @@ def _most(said: Mapping[str, Any], key: str) -> str:
 
 
 def _named(model: str) -> str:
-    """`ReadModel` as `Read`, `WaitForModel` as `Wait for`."""
-    return re.sub(r"(?<=[a-z])([A-Z])", r" \1", model.removesuffix("Model")).capitalize()
+    """`ReadKeys` as `Read`, `WaitForKeys` as `Wait for`."""
+    return re.sub(r"(?<=[a-z])([A-Z])", r" \1", model.removesuffix("Keys")).capitalize()
 
 
 def _cell(text: str) -> str:

@@ -140,7 +140,7 @@ def test_defaults_of_the_schema_are_those_of_the_definition() -> None:
 
     assert found["properties"]["priority"]["default"] == "medium"
     assert found["properties"]["files"]["default"] == ["**/*"]
-    assert found["$defs"]["ScheduleModel"]["properties"]["catchup"]["default"] == "latest"
+    assert found["$defs"]["ScheduleKeys"]["properties"]["catchup"]["default"] == "latest"
     assert found["$defs"]["TaskKeys"]["properties"]["timeout"]["default"] is None
 
 
