@@ -25,7 +25,6 @@ from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.connect import client
 from nimbus.worker.driver.child import imported_names
 from nimbus.worker.host import forked
-from nimbus.worker.host.forked import ROOM, make_room, show_as
 from nimbus.worker.host.identity import host_id
 from nimbus.worker.host.procfs import ProcessId, start_ticks
 from nimbus.worker.host.remains import EXECUTOR_VARIABLE, RUNNER_VARIABLE
@@ -49,7 +48,7 @@ def import_for_connect() -> None:
 
 def main() -> int:
     """Serve until the worker ends."""
-    if not make_room():
+    if not forked.make_room():
         sys.stderr.write("fork server: /proc does not show the room for what its children are\n")
         return 1
     signal.signal(signal.SIGCHLD, _collect)
@@ -103,7 +102,7 @@ def _be_runner(
 ) -> int:
     """Run a runner in the forked child. `loan`: pid, start ticks and folder of the keeper that it gets."""
     _detach(*(fd for fd in (startup, connection) if fd >= 0))
-    show_as(
+    forked.show_as(
         "nimbus-runner", ("nimbus.worker.runner", str(folder.attempt)), _environment(RUNNER_VARIABLE, tag)
     )
     forked.write_to(folder.runner_log)
@@ -118,7 +117,9 @@ def _be_runner(
 def _be_executor(folder: ExecutorFolder, tag: str, startup: int, worker: int) -> int:
     """Run an executor in the forked child."""
     _detach(startup, worker)
-    show_as("nimbus-executor", ("nimbus.worker.pool", folder.path.name), _environment(EXECUTOR_VARIABLE, tag))
+    forked.show_as(
+        "nimbus-executor", ("nimbus.worker.pool", folder.path.name), _environment(EXECUTOR_VARIABLE, tag)
+    )
     forked.write_to(folder.log)
     connection = socket.socket(fileno=worker)
     connection.setblocking(False)
@@ -132,7 +133,7 @@ def _detach(*kept: int) -> None:
 
 
 def _environment(variable: str, tag: str) -> dict[str, str]:
-    return {**{name: value for name, value in os.environ.items() if name not in ROOM}, variable: tag}
+    return {**{name: value for name, value in os.environ.items() if name not in forked.ROOM}, variable: tag}
 
 
 if __name__ == "__main__":

@@ -24,8 +24,6 @@ from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext
 from nimbus.worker.host import procfs, remains
 from nimbus.worker.host.files import drop_dangling_short_paths, read_if_there
 from nimbus.worker.host.identity import host_id
-from nimbus.worker.host.procfs import ProcessId
-from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.launcher import Launcher, LaunchFailedError
 from nimbus.worker.settings import RunnerPlan, RunnerStartup
 
@@ -99,7 +97,7 @@ class ProcessExecutor:
         _log.info("attempt_launched", attempt=order.attempt, runner=runner.pid if runner else None)
         self._watch(folder, runner)
 
-    def _watch(self, folder: AttemptFolder, runner: ProcessId | None) -> None:
+    def _watch(self, folder: AttemptFolder, runner: procfs.ProcessId | None) -> None:
         """Settle the attempt when its runner ends (None: it has ended)."""
         self._context.phases[str(folder.attempt)] = AttemptPhase.RUNNING
         settle = partial(self._context.do, partial(self.settle, folder))
@@ -153,7 +151,7 @@ class ProcessExecutor:
         return record or settlement.lost(attempt, claim, "its runner is gone from its host", now)
 
     def _tag(self, attempt: str) -> str:
-        return attempt_tag(self._context.board.cluster(), attempt)
+        return remains.attempt_tag(self._context.board.cluster(), attempt)
 
 
 def ending_of_the_dead(
@@ -179,7 +177,7 @@ def ending_of_the_dead(
         StoreUnavailableError: try again; nothing was recorded.
     """
     attempt = str(folder.attempt)
-    _kill_left(folder, folder.session(), lambda: attempt_tag(board.cluster(), attempt), connect)
+    _kill_left(folder, folder.session(), lambda: remains.attempt_tag(board.cluster(), attempt), connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
     refused = settlement.ended(attempt, Outcome.REFUSED, why, now)
     won = settlement.fence(board, refused, worker, now)
@@ -249,7 +247,7 @@ def record_of(claim: Claim | None) -> End | None:
     return record
 
 
-def _runner_of(claim: Claim | None) -> ProcessId | None:
+def _runner_of(claim: Claim | None) -> procfs.ProcessId | None:
     """The runner that won a claim, dead or alive, from a folder with the claim's own nonce."""
     folder = AttemptFolder.of_claim(claim)
     if claim is None or folder is None:

@@ -22,7 +22,6 @@ from nimbus.worker.connect import server_folder
 from nimbus.worker.connect.plan import ConnectPlan, ConnectReach
 from nimbus.worker.connect.session import ConnectSessionError, SessionLine, release_elsewhere
 from nimbus.worker.host import procfs
-from nimbus.worker.host.procfs import ProcessId
 
 _log = structlog.get_logger(__name__)
 
@@ -99,5 +98,5 @@ def _settled(plan: ConnectPlan, *, answered: bool) -> bool:
     return answered
 
 
-def _lives(server: ProcessId) -> bool:
+def _lives(server: procfs.ProcessId) -> bool:
     return procfs.is_alive(server.pid, server.start_ticks)

@@ -41,7 +41,6 @@ from nimbus.worker.driver.environment import driver_environment
 from nimbus.worker.host import procfs
 from nimbus.worker.host.files import read_if_there
 from nimbus.worker.host.identity import host_id
-from nimbus.worker.host.procfs import ProcessId
 
 _POLL_S = 0.05
 _KILL_DEADLINE_S = 10.0
@@ -108,7 +107,7 @@ class LocalServer:
         self._settings = settings
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._ready: ProcessId | None = None
+        self._ready: procfs.ProcessId | None = None
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
         self._exercising: subprocess.Popen[bytes] | None = None
 

@@ -25,7 +25,6 @@ from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.host import procfs
 from nimbus.worker.host.files import read_if_there, write_atomic
 from nimbus.worker.host.identity import host_id
-from nimbus.worker.host.procfs import ProcessId
 
 _KILL_DEADLINE_S = 10.0
 
@@ -43,9 +42,9 @@ class ServerRecord:
     """Digest of its start settings."""
 
     @property
-    def id(self) -> ProcessId:
+    def id(self) -> procfs.ProcessId:
         """The id of its process."""
-        return ProcessId(self.pid, self.start_ticks)
+        return procfs.ProcessId(self.pid, self.start_ticks)
 
     @property
     def is_here(self) -> bool:
@@ -107,7 +106,7 @@ def use(folder: Path) -> int:
     return fd
 
 
-def end_server(server: ProcessId) -> bool:
+def end_server(server: procfs.ProcessId) -> bool:
     """Kill a server and its whole session: programs that its operations started may outlive it."""
     return procfs.kill_all(partial(procfs.session_of, server), deadline_s=_KILL_DEADLINE_S)
 

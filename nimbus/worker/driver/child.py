@@ -23,7 +23,6 @@ from nimbus.worker.driver import main
 from nimbus.worker.driver.main import DriverPlan
 from nimbus.worker.driver.program_end import run_fork
 from nimbus.worker.host import forked
-from nimbus.worker.host.forked import show_as
 from nimbus.worker.host.task_user import TaskUser
 
 PROGRAM: tuple[str, ...] = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
@@ -79,7 +78,7 @@ def prepare_driver(
         os.dup2(output, 2)
         os.close(output)
     if not execute:
-        show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment, hidden)
+        forked.show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment, hidden)
         forked.reset_modules()
     if plan.user is not None:
         user = TaskUser(**plan.user)

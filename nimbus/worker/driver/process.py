@@ -22,9 +22,6 @@ from nimbus.worker.driver.environment import settings_of
 from nimbus.worker.driver.files import attempt_environment, write_plan
 from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
 from nimbus.worker.host import forked, procfs, usage
-from nimbus.worker.host.forked import make_room
-from nimbus.worker.host.procfs import ProcessId
-from nimbus.worker.host.usage import Usage
 from nimbus.worker.jvm.loan import Loan
 from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
 from nimbus.worker.settings import RunnerPlan
@@ -41,7 +38,7 @@ class DriverProcess:
 
     _masked: MaskedLog | None = None
     """Set for a task with secrets."""
-    used: Usage | None = None
+    used: usage.Usage | None = None
     """After `end_all`: what all its processes used; None: not known, because its kept JVM has died."""
 
     def __init__(
@@ -58,7 +55,7 @@ class DriverProcess:
         folder.log.touch()
         environment = attempt_environment(folder, plan)
         why: str | None = "there is no room in /proc"
-        if make_room():
+        if forked.make_room():
             why = why_own_interpreter(driver_plan, environment, os.environ, imported_names())
         if why is not None:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
@@ -133,7 +130,7 @@ class DriverProcess:
         ticks = procfs.start_ticks(pid)
         if ticks is None:  # we have not collected it, so it is there
             raise ProcessLookupError(f"/proc does not show the driver {pid}")
-        self.id = ProcessId(pid, ticks)
+        self.id = procfs.ProcessId(pid, ticks)
         self.handle = os.pidfd_open(pid)
         self.exit_status: int | None = None
         """As of `Popen.returncode`: negative for a signal. None while it runs."""
@@ -209,7 +206,7 @@ class DriverProcess:
             self._masked.finish(_KILL_DEADLINE_S)
         return ended
 
-    def _remains(self) -> list[ProcessId]:
+    def _remains(self) -> list[procfs.ProcessId]:
         if not self.collect():  # descendants become our children when their parents end
             return []
         own = os.getpid()
