@@ -532,7 +532,7 @@ class AttemptBoard(Protocol):
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
         """Put several claims and ends into their slots, in one transaction if all slots are empty.
 
-        A claim also creates the attempt's beat.
+        A claim also creates the attempt's heartbeat.
 
         Returns:
             The content of each slot, as of `claim` and `end`; None: the attempt has no record (any more).
@@ -562,15 +562,15 @@ class AttemptBoard(Protocol):
         ...
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
-        """Read the slots; `changed` is called once, when CLAIM, END, beat or stop request comes or goes."""
+        """Read the slots; `changed` is called once, when CLAIM, END, heartbeat or stop comes or goes."""
         ...
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
         """Read the slots of several attempts together, each with its `changed` as of `read`."""
         ...
 
-    def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write the beat, an ephemeral node of this session, with the driver's progress."""
+    def heartbeat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """Write the heartbeat, an ephemeral node of this session, with the driver's progress."""
         ...
 
     def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
@@ -598,7 +598,7 @@ class AttemptBoard(Protocol):
         ...
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write the driver's progress into the attempt's beat; do nothing if there is no beat."""
+        """Write the driver's progress into the attempt's heartbeat; do nothing if there is none."""
         ...
 
     def attempt_key(self) -> bytes:

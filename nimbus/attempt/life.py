@@ -17,13 +17,13 @@ from nimbus.attempt.model import NEVER_S, Event, Instruction, State, Terms
 class Pace(NamedTuple):
     """Durations in seconds."""
 
-    first_look_s: float = 0.0
+    first_board_read_s: float = 0.0
     """From the claim until the first read. Short attempts never read."""
-    look_s: float = 5.0
+    board_read_s: float = 5.0
     """Between reads without a change: a lost watch costs seconds, not the attempt."""
-    read_s: float = 1.0
+    notes_read_s: float = 1.0
     """Between two looks at the task's notes; the shortest time between two checkpoints."""
-    beat_s: float = 2.0
+    heartbeat_s: float = 2.0
     """The shortest time between two heartbeats with new progress."""
 
 
@@ -31,23 +31,23 @@ class Pace(NamedTuple):
 class Upkeep:
     """Times of the next steps, and what was sent last."""
 
-    look_at_s: float
-    read_at_s: float
-    beat_at_s: float
+    board_read_at_s: float
+    notes_read_at_s: float
+    heartbeat_at_s: float
     is_watched: bool = False
-    is_looking: bool = False
+    is_reading_board: bool = False
     progress: str = "{}"
     checkpoint: Optional[str] = None
 
     @property
     def due_s(self) -> float:
         """When the next `Tick` is due."""
-        return min(NEVER_S if self.is_looking else self.look_at_s, self.read_at_s)
+        return min(NEVER_S if self.is_reading_board else self.board_read_at_s, self.notes_read_at_s)
 
 
 def begun_upkeep(pace: Pace, now_s: float) -> Upkeep:
     """The upkeep from the claim on."""
-    return Upkeep(now_s + pace.first_look_s, now_s + pace.read_s, now_s + pace.beat_s)
+    return Upkeep(now_s + pace.first_board_read_s, now_s + pace.notes_read_s, now_s + pace.heartbeat_s)
 
 
 def keep_up(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
@@ -56,29 +56,31 @@ def keep_up(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upk
         return _ticked(upkeep, pace, now_s)
     if isinstance(event, m.NotesRead):
         return _notes_read(upkeep, event, pace, now_s)
-    if isinstance(event, m.Looked):
-        wait_s = pace.look_s if upkeep.is_watched else 0.0  # it changed while it was read
-        looked = replace(upkeep, is_looking=False, look_at_s=now_s + wait_s)
-        is_seen = event.is_beating or event.holder is not m.Holder.OURS  # its place may be a later run's
-        return looked, () if is_seen else (m.Beat(upkeep.progress),)
-    if isinstance(event, m.Changed):
-        if upkeep.is_looking:  # its answer may be older than the change
+    if isinstance(event, m.BoardRead):
+        wait_s = pace.board_read_s if upkeep.is_watched else 0.0  # it changed while it was read
+        looked = replace(upkeep, is_reading_board=False, board_read_at_s=now_s + wait_s)
+        is_seen = (
+            event.has_heartbeat or event.holder is not m.ClaimHolder.OURS
+        )  # its place may be a later run's
+        return looked, () if is_seen else (m.SendHeartbeat(upkeep.progress),)
+    if isinstance(event, m.BoardChanged):
+        if upkeep.is_reading_board:  # its answer may be older than the change
             return replace(upkeep, is_watched=False), ()
-        return replace(upkeep, is_watched=True, is_looking=True), (m.Look(watch=True),)
+        return replace(upkeep, is_watched=True, is_reading_board=True), (m.ReadBoard(watch=True),)
     if isinstance(event, m.BoardSilent):  # the watch may be lost with the session
-        return replace(upkeep, is_watched=False, is_looking=False, look_at_s=now_s), ()
+        return replace(upkeep, is_watched=False, is_reading_board=False, board_read_at_s=now_s), ()
     return upkeep, ()
 
 
 def _ticked(upkeep: Upkeep, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
     instructions: List[Instruction] = []
-    if now_s >= upkeep.look_at_s and not upkeep.is_looking:
+    if now_s >= upkeep.board_read_at_s and not upkeep.is_reading_board:
         # A watch stays armed: more of them would pile up.
-        instructions.append(m.Look(watch=not upkeep.is_watched))
-        upkeep = replace(upkeep, is_looking=True, is_watched=True)
-    if now_s >= upkeep.read_at_s:
+        instructions.append(m.ReadBoard(watch=not upkeep.is_watched))
+        upkeep = replace(upkeep, is_reading_board=True, is_watched=True)
+    if now_s >= upkeep.notes_read_at_s:
         instructions.append(m.ReadNotes())
-        upkeep = replace(upkeep, read_at_s=now_s + pace.read_s)
+        upkeep = replace(upkeep, notes_read_at_s=now_s + pace.notes_read_s)
     return upkeep, tuple(instructions)
 
 
@@ -86,11 +88,11 @@ def _notes_read(
     upkeep: Upkeep, notes: m.NotesRead, pace: Pace, now_s: float
 ) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
     instructions: List[Instruction] = []
-    if notes.progress != upkeep.progress and now_s >= upkeep.beat_at_s:
-        instructions.append(m.Beat(notes.progress))
-        upkeep = replace(upkeep, progress=notes.progress, beat_at_s=now_s + pace.beat_s)
+    if notes.progress != upkeep.progress and now_s >= upkeep.heartbeat_at_s:
+        instructions.append(m.SendHeartbeat(notes.progress))
+        upkeep = replace(upkeep, progress=notes.progress, heartbeat_at_s=now_s + pace.heartbeat_s)
     if notes.checkpoint is not None and notes.checkpoint != upkeep.checkpoint:
-        instructions.append(m.Keep(notes.checkpoint))
+        instructions.append(m.KeepCheckpoint(notes.checkpoint))
         upkeep = replace(upkeep, checkpoint=notes.checkpoint)
     return upkeep, tuple(instructions)
 
@@ -104,14 +106,14 @@ class Life:
 
     def __init__(self, terms: Terms, pace: Optional[Pace] = Pace()) -> None:  # noqa: B008 - immutable
         """`pace`: None: the shell sends heartbeats by itself, and reports their answers as `Looked`."""
-        self.state: State = m.Claiming()
+        self.state: State = m.AwaitingClaim()
         self._terms, self._pace = terms, pace
         self._upkeep: Optional[Upkeep] = None
         self._is_needed = True
 
     def begin(self) -> Tuple[Instruction, ...]:
         """The first instructions."""
-        return (m.Claim(),)
+        return (m.PutClaim(),)
 
     def deliver(self) -> Tuple[Instruction, ...]:
         """The first instructions if the exit record is on disk: an earlier process has left it."""
@@ -132,7 +134,7 @@ class Life:
             now_s: The time, on a clock that does not step.
         """
         self.state, instructions = machine.step(self.state, event, self._terms, now_s)
-        if isinstance(event, m.Withdrawn) or (isinstance(event, m.Looked) and event.is_useless):
+        if isinstance(event, m.AttemptGone) or (isinstance(event, m.BoardRead) and event.is_useless):
             self._is_needed = False  # the board may have it for a later run
         if self._pace is None or not (self._is_needed and isinstance(self.state, _KEPT_UP)):
             self._upkeep = None

@@ -21,9 +21,9 @@ from dataclasses import replace
 from typing import NamedTuple, NoReturn, Optional, Tuple, Union
 
 from nimbus.attempt import model as m
-from nimbus.attempt.model import NEVER_S, Event, Holder, Instruction, Ordered, State, Story, Terms
+from nimbus.attempt.model import NEVER_S, ClaimHolder, Event, Instruction, Ordered, State, Story, Terms
 
-LOOK_AGAIN_S = 1.0
+READ_AGAIN_S = 1.0
 GONE_AFTER_S = 5.0
 """Two reads without our claim prove that the attempt was archived if the second began this long after the
 answer to the first. One proves nothing, because a server may lag behind."""
@@ -47,8 +47,8 @@ def step(state: State, event: Event, terms: Terms, now_s: float) -> Transition:
     """
     if isinstance(state, m.Running):
         return _running(state, event, terms, now_s)
-    if isinstance(state, m.Claiming):
-        return _claiming(state, event, terms, now_s)
+    if isinstance(state, m.AwaitingClaim):
+        return _awaiting_claim(state, event, terms, now_s)
     if isinstance(state, m.Checking):
         return _checking(state, event, terms, now_s)
     if isinstance(state, m.Preparing):
@@ -60,7 +60,7 @@ def due_s(state: State) -> float:
     """When the next `Tick` is due; `NEVER_S`: before something else happens."""
     if isinstance(state, m.Running):
         return min(state.kill_at_s, state.stuck_at_s, state.deadline_s, state.lease_until_s)
-    return state.look_at_s if isinstance(state, m.Checking) else NEVER_S
+    return state.board_read_at_s if isinstance(state, m.Checking) else NEVER_S
 
 
 def _after_the_driver(state: m.AfterTheDriver, event: Event, terms: Terms) -> Transition:
@@ -87,11 +87,11 @@ def _never(value: NoReturn) -> NoReturn:
 
 
 def _forget(why: str) -> Transition:
-    return Transition(m.Over(), (m.Clear(), m.Forget(why)))
+    return Transition(m.Over(), (m.Clear(), m.ForgetAttempt(why)))
 
 
 def _leave() -> Transition:
-    return Transition(m.Over(), (m.Clear(), m.Leave()))
+    return Transition(m.Over(), (m.Clear(), m.LeaveAttempt()))
 
 
 def _cleared_of(story: Story) -> Transition:
@@ -106,17 +106,17 @@ def _end(story: Story) -> Transition:
 def _claimed(asked_s: float, terms: Terms, now_s: float, ordered: Ordered = Ordered.NOT) -> Transition:
     if now_s - asked_s <= terms.claim_valid_s:
         return Transition(m.Preparing(asked_s, ordered), (m.Prepare(),))
-    return Transition(m.Checking(), (m.Look(),))
+    return Transition(m.Checking(), (m.ReadBoard(),))
 
 
-def _is_gone(since_s: Optional[float], event: m.Looked) -> bool:
+def _is_gone(since_s: Optional[float], event: m.BoardRead) -> bool:
     return since_s is not None and event.asked_s - since_s >= GONE_AFTER_S
 
 
 # --- one function for each state ---------------------------------------------------------------------
 
 
-_OfUpkeep = Union[m.Changed, m.BoardSilent, m.NotesRead]
+_OfUpkeep = Union[m.BoardChanged, m.BoardSilent, m.NotesRead]
 """See `nimbus.attempt.life`."""
 _Later = Union[
     _OfUpkeep,
@@ -134,35 +134,35 @@ _Later = Union[
 """Events that follow the start of a driver."""
 
 
-def _claiming(state: m.Claiming, event: Event, terms: Terms, now_s: float) -> Transition:
+def _awaiting_claim(state: m.AwaitingClaim, event: Event, terms: Terms, now_s: float) -> Transition:
     if isinstance(event, m.ClaimAnswered):
-        if event.holder is Holder.OURS:
+        if event.holder is ClaimHolder.OURS:
             return _claimed(event.asked_s, terms, now_s)
         return _forget("another driver has the claim")
-    if isinstance(event, m.Withdrawn):
+    if isinstance(event, m.AttemptGone):
         return _forget("the attempt does not exist any more")
     if isinstance(event, m.LeaveAsked):
         return _leave()
-    _: Union[_Later, m.Looked, m.Prepared, m.Unfit, m.Tick] = event
+    _: Union[_Later, m.BoardRead, m.Prepared, m.Unfit, m.Tick] = event
     return Transition(state)
 
 
 def _checking(state: m.Checking, event: Event, terms: Terms, now_s: float) -> Transition:
-    if isinstance(event, m.Looked):
+    if isinstance(event, m.BoardRead):
         if event.is_useless:
             return _forget("the attempt is over")
-        if event.holder is Holder.OURS:
+        if event.holder is ClaimHolder.OURS:
             stop = Ordered.STOP if event.stop_requested else Ordered.NOT
             return _claimed(event.asked_s, terms, now_s, stop)
         if _is_gone(state.gone_since_s, event):
             return _cleared_of(Story(lost="its claim is gone"))
         since_s = now_s if state.gone_since_s is None else state.gone_since_s
-        return Transition(m.Checking(now_s + LOOK_AGAIN_S, since_s))
+        return Transition(m.Checking(now_s + READ_AGAIN_S, since_s))
     if isinstance(event, m.Tick):
-        if now_s < state.look_at_s:
+        if now_s < state.board_read_at_s:
             return Transition(state)
-        return Transition(m.Checking(gone_since_s=state.gone_since_s), (m.Look(),))
-    if isinstance(event, m.Withdrawn):
+        return Transition(m.Checking(gone_since_s=state.gone_since_s), (m.ReadBoard(),))
+    if isinstance(event, m.AttemptGone):
         return _forget("the attempt does not exist any more")
     if isinstance(event, m.LeaveAsked):
         return _leave()
@@ -177,17 +177,17 @@ def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> 
         if state.ordered is not Ordered.NOT:
             return _cleared_of(Story(ordered=state.ordered))
         if now_s - state.shown_s > terms.claim_valid_s:  # a file system did not answer for that long
-            return Transition(m.Checking(), (m.Look(),))
+            return Transition(m.Checking(), (m.ReadBoard(),))
         until_s = state.shown_s + terms.lease_s
-        return Transition(m.Running(now_s + terms.timeout_s, lease_until_s=until_s), (m.Start(),))
+        return Transition(m.Running(now_s + terms.timeout_s, lease_until_s=until_s), (m.StartDriver(),))
     if isinstance(event, m.Unfit):
         return _cleared_of(Story(refused=event.why, pipeline_at_fault=event.pipeline_at_fault))
-    if isinstance(event, m.Looked):
+    if isinstance(event, m.BoardRead):
         if event.is_useless:
             return Transition(replace(state, ordered=Ordered.OUTDATED))
         is_new = event.stop_requested and state.ordered is Ordered.NOT
         return Transition(replace(state, ordered=Ordered.STOP) if is_new else state)
-    if isinstance(event, m.Withdrawn):
+    if isinstance(event, m.AttemptGone):
         return Transition(replace(state, ordered=Ordered.OUTDATED))
     _: Union[_Later, m.ClaimAnswered, m.LeaveAsked, m.Tick] = event
     return Transition(state)
@@ -196,11 +196,11 @@ def _preparing(state: m.Preparing, event: Event, terms: Terms, now_s: float) -> 
 def _running(state: m.Running, event: Event, terms: Terms, now_s: float) -> Transition:
     if isinstance(event, m.Exited):
         return _exited(state, event)
-    if isinstance(event, m.Looked):
-        return _looked(state, event, terms, now_s)
+    if isinstance(event, m.BoardRead):
+        return _board_read(state, event, terms, now_s)
     if isinstance(event, m.Tick):
         return _ticked(state, terms, now_s)
-    if isinstance(event, m.Withdrawn):
+    if isinstance(event, m.AttemptGone):
         return _ordered(state, Ordered.OUTDATED, terms, now_s)
     if isinstance(event, m.Exceeded):
         return _ordered(state, Ordered.LIMIT, terms, now_s, event.why)
@@ -241,10 +241,10 @@ def _ordered(state: m.Running, why: Ordered, terms: Terms, now_s: float, exceede
     return Transition(told, (m.AskToEnd(why, kill=at_once),))
 
 
-def _looked(state: m.Running, event: m.Looked, terms: Terms, now_s: float) -> Transition:
+def _board_read(state: m.Running, event: m.BoardRead, terms: Terms, now_s: float) -> Transition:
     if event.is_useless:
         return _ordered(state, Ordered.OUTDATED, terms, now_s)
-    if event.holder is Holder.OURS:
+    if event.holder is ClaimHolder.OURS:
         state = replace(state, gone_since_s=None, lease_until_s=event.asked_s + terms.lease_s)
     elif _is_gone(state.gone_since_s, event):
         return _ordered(state, Ordered.OUTDATED, terms, now_s)
@@ -263,7 +263,7 @@ def _ticked(state: m.Running, terms: Terms, now_s: float) -> Transition:
         until_s = NEVER_S if is_cut_off else state.lease_until_s
         stuck_s = now_s + terms.stuck_after_s
         killed = replace(state, kill_at_s=NEVER_S, lease_until_s=until_s, stuck_at_s=stuck_s)
-        return Transition(killed, (m.Kill(),))
+        return Transition(killed, (m.KillDriver(),))
     if now_s >= state.stuck_at_s:
         return Transition(replace(state, stuck_at_s=NEVER_S), (m.KillStarter(),))
     return Transition(state)
@@ -286,7 +286,7 @@ def _exited(state: m.Running, event: m.Exited) -> Transition:
 _AtItsEnd = Union[
     _OfUpkeep,
     m.ClaimAnswered,
-    m.Looked,
+    m.BoardRead,
     m.Prepared,
     m.Unfit,
     m.Exceeded,
@@ -307,7 +307,7 @@ def _clearing(state: m.Clearing, event: Event, terms: Terms) -> Transition:
         if story.is_success(terms):
             return Transition(m.Committing(story), (m.Commit(),))
         return _end(story)
-    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Committed, m.Recorded, m.LogStored, m.LeaveAsked] = (
+    _: Union[_AtItsEnd, m.AttemptGone, m.EndAnswered, m.Committed, m.Recorded, m.LogStored, m.LeaveAsked] = (
         event
     )
     return Transition(state)
@@ -316,30 +316,36 @@ def _clearing(state: m.Clearing, event: Event, terms: Terms) -> Transition:
 def _committing(state: m.Committing, event: Event) -> Transition:
     if isinstance(event, m.Committed):
         return _end(state.story._replace(not_kept=event.fault))
-    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Cleared, m.Recorded, m.LogStored, m.LeaveAsked] = event
+    _: Union[_AtItsEnd, m.AttemptGone, m.EndAnswered, m.Cleared, m.Recorded, m.LogStored, m.LeaveAsked] = (
+        event
+    )
     return Transition(state)
 
 
 def _recording(state: m.Recording, event: Event) -> Transition:
     if isinstance(event, m.Recorded):
         return Transition(m.Delivering(), (m.PutEnd(),))
-    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Cleared, m.Committed, m.LogStored, m.LeaveAsked] = event
+    _: Union[_AtItsEnd, m.AttemptGone, m.EndAnswered, m.Cleared, m.Committed, m.LogStored, m.LeaveAsked] = (
+        event
+    )
     return Transition(state)
 
 
 def _delivering(state: m.Delivering, event: Event) -> Transition:
     if isinstance(event, m.EndAnswered):
         return Transition(m.Storing(event.what), (m.StoreLog(),))
-    if isinstance(event, m.Withdrawn):
+    if isinstance(event, m.AttemptGone):
         return Transition(m.Storing("nobody waits for it any more"), (m.StoreLog(),))
     if isinstance(event, m.LeaveAsked):  # the record stays, and a worker delivers it
-        return Transition(m.Over(), (m.Leave(),))
+        return Transition(m.Over(), (m.LeaveAttempt(),))
     _: Union[_AtItsEnd, m.Cleared, m.Committed, m.Recorded, m.LogStored] = event
     return Transition(state)
 
 
 def _storing(state: m.Storing, event: Event) -> Transition:
     if isinstance(event, m.LogStored):
-        return Transition(m.Over(), (m.Forget(state.why) if event.is_complete else m.Leave(),))
-    _: Union[_AtItsEnd, m.Withdrawn, m.EndAnswered, m.Cleared, m.Committed, m.Recorded, m.LeaveAsked] = event
+        return Transition(m.Over(), (m.ForgetAttempt(state.why) if event.is_complete else m.LeaveAttempt(),))
+    _: Union[_AtItsEnd, m.AttemptGone, m.EndAnswered, m.Cleared, m.Committed, m.Recorded, m.LeaveAsked] = (
+        event
+    )
     return Transition(state)

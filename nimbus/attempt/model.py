@@ -45,7 +45,7 @@ class Terms(NamedTuple):
 # --- What the board says ---------------------------------------------------------------------------
 
 
-class Holder(Enum):
+class ClaimHolder(Enum):
     """Whose claim the board has."""
 
     OURS = "ours"
@@ -57,36 +57,36 @@ class Holder(Enum):
 class ClaimAnswered(NamedTuple):
     """The board has a claim: ours, or the one that was faster."""
 
-    holder: Holder
+    holder: ClaimHolder
     asked_s: float
     """When the request was first sent."""
 
 
-class Looked(NamedTuple):
+class BoardRead(NamedTuple):
     """The board was read."""
 
-    holder: Holder
+    holder: ClaimHolder
     asked_s: float
     """When the read began."""
     end_filled: bool = False
     stop_requested: bool = False
-    is_beating: bool = True
+    has_heartbeat: bool = True
     """The board has our heartbeat; without it the leader takes the attempt for lost."""
 
     @property
     def is_useless(self) -> bool:
         """True if nobody needs our work any more: the attempt is over, or that of a later run."""
-        return self.end_filled or self.holder is Holder.OTHER
+        return self.end_filled or self.holder is ClaimHolder.OTHER
 
 
-class Changed(NamedTuple):
+class BoardChanged(NamedTuple):
     """The watch of the last read fired: the board has changed, or our session is new."""
 
 
 class BoardSilent(NamedTuple):
-    """`Look` got no answer. The shell waits before it reports that, or it reads again itself.
+    """`ReadBoard` got no answer. The shell waits before it reports that, or it reads again itself.
 
-    It writes a `Beat` or `Keep` again until the board answers; a newer one replaces it.
+    It writes a `SendHeartbeat` or `KeepCheckpoint` again until the board answers; a newer one replaces it.
     """
 
 
@@ -98,7 +98,7 @@ class NotesRead(NamedTuple):
     checkpoint: Optional[str]
 
 
-class Withdrawn(NamedTuple):
+class AttemptGone(NamedTuple):
     """The attempt does not exist on the board any more."""
 
 
@@ -192,11 +192,11 @@ class Tick(NamedTuple):
 
 Event = Union[
     ClaimAnswered,
-    Looked,
-    Changed,
+    BoardRead,
+    BoardChanged,
     BoardSilent,
     NotesRead,
-    Withdrawn,
+    AttemptGone,
     EndAnswered,
     Prepared,
     Unfit,
@@ -217,28 +217,28 @@ Event = Union[
 # --- Instructions: each is performed once, in order -------------------------------------------------
 
 
-class Claim(NamedTuple):
-    """Put our claim on the board, and answer `ClaimAnswered` or `Withdrawn`."""
+class PutClaim(NamedTuple):
+    """Put our claim on the board, and answer `ClaimAnswered` or `AttemptGone`."""
 
 
-class Look(NamedTuple):
-    """Read the board, and answer `Looked`, `BoardSilent` or `Withdrawn`."""
+class ReadBoard(NamedTuple):
+    """Read the board, and answer `BoardRead`, `BoardSilent` or `AttemptGone`."""
 
     watch: bool = False
-    """Report `Changed`, once."""
+    """Report `BoardChanged`, once."""
 
 
 class ReadNotes(NamedTuple):
     """Read what the task's code has written, and answer `NotesRead`."""
 
 
-class Beat(NamedTuple):
+class SendHeartbeat(NamedTuple):
     """Write our heartbeat, with this progress."""
 
     progress: str
 
 
-class Keep(NamedTuple):
+class KeepCheckpoint(NamedTuple):
     """Store this checkpoint for the next attempt."""
 
     checkpoint: str
@@ -248,7 +248,7 @@ class Prepare(NamedTuple):
     """Make the folders and files of the driver, and answer `Prepared` or `Unfit`."""
 
 
-class Start(NamedTuple):
+class StartDriver(NamedTuple):
     """Let the driver run the task's code, and report `Exited`."""
 
 
@@ -259,7 +259,7 @@ class AskToEnd(NamedTuple):
     kill: bool = False
 
 
-class Kill(NamedTuple):
+class KillDriver(NamedTuple):
     """Send SIGKILL to the driver."""
 
 
@@ -282,41 +282,41 @@ class Record(NamedTuple):
 
 
 class PutEnd(NamedTuple):
-    """Fill END from the record, and answer `EndAnswered` or `Withdrawn`."""
+    """Fill END from the record, and answer `EndAnswered` or `AttemptGone`."""
 
 
 class StoreLog(NamedTuple):
     """Store the rest of the log, and answer `LogStored`."""
 
 
-class Forget(NamedTuple):
+class ForgetAttempt(NamedTuple):
     """Nobody needs anything of this attempt here: it may be removed."""
 
     why: str
 
 
-class Leave(NamedTuple):
+class LeaveAttempt(NamedTuple):
     """Leave the attempt as it is: a worker does the rest."""
 
 
 Instruction = Union[
-    Claim,
-    Look,
+    PutClaim,
+    ReadBoard,
     ReadNotes,
-    Beat,
-    Keep,
+    SendHeartbeat,
+    KeepCheckpoint,
     Prepare,
-    Start,
+    StartDriver,
     AskToEnd,
-    Kill,
+    KillDriver,
     KillStarter,
     Clear,
     Commit,
     Record,
     PutEnd,
     StoreLog,
-    Forget,
-    Leave,
+    ForgetAttempt,
+    LeaveAttempt,
 ]
 
 
@@ -347,7 +347,7 @@ class Story(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Claiming:
+class AwaitingClaim:
     """The claim was sent."""
 
 
@@ -355,7 +355,7 @@ class Claiming:
 class Checking:
     """The claim was ours, but that is so long ago that the board is read before the start."""
 
-    look_at_s: float = NEVER_S
+    board_read_at_s: float = NEVER_S
     gone_since_s: Optional[float] = None
     """Time of the first of the reads in a row that found no claim."""
 
@@ -421,4 +421,4 @@ class Over:
 
 
 AfterTheDriver = Union[Clearing, Committing, Recording, Delivering, Storing, Over]
-State = Union[Claiming, Checking, Preparing, Running, AfterTheDriver]
+State = Union[AwaitingClaim, Checking, Preparing, Running, AfterTheDriver]

@@ -141,7 +141,7 @@ class Slots:
 
     claim: Claim | None = None
     end: End | None = None
-    beating: bool = False
+    has_heartbeat: bool = False
     """True while the runner's session is alive."""
     stop_requested: bool = False
     submitted: ClusterDriver | None = None

@@ -87,7 +87,7 @@ def shows_life(attempt: Attempt, slots: Slots, workers: Container[WorkerId]) -> 
         workers: All registered workers.
     """
     is_held = slots.claim is not None or slots.submitted is not None
-    return slots.beating if is_held else attempt.worker in workers
+    return slots.has_heartbeat if is_held else attempt.worker in workers
 
 
 def supervise(
@@ -113,7 +113,7 @@ def supervise(
     if slots.end is not None:
         return Close(slots.end)
     if slots.claim is None and slots.submitted is not None:  # a full cluster may take hours
-        if slots.beating:
+        if slots.has_heartbeat:
             words = slots.progress.get("cluster")
             where = f"{_submitted(slots.submitted)}, where it waits for its start"
             return Idle(f"{where}: {words}" if words else where)
@@ -122,7 +122,7 @@ def supervise(
         return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
         return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
-    if slots.beating:
+    if slots.has_heartbeat:
         return Idle(_unreported(slots))
     if slots.claim.driver is not None:
         return _unfollowed(attempt, slots.claim, slots.claim.driver, silent_for, workers, timings)

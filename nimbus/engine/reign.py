@@ -59,7 +59,7 @@ SEEN_EVERY_S = 5.0
 is the precision with which the end of a dead leader is known."""
 YOUNG_S = 1.0
 """A new attempt is watched only for its END for this long. Most have ended by then, and cost the leader one
-read instead of three. No decision about a claim or a beat is due so early."""
+read instead of three. No decision about a claim or a heartbeat is due so early."""
 TIDY_EVERY_S = 60.0
 OUTCOMES_KEPT = timedelta(hours=1)
 """How long a client can read the outcome of its command."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from nimbus import tether
+from nimbus import die_with_parent
 from nimbus.localstack.errors import ProcessStartError, ProcessStateError
 
 Report = Callable[[str], None]
@@ -109,7 +109,7 @@ class ManagedProcess(ABC):
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
+                [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

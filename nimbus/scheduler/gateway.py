@@ -15,9 +15,9 @@ from typing import Any
 from blobsync import BlobSyncError
 from nimbus.api.routes.attempts import (
     AttemptReport,
-    BeatAnswer,
     ClusterAttempt,
     DataRequest,
+    HeartbeatAnswer,
     SecretsRequest,
     SignedUrl,
 )
@@ -142,29 +142,29 @@ class ClusterGateway:
         except AttemptWithdrawnError:
             return False
 
-    def beat(
+    def heartbeat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
-    ) -> BeatAnswer:
-        """See `AttemptGateway.beat`."""
+    ) -> HeartbeatAnswer:
+        """See `AttemptGateway.heartbeat`."""
         slots = self._board.read(attempt.id)
         if slots.end is None and slots.claim is None:
-            return BeatAnswer(claimed=False)
+            return HeartbeatAnswer(claimed=False)
         if not _is_open(nonce, slots):
-            return BeatAnswer(outdated=True)
+            return HeartbeatAnswer(outdated=True)
         try:
             if (kept := _checkpoint(checkpoint)) is not None:
                 self._board.keep_checkpoint(attempt.id, nonce, kept)
         except AttemptWithdrawnError:
-            return BeatAnswer(outdated=True)
+            return HeartbeatAnswer(outdated=True)
         self._board.report(attempt.id, progress)
-        return BeatAnswer(stop=slots.stop_requested)
+        return HeartbeatAnswer(stop=slots.stop_requested)
 
     def log(
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
     ) -> bool:
         """See `AttemptGateway.log`."""
         slots = self._board.read(attempt.id)
-        if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would end the log
+        if slots.end is None and slots.claim is None:  # as in `heartbeat`; a refusal would end the log
             raise StoreUnavailableError(f"the claim of {attempt.id} is not here (yet)")
         if offset + len(data) > _LOG_BYTES or not _is_open(nonce, slots):
             return False
@@ -176,7 +176,7 @@ class ClusterGateway:
         if self._data is None:
             raise StoreUnavailableError("`worker.data` is no bucket here")
         slots = self._board.read(attempt.id)
-        if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would fail the attempt
+        if slots.end is None and slots.claim is None:  # as in `heartbeat`; a refusal would fail the attempt
             raise AttemptWithdrawnError(str(attempt.id))
         if not _is_open(request.nonce, slots):
             return None
@@ -190,7 +190,7 @@ class ClusterGateway:
         if (denied := self._rules.denied(attempt.pipeline, request.names.values())) is not None:
             raise SecretDeniedError(denied)
         slots = self._board.read(attempt.id)
-        if slots.end is None and slots.claim is None:  # as in `beat`; a refusal would fail the attempt
+        if slots.end is None and slots.claim is None:  # as in `heartbeat`; a refusal would fail the attempt
             raise AttemptWithdrawnError(str(attempt.id))
         return self._secrets(request.names) if _is_open(request.nonce, slots) else None
 

@@ -25,7 +25,6 @@ from nimbus.api.services import OpenedFile
 from nimbus.domain.outputs import ListedFile, Listing, OutputsNotHereError, file_order, listing
 from nimbus.scheduler.output_places import why_not_here
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.folder_manifest import read_manifest
 from nimbus.worker.data.manifest import (
     MAX_MANIFEST_BYTES,
     OutputManifest,
@@ -34,6 +33,7 @@ from nimbus.worker.data.manifest import (
     parts_of,
     prefix_of,
 )
+from nimbus.worker.data.places import read_manifest
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import folders_of
 

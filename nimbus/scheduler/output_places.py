@@ -14,7 +14,7 @@ from nimbus.domain.outputs import OutputsNotHereError
 from nimbus.domain.purge import Purged
 from nimbus.scheduler.deleting import delete_with_uploads
 from nimbus.telemetry.daemon import GarbageMetrics
-from nimbus.worker.data.mark import why_not_ours
+from nimbus.worker.data.folder_checks import why_not_ours
 from nimbus.worker.host.files import remove_tree
 
 

@@ -21,7 +21,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.connect.session import check_packages
-from nimbus.worker.data.mark import MARK, is_marked
+from nimbus.worker.data.folder_checks import MARK, is_marked
 from nimbus.worker.data.outside import OutsideRefusedError, to_verify, verify
 from nimbus.worker.data.places import folder_place
 from nimbus.worker.data.ports import DataPlace

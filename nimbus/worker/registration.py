@@ -13,7 +13,7 @@ from nimbus.domain.pipeline import environment_label
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
-from nimbus.worker.data.mark import why_not_ours
+from nimbus.worker.data.folder_checks import why_not_ours
 from nimbus.worker.host.free_room import lacking
 from nimbus.worker.host.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings

@@ -54,9 +54,9 @@ from nimbus.worker.attempt.held_attempt import HeldAttempt, LimitCheck
 from nimbus.worker.attempt.log import LogUploader
 from nimbus.worker.connect.attempt_session import AttemptSession
 from nimbus.worker.connect.session import ConnectSessionError, PropertyRefusedError
+from nimbus.worker.data.folder_checks import FolderState, spark_write_in, state_of
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import OutputRefusedError
-from nimbus.worker.data.spark_writes import FolderState, spark_write_in, state_of
 from nimbus.worker.driver.files import make_output
 from nimbus.worker.driver.main import EXIT_NOT_STARTED
 from nimbus.worker.driver.process import DriverProcess
@@ -93,7 +93,7 @@ class Runner:
         half_s, lease = connections.session_timeout_s / 2, order.host_lost_after
         lease_s = m.NEVER_S if lease is None else lease.total_seconds() + half_s
         terms = self._attempt.terms(claim_valid_s=half_s, lease_s=lease_s)
-        self._life = Life(terms, Pace(look_s=min(Pace().look_s, lease_s / 4)))
+        self._life = Life(terms, Pace(board_read_s=min(Pace().board_read_s, lease_s / 4)))
         self._loop = Loop()
         self._tick_s = m.NEVER_S
         """When the next `Tick` is reported."""
@@ -102,7 +102,7 @@ class Runner:
             partial(open_board, connections),
             lambda _, event: self._post(event),
             self._loop.fail,  # its message becomes the process's last words
-            vital=(m.Claim, m.PutEnd),  # a worker refuses or delivers the attempt of a dead runner
+            vital=(m.PutClaim, m.PutEnd),  # a worker refuses or delivers the attempt of a dead runner
         )
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="runner-commit")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="runner-limits")
@@ -188,25 +188,25 @@ class Runner:
 
     def _perform(self, instruction: m.Instruction) -> None:
         match instruction:
-            case m.Claim() | m.Look() | m.Beat() | m.Keep() | m.PutEnd():
+            case m.PutClaim() | m.ReadBoard() | m.SendHeartbeat() | m.KeepCheckpoint() | m.PutEnd():
                 self._board.put(self._attempt, instruction)
             case m.ReadNotes():
                 self._tell(self._attempt.notes())
             case m.Prepare():
                 self._tell(self._prepare())
-            case m.Start():
+            case m.StartDriver():
                 self._start()
             case m.AskToEnd(why, kill):
                 told = self._attempt.to_be_told(why)
                 (self._driver.kill if kill else self._driver.ask_to_end)()
                 self._tell(told)
-            case m.Kill():
+            case m.KillDriver():
                 self._driver.kill()
             case m.KillStarter():  # a runner starts its driver itself
                 pass
             case m.Commit():
                 self._do(self._committing, self._commit)
-            case m.Clear() | m.Record() | m.StoreLog() | m.Forget() | m.Leave():
+            case m.Clear() | m.Record() | m.StoreLog() | m.ForgetAttempt() | m.LeaveAttempt():
                 self._finish(instruction)
 
     def _do(self, thread: ThreadPoolExecutor, work: Callable[[], m.Event | None]) -> Future[m.Event | None]:
@@ -276,7 +276,9 @@ class Runner:
 
     # --- from the end of the driver on ---
 
-    def _finish(self, instruction: m.Clear | m.Record | m.StoreLog | m.Forget | m.Leave) -> None:
+    def _finish(
+        self, instruction: m.Clear | m.Record | m.StoreLog | m.ForgetAttempt | m.LeaveAttempt
+    ) -> None:
         match instruction:
             case m.Clear():
                 self._tell(self._clear())
@@ -285,10 +287,10 @@ class Runner:
             case m.StoreLog():
                 self._uploader.start()
                 self._tell(m.LogStored(self._uploader.finish(_LOG_DEADLINE_S)))
-            case m.Forget(why):
+            case m.ForgetAttempt(why):
                 self._folder.mark_delivered(why)  # so that no worker reports the attempt as lost
                 self._loop.stop()
-            case m.Leave():
+            case m.LeaveAttempt():
                 self._loop.stop()
 
     def _clear(self) -> m.Event:

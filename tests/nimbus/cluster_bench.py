@@ -1,4 +1,4 @@
-"""A cluster whose manager starts drivers as processes of this host, and a scheduler's door over HTTP.
+"""A cluster whose manager starts drivers as processes of this host, and a scheduler's gateway over HTTP.
 
 The drivers are the real bootstrap. Only the manager is a fake, which can be set to fail.
 """
@@ -26,12 +26,12 @@ from nimbus.api.routes import attempts
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.scheduler.data_gateway import DataGateway
 from nimbus.scheduler.gateway import ClusterGateway
-from nimbus.worker.application import bootstrap, executor, follow, followed
+from nimbus.worker.application import bootstrap, executor, submitted
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
-    DriverReport,
     DriverState,
+    DriverStatus,
     Submission,
     SubmissionUnknownError,
 )
@@ -118,20 +118,20 @@ class ProcessManager:
         driver = self.names.get(name) if self.can_search else None
         return None if driver is None or self.look(driver).state is DriverState.GONE else driver
 
-    def look(self, driver: str) -> DriverReport:
+    def look(self, driver: str) -> DriverStatus:
         if self.unreachable:
-            return DriverReport(DriverState.UNKNOWN, "away")
+            return DriverStatus(DriverState.UNKNOWN, "away")
         if self.lies is not None:
-            return DriverReport(self.lies, "ERROR")
+            return DriverStatus(self.lies, "ERROR")
         if any(driver == waiting for waiting, _ in self._waiting):
-            return DriverReport(DriverState.WAITING, "SUBMITTED")
+            return DriverStatus(DriverState.WAITING, "SUBMITTED")
         process = self._processes.get(driver)
         if process is None:
-            return DriverReport(DriverState.GONE, "not found")
+            return DriverStatus(DriverState.GONE, "not found")
         status = process.poll()
         if status is None:
-            return DriverReport(DriverState.RUNNING, "RUNNING")
-        return DriverReport(DriverState.GONE, "FINISHED" if status == 0 else "FAILED")
+            return DriverStatus(DriverState.RUNNING, "RUNNING")
+        return DriverStatus(DriverState.GONE, "FINISHED" if status == 0 else "FAILED")
 
     def kill(self, driver: str) -> None:
         if self.unreachable:
@@ -166,7 +166,7 @@ def _downloaded(url: str) -> bytes:
         return b"raise SystemExit(1)"
 
 
-def data_door(bench: Bench) -> DataGateway | None:
+def data_gateway(bench: Bench) -> DataGateway | None:
     """The data place of a scheduler whose outputs are in the bench's bucket."""
     return None if bench.data_uri is None else DataGateway(bench.data_uri, open_data(bench.connections.data))
 
@@ -176,8 +176,8 @@ SECRETS = {"warehouse": "swordfish-1\nand more"}
 
 
 @contextmanager
-def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
-    """Serve a scheduler's door, which reports `schedulers` as live. Returns its base URL."""
+def gateway(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
+    """Serve a scheduler's gateway, which reports `schedulers` as live. Returns its base URL."""
     app = FastAPI()
     install(app)
     opened = ClusterGateway(
@@ -186,7 +186,7 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
         releases=bench,
         clock=SystemClock(),
         schedulers=lambda: schedulers,
-        data=data_door(bench),
+        data=data_gateway(bench),
         secrets=lambda names: {variable: SECRETS[name] for variable, name in names.items()},
     )
     app.include_router(attempts.router(opened))
@@ -194,9 +194,9 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="door")
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="gateway")
         thread.start()
-        eventually(lambda: server.started, "the door is open")
+        eventually(lambda: server.started, "the gateway is open")
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
@@ -212,22 +212,22 @@ class ClusterBench:
         self.endpoints: list[str] = []
         """URLs of the schedulers that workers know."""
         self.schedulers: list[str] = []
-        """URLs of the schedulers that doors report to drivers."""
-        self._doors: dict[str, ExitStack] = {}
+        """URLs of the schedulers that gateways report to drivers."""
+        self._gateways: dict[str, ExitStack] = {}
         self.manager = ProcessManager(root / "cluster")
         self.queue_timeout_s = 3600.0
         self.workers: list[Worker] = []
 
-    def open_door(self) -> str:
-        """Start a scheduler's door. Returns its base URL."""
+    def open_gateway(self) -> str:
+        """Start a scheduler's gateway. Returns its base URL."""
         opened = ExitStack()
-        url = opened.enter_context(door(self.bench, self.schedulers))
-        self._doors[url] = opened
+        url = opened.enter_context(gateway(self.bench, self.schedulers))
+        self._gateways[url] = opened
         return url
 
-    def close_door(self, url: str) -> None:
-        """End a door. No server answers at its address afterwards."""
-        self._doors.pop(url).close()
+    def close_gateway(self, url: str) -> None:
+        """End a gateway. No server answers at its address afterwards."""
+        self._gateways.pop(url).close()
 
     @property
     def place(self) -> SparkTarget:
@@ -236,7 +236,7 @@ class ClusterBench:
 
     def worker(self, name: str = "w1") -> Worker:
         """Start a worker."""
-        # A driver learns of a stop from the answer to its next beat, up to 3 s later.
+        # A driver learns of a stop from the answer to its next heartbeat, up to 3 s later.
         settings = {"stop_grace": timedelta(seconds=5), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
@@ -263,8 +263,8 @@ class ClusterBench:
     def close(self) -> None:
         self.stop_workers()
         self.manager.close()
-        for url in list(self._doors):
-            self.close_door(url)
+        for url in list(self._gateways):
+            self.close_gateway(url)
 
 
 @contextmanager
@@ -272,9 +272,8 @@ def looking_often() -> Iterator[None]:
     """Make workers look at drivers more often, and give them up sooner, than a real cluster allows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "_TICK_S", 0.5)
-        patch.setattr(follow, "HEARD_S", 6.0)  # a bootstrap beats every 3 s
-        for module in (follow, followed):
-            patch.setattr(module, "GONE_S", 2.0)
+        patch.setattr(submitted, "HEARD_S", 6.0)  # a bootstrap sends a heartbeat every 3 s
+        patch.setattr(submitted, "GONE_S", 2.0)
         yield
 
 
@@ -282,11 +281,11 @@ def looking_often() -> Iterator[None]:
 def cluster_bench(
     root: Path, prepare: Callable[[Bench], object] = lambda _: None, *, forks: bool = False
 ) -> Iterator[ClusterBench]:
-    """A bench with an open door.
+    """A bench with an open gateway.
 
     Args:
         root: Its folder.
-        prepare: Called with the bench before the door opens.
+        prepare: Called with the bench before the gateway opens.
         forks: Whether its workers have fork servers. Attempts in a cluster need none.
     """
     bench = Bench(root)
@@ -296,7 +295,7 @@ def cluster_bench(
         if not forks:
             patch.setattr(ForkLauncher, "start", lambda _: None)
         try:
-            made.endpoints.append(made.open_door())
+            made.endpoints.append(made.open_gateway())
             yield made
         finally:
             made.close()

@@ -20,7 +20,7 @@ from nimbus.adapters.store import board, catalog, datasets, intervals, runs
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.nodes import body_of, queued_commands
-from nimbus.adapters.store.paths import BEAT, STOP, Paths
+from nimbus.adapters.store.paths import HEARTBEAT, STOP, Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert
@@ -376,8 +376,8 @@ def _nodes(attempt: AttemptId, slots: Slots | None) -> Mapping[str, bytes]:
             found[PATHS.nonce(attempt, slots.claim.nonce)] = b""
     if slots.end is not None:
         found[PATHS.end(attempt)] = records.END.encode(slots.end)
-    if slots.beating or slots.progress:
-        found[f"{parent}/{BEAT}"] = board._beat(slots.progress)
+    if slots.has_heartbeat or slots.progress:
+        found[f"{parent}/{HEARTBEAT}"] = board._heartbeat(slots.progress)
     if slots.checkpoint is not None:
         found[PATHS.checkpoint(attempt)] = json.dumps({"checkpoint": slots.checkpoint}).encode()
     if slots.stop_requested:

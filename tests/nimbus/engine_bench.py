@@ -148,7 +148,7 @@ class Bench:
     def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
         claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)
         slots = self.cluster.world.slots[attempt]
-        self.cluster.set_slots(attempt, replace(slots, claim=claim, beating=beating))
+        self.cluster.set_slots(attempt, replace(slots, claim=claim, has_heartbeat=beating))
 
     def end(
         self,

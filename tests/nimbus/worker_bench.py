@@ -33,7 +33,7 @@ from nimbus.ports import LogArchive
 from nimbus.worker.attempt.connections import Connections, open_data, open_logs
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from nimbus.worker.driver.environment import driver_environment
 from nimbus.worker.executor import collect
 from nimbus.worker.host import procfs

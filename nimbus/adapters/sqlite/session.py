@@ -1,7 +1,7 @@
 """One process's session with the state in SQLite: its connection, its watches, and its liveness.
 
 A session lives as long as its process, which is identified by pid, start time and boot; it has no timeout and
-no beats. Every second each session checks the processes of the others, and removes the ephemeral nodes of
+no heartbeats. Every second each session checks the processes of the others, and removes ephemeral nodes of
 dead ones.
 
 Thread `nimbus-store`: delivers changes of other processes, within `LOOK_S`.

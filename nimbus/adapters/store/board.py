@@ -15,7 +15,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from nimbus import records
 from nimbus.adapters.store.calls import Build, Calls, StoreTransaction, check_size, readable
-from nimbus.adapters.store.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
+from nimbus.adapters.store.paths import CHECKPOINT, CLAIM, END, HEARTBEAT, STOP, SUBMITTED, Paths
 from nimbus.adapters.store.runs import completed_order, readable_runs
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
@@ -84,7 +84,7 @@ class TreeAttemptBoard:
         if record.nonce is not None:
             transaction.create(self._paths.nonce(attempt, record.nonce), b"")
         transaction.create(self._paths.claim(attempt), records.CLAIM.encode(record))
-        transaction.create(self._paths.beat(attempt), _beat({}), ephemeral=True)
+        transaction.create(self._paths.heartbeat(attempt), _heartbeat({}), ephemeral=True)
 
     def _fill_one(self, record: Claim | End) -> Claim | End | None:
         try:
@@ -92,7 +92,7 @@ class TreeAttemptBoard:
                 return self.end(record)
             standing = self.claim(record)
             if standing.nonce == record.nonce:
-                self.beat(AttemptId.parse(record.attempt), {})
+                self.heartbeat(AttemptId.parse(record.attempt), {})
         except AttemptWithdrawnError:
             return None
         return standing
@@ -152,13 +152,13 @@ class TreeAttemptBoard:
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
         return read_slots(self._calls, self._paths, attempts)
 
-    def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+    def heartbeat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write the runner's ephemeral node; replaces one of our older session."""
-        path = self._paths.beat(attempt)
-        data = _beat(progress)
+        path = self._paths.heartbeat(attempt)
+        data = _heartbeat(progress)
         if len(data) > LARGEST_PROGRESS:
             _log.warning("progress_too_large", attempt=str(attempt), size_bytes=len(data))
-            data = _beat({})
+            data = _heartbeat({})
         owner = self._calls.owner(path)
         if owner == self._calls.session_id and self._calls.set(path, data):
             return
@@ -206,10 +206,10 @@ class TreeAttemptBoard:
         return datetime.fromtimestamp(stat.origin[1] / 1000, UTC)
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write into the beat, which still belongs to its own session."""
-        data = _beat(progress)
+        """Write into the heartbeat, which still belongs to its own session."""
+        data = _heartbeat(progress)
         if len(data) <= LARGEST_PROGRESS:
-            self._calls.set(self._paths.beat(attempt), data)
+            self._calls.set(self._paths.heartbeat(attempt), data)
 
     def attempt_key(self) -> bytes:
         """Read the secret, or create it. If several processes create it, the first one wins."""
@@ -240,7 +240,7 @@ class TreeAttemptBoard:
                     yield data, completed_order(order, run)
 
 
-def _beat(progress: Mapping[str, object]) -> bytes:
+def _heartbeat(progress: Mapping[str, object]) -> bytes:
     return json.dumps({"schema": records.SCHEMA, "progress": dict(progress)}).encode()
 
 
@@ -256,7 +256,7 @@ def read_slots(
         progress: Also read progress and checkpoints. The leader does not need them, only the beats.
     """
     parents = [paths.attempt(attempt) for attempt in changed]
-    read = (CLAIM, END, BEAT) if progress else (CLAIM, END)
+    read = (CLAIM, END, HEARTBEAT) if progress else (CLAIM, END)
     nodes = [f"{parent}/{name}" for parent in parents for name in read]
     names, data = calls.list_and_read(parents, changed.values(), nodes)
     found = dict(zip(nodes, data, strict=True))
@@ -282,11 +282,11 @@ def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapp
 def _slots(
     attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], parent: str
 ) -> Slots:
-    claim, end, beat, kept = (f"{parent}/{name}" for name in (CLAIM, END, BEAT, CHECKPOINT))
+    claim, end, beat, kept = (f"{parent}/{name}" for name in (CLAIM, END, HEARTBEAT, CHECKPOINT))
     return Slots(
         claim=None if (data := found[claim]) is None else _claim(data, attempt, claim),
         end=None if (data := found[end]) is None else _end(data, attempt, end),
-        beating=BEAT in there,
+        has_heartbeat=HEARTBEAT in there,
         stop_requested=STOP in there,
         submitted=next((_submitted(name) for name in there if name.startswith(SUBMITTED)), None),
         progress={} if (data := found.get(beat)) is None else _progress(data, beat),

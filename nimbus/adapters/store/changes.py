@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from leader import ElectionPaths
-from nimbus.adapters.store.paths import BEAT, Paths
+from nimbus.adapters.store.paths import HEARTBEAT, Paths
 from nimbus.domain import topics
 from nimbus.domain.ids import AttemptId, InvalidNameError, PipelineName, RunId
 from nimbus.ports import Enqueue
@@ -63,7 +63,7 @@ class Topics:
 
     def is_beat(self, path: str) -> bool:
         """True if a change of a node's data is only a beat or progress."""
-        return path.endswith(f"/{BEAT}") or path.startswith(self._alive)
+        return path.endswith(f"/{HEARTBEAT}") or path.startswith(self._alive)
 
 
 def _of_listed_pipeline(name: str) -> tuple[str, ...]:

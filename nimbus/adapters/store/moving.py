@@ -31,7 +31,7 @@ from nimbus.adapters.store.calls import (
     StoreTransaction,
     calls_on,
 )
-from nimbus.adapters.store.paths import BEAT, COMMAND_PREFIX, Paths
+from nimbus.adapters.store.paths import COMMAND_PREFIX, HEARTBEAT, Paths
 from nimbus.adapters.store.tree import IMPORT, ClusterInUseError, ClusterTree
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -149,7 +149,7 @@ def _read(session: StoreSession, root: str) -> ClusterState:
 
 
 def _is_beat(path: str, paths: Paths) -> bool:
-    return path.startswith(f"{paths.attempts}/") and path.endswith(f"/{BEAT}")
+    return path.startswith(f"{paths.attempts}/") and path.endswith(f"/{HEARTBEAT}")
 
 
 def last_epoch(session: StoreSession, root: str) -> EpochRecord:

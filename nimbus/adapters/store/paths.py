@@ -13,7 +13,7 @@ from nimbus.domain.slots import ClusterDriver
 COMMAND_PREFIX = "cmd-"
 CLAIM = "claim"
 END = "end"
-BEAT = "beat"
+HEARTBEAT = "beat"
 STOP = "stop"
 CHECKPOINT = "checkpoint"
 SUBMITTED = "submitted:"
@@ -174,9 +174,9 @@ class Paths:
         """END slot; persistent, created once."""
         return f"{self.attempts}/{attempt}/{END}"
 
-    def beat(self, attempt: AttemptId) -> str:
-        """The runner's beat and progress; ephemeral."""
-        return f"{self.attempts}/{attempt}/{BEAT}"
+    def heartbeat(self, attempt: AttemptId) -> str:
+        """The runner's heartbeat and progress; ephemeral."""
+        return f"{self.attempts}/{attempt}/{HEARTBEAT}"
 
     def checkpoint(self, attempt: AttemptId) -> str:
         """The attempt's last checkpoint; persistent."""

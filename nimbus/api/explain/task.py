@@ -286,7 +286,7 @@ def _running(task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | N
         return None
     if slots.end is None and (slots.stop_requested or attempt.stop_requested):
         return "asked to stop; its driver is ending"
-    followed = slots.beating and (slots.claim is not None or slots.submitted is not None)
+    followed = slots.has_heartbeat and (slots.claim is not None or slots.submitted is not None)
     workers = () if followed else facts.capacity().workers
     is_silent = not shows_life(attempt, slots, {worker.id for worker in workers})
     action = supervise(

@@ -60,7 +60,7 @@ class AttemptReport(BaseModel):
     """Its last checkpoint as text; see `nimbus.checkpoint`."""
 
 
-class BeatAnswer(NamedTuple):
+class HeartbeatAnswer(NamedTuple):
     """The answer to a driver's heartbeat."""
 
     stop: bool = False
@@ -131,9 +131,9 @@ class AttemptGateway(Protocol):
         """Fill CLAIM. True: this driver holds it. Safe to repeat."""
         ...
 
-    def beat(
+    def heartbeat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
-    ) -> BeatAnswer:
+    ) -> HeartbeatAnswer:
         """Record a heartbeat, unless the claim is not there or the attempt is over.
 
         `checkpoint`: a new checkpoint of its task, as text; None: there is none.
@@ -146,7 +146,7 @@ class AttemptGateway(Protocol):
         """Store a piece of the log; False: it is too long, or the attempt is over for this driver.
 
         Raises:
-            StoreUnavailableError: the claim is not there, as of `BeatAnswer.claimed`.
+            StoreUnavailableError: the claim is not there, as of `HeartbeatAnswer.claimed`.
         """
         ...
 
@@ -167,7 +167,7 @@ class AttemptGateway(Protocol):
         """The signed URL of an object; None: no access, or the attempt is over for this driver.
 
         Raises:
-            AttemptWithdrawnError: the claim is not there, as of `BeatAnswer.claimed`.
+            AttemptWithdrawnError: the claim is not there, as of `HeartbeatAnswer.claimed`.
         """
         ...
 
@@ -189,7 +189,7 @@ class ClaimBody(BaseModel):
     host: _Text
 
 
-class BeatBody(BaseModel):
+class HeartbeatBody(BaseModel):
     """A driver's heartbeat."""
 
     nonce: _Text
@@ -230,9 +230,9 @@ def router(gateway: AttemptGateway) -> APIRouter:
         return {"granted": gateway.claim(attempt, **body.model_dump()), "schedulers": gateway.schedulers()}
 
     @routes.post("/{attempt}/beat")
-    def beat(body: BeatBody, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
+    def heartbeat(body: HeartbeatBody, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
         said = {"number": body.number, **body.progress}
-        answer = gateway.beat(attempt, body.nonce, said, body.checkpoint)
+        answer = gateway.heartbeat(attempt, body.nonce, said, body.checkpoint)
         return {**answer._asdict(), "schedulers": gateway.schedulers()}
 
     @routes.post("/{attempt}/log")

@@ -155,7 +155,7 @@ class OpenAttempts:
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
         """Start, keep or clear the time of an attempt's silence, and put the attempt on the agenda.
 
-        The sign of life is the worker's registration before CLAIM, and the runner's beat afterwards.
+        The sign of life is the worker's registration before CLAIM, and the runner's heartbeat afterwards.
         """
         found = self.find(attempt_id)
         if found is None:

@@ -3,23 +3,23 @@
 The cluster downloads it from a scheduler, or Spark's client uploads it: a zip archive of our modules that is
 named `bootstrap.py`, see `bundle.build_bundle`. The task's process, for Python 3.10 or newer, imports from
 the same archive. This module and those that it imports use only the standard library, of Python 3.8 or newer.
-With a token for this attempt it can reach only the slots of its attempt, through any scheduler's door. It has
-no credentials of ZooKeeper or storage.
+With a token for this attempt it can reach only the slots of its attempt, through any scheduler's gateway. It
+has no credentials of ZooKeeper or storage.
 
 Guarantees:
   * User code starts only after CLAIM names this driver. A second driver of the attempt, however started,
     ends with 75.
   * It retries END until a scheduler has accepted it, for at most six hours, and ends the task if another
     process wrote END.
-  * It sends beats from CLAIM until END is accepted, so that the attempt is not reported as lost.
+  * It sends heartbeats from CLAIM until END is accepted, so that the attempt is not reported as lost.
   * The task dies with this process, and this process with its JVM (PDEATHSIG). Processes that the task has
     started are killed at its end, but not if this process is killed.
 
 `nimbus.attempt` decides if the task starts, when it must end, and if it was a success. The claim, and what
 follows the task's end, are one step after the other here, without a decision.
 
-Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log; `runner-mask` of a
-task with secrets; `runner-flush_<n>` while an output in a folder is flushed.
+Threads: main; `bootstrap-heartbeats`; `bootstrap-log`, which sends the log; `runner-mask` of a task with
+secrets; `runner-flush_<n>` while an output in a folder is flushed.
 Exit codes: those of the task; 75 if another driver has the claim and user code did not run.
 """
 
@@ -48,10 +48,10 @@ from typing import Any, NoReturn
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.checkpoint import FILE as CHECKPOINT
-from nimbus.worker.application.door import Door, RefusedError, UnreachableError
+from nimbus.worker.application.gateway import Gateway, GatewayRefusedError, GatewayUnreachableError
 from nimbus.worker.application.reports import (
     END_PATIENCE_S,
-    BeatThread,
+    HeartbeatThread,
     LogThread,
     deliver,
     progress_in,
@@ -88,8 +88,8 @@ WORK = "nimbus/work"
 _COMMIT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from nimbus.worker.application.committing import main
-main()
+from nimbus.worker.data.signed import commit_output
+commit_output()
 """
 """The process that uploads an output."""
 _START = """
@@ -131,7 +131,7 @@ class Task:
             **startup.get("environment", {}),
             **secret,
             "NIMBUS_CONTEXT": str(folder / "context.json"),
-            **({} if access is None else {_ACCESS: json.dumps({"door": access})}),
+            **({} if access is None else {_ACCESS: json.dumps({"gateway": access})}),
             "TMPDIR": str(self._short / "tmp"),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
@@ -216,23 +216,23 @@ def main(bundle: Path) -> int:
     with suppress(OSError):  # as in `_die_with`
         adopt_orphans()
     startup = json.loads(unpacked(os.environ.pop(VARIABLE)))
-    door, nonce = Door(startup), secrets.token_hex(8)
+    gateway, nonce = Gateway(startup), secrets.token_hex(8)
     claim = {
         "nonce": nonce,
         "driver": driver_id(startup["driver_id"]),
         **{name: startup[name] for name in ("target", "worker", "host")},
     }
     try:
-        granted = door.post("claim", claim, _CLAIM_PATIENCE_S)["granted"]
-    except (RefusedError, UnreachableError, KeyError) as exc:
+        granted = gateway.post("claim", claim, _CLAIM_PATIENCE_S)["granted"]
+    except (GatewayRefusedError, GatewayUnreachableError, KeyError) as exc:
         say(f"nimbus: the attempt cannot be claimed: {exc}")
         return EXIT_NOT_STARTED
     if not granted:
         say("nimbus: the attempt is not ours to run: the task's code was not started")
         return EXIT_NOT_STARTED
-    beats = BeatThread(door, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
+    beats = HeartbeatThread(gateway, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
     try:
-        return run_claimed(startup, bundle, door, nonce, beats)
+        return run_claimed(startup, bundle, gateway, nonce, beats)
     finally:
         beats.finish()
 
@@ -254,7 +254,9 @@ def driver_id(told_by: str) -> str:
     return found
 
 
-def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str, beats: BeatThread) -> int:
+def run_claimed(
+    startup: Mapping[str, Any], bundle: Path, gateway: Gateway, nonce: str, beats: HeartbeatThread
+) -> int:
     """Run the task, and report how it ended."""
     terms = m.Terms(
         timeout_s=m.NEVER_S if startup["timeout_s"] is None else startup["timeout_s"],
@@ -263,21 +265,28 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
     )
     report = {"nonce": nonce, "timeout_s": startup["timeout_s"], "is_program": terms.is_program}
     life = Life(terms, pace=None)
-    life.hear(m.ClaimAnswered(m.Holder.OURS, boottime_s()), boottime_s())
+    life.hear(m.ClaimAnswered(m.ClaimHolder.OURS, boottime_s()), boottime_s())
     try:
         secret = secret_values(startup, nonce)
-        folder = make_folder(startup, door, bundle)
-    except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
+        folder = make_folder(startup, gateway, bundle)
+    except (
+        OSError,
+        ValueError,
+        GatewayRefusedError,
+        GatewayUnreachableError,
+        tarfile.TarError,
+        zipfile.BadZipFile,
+    ) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
-        return deliver(door, {**report, "status": None, "refused": why[:_TEXT]})
+        return deliver(gateway, {**report, "status": None, "refused": why[:_TEXT]})
     while not beats.answers.empty():
         life.hear(beats.answers.get(), boottime_s())
     life.hear(m.Prepared(), boottime_s())
     started_at = cost = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
-        task = Task(folder, startup, data_access(startup, nonce, door.endpoints), secret)
-        log = LogThread(door, nonce, folder / "log")
+        task = Task(folder, startup, data_access(startup, nonce, gateway.endpoints), secret)
+        log = LogThread(gateway, nonce, folder / "log")
         watch(task, life, beats, folder / "work" / "done")
         _kill_descendants()
         cost = _cost(folder / "work")
@@ -287,11 +296,11 @@ def run_claimed(startup: Mapping[str, Any], bundle: Path, door: Door, nonce: str
         return EXIT_NOT_STARTED
     story, kept = life.state.story, {}
     if story.is_success(terms):
-        kept = keep_output(folder, startup, data_access(startup, nonce, door.endpoints))
-    send_event_log(door, nonce, folder / "work")
+        kept = keep_output(folder, startup, data_access(startup, nonce, gateway.endpoints))
+    send_event_log(gateway, nonce, folder / "work")
     application = progress_in(folder / "work" / "progress.json").get("application")
     code = deliver(
-        door,
+        gateway,
         {
             **report,
             "status": story.status,
@@ -318,7 +327,7 @@ def secret_values(startup: Mapping[str, Any], nonce: str) -> dict[str, str]:
     Only those of the submission are asked: others are known from answers, perhaps without TLS, of anybody.
 
     Raises:
-        RefusedError, UnreachableError: as `Door.post`.
+        GatewayRefusedError, GatewayUnreachableError: as `Gateway.post`.
         ValueError: no scheduler has such an address, or the answer is not that of a scheduler.
     """
     if not startup["secrets"]:
@@ -330,13 +339,13 @@ def secret_values(startup: Mapping[str, Any], nonce: str) -> dict[str, str]:
             "(scheduler.advertise_url, or `schedulers` of the target)"
         )
     asked = {"nonce": nonce, "names": startup["secrets"], "token": startup["secrets_token"]}
-    values = Door({**startup, "endpoints": safe}).post("secrets", asked, _SECRETS_PATIENCE_S).get("values")
+    values = Gateway({**startup, "endpoints": safe}).post("secrets", asked, _SECRETS_PATIENCE_S).get("values")
     if not isinstance(values, dict) or values.keys() != startup["secrets"].keys():
         raise ValueError("what answers at the address of a scheduler does not give its secrets")
     return {variable: str(value) for variable, value in values.items()}
 
 
-def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:
+def watch(task: Task, life: Life, beats: HeartbeatThread, done: Path) -> None:
     """Wait for the task's end. End it when `nimbus.attempt` says so."""
     while isinstance(life.state, m.Running):
         event: m.Event = m.Tick()
@@ -351,7 +360,7 @@ def watch(task: Task, life: Life, beats: BeatThread, done: Path) -> None:
                 was_done = done.exists()
                 task.signal(signal.SIGTERM)
                 life.hear(m.ToldToEnd(was_done), boottime_s())
-            elif isinstance(instruction, m.Kill):
+            elif isinstance(instruction, m.KillDriver):
                 task.signal(signal.SIGKILL)
 
 

@@ -52,13 +52,13 @@ _MODULES = (
     *(
         f"nimbus/worker/data/{name}.py"
         for name in (
-            "__init__", "bucket", "manifest", "mark", "notes", "partitions", "ports", "signed", "source",
-            "source_offer", "spark_writes", "tree",
+            "__init__", "bucket", "folder_checks", "manifest", "partitions", "ports", "signed", "source",
+            "source_offer", "tree",
         )
     ),
     *(
         f"nimbus/worker/application/{name}.py"
-        for name in ("__init__", "bootstrap", "committing", "door", "late_conf", "reports", "unpacking")
+        for name in ("__init__", "bootstrap", "gateway", "late_conf", "reports", "unpacking")
     ),
 )  # fmt: skip
 """The modules that a driver, its task and executors import. They hide those that are installed there."""

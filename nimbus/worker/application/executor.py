@@ -25,21 +25,20 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
-from nimbus.worker.application import follow
+from nimbus.worker.application import submitted
 from nimbus.worker.application.bootstrap import WORK
 from nimbus.worker.application.bundle import BOOTSTRAP, living_first
-from nimbus.worker.application.followed import Followed
 from nimbus.worker.application.late_conf import without_late
 from nimbus.worker.application.manager import (
     ClusterManager,
     ClusterUnreachableError,
-    DriverReport,
     DriverState,
+    DriverStatus,
     Submission,
     SubmissionRefusedError,
 )
-from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
+from nimbus.worker.application.submitted import Followed, SubmissionRecord, SubmissionRecords
 from nimbus.worker.driver.environment import event_log_settings
 from nimbus.worker.driver.files import import_path, task_conf, worker_conf
 from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext
@@ -291,13 +290,13 @@ class ApplicationExecutor:
         self._context.phases[attempt] = AttemptPhase.RUNNING
         one = _Followed(attempt=attempt, target=target, driver=driver, since_s=time.monotonic())
         self._followed[attempt] = one
-        self._context.do(partial(self._beat, one))
+        self._context.do(partial(self._heartbeat, one))
         if not self._ticking:
             self._ticking = True
             self._context.loop.after(_TICK_S, self._tick)
 
-    def _beat(self, one: _Followed) -> None:
-        """Write a beat: this worker follows the driver. Meanwhile a leader does not interfere."""
+    def _heartbeat(self, one: _Followed) -> None:
+        """Write a heartbeat: this worker follows the driver. Meanwhile a leader does not interfere."""
         parsed, board = AttemptId.parse(one.attempt), self._context.board
         try:
             slots = board.read(parsed)
@@ -306,9 +305,9 @@ class ApplicationExecutor:
                 waited = self._context.clock.now() - board.note_submitted(parsed, driver)
                 one.since_s = time.monotonic() - max(0.0, waited.total_seconds())
             news = one.news(slots, time.monotonic())
-            if slots.end is None and not slots.beating:
-                board.beat(parsed, {"driver": one.driver, **news})
-            elif slots.end is None and news:  # another worker may follow it and own the beat
+            if slots.end is None and not slots.has_heartbeat:
+                board.heartbeat(parsed, {"driver": one.driver, **news})
+            elif slots.end is None and news:  # another worker may follow it and own the heartbeat
                 board.report(parsed, {**slots.progress, **news})
             one.told = news
         except AttemptWithdrawnError:  # its run is over and archived
@@ -335,8 +334,10 @@ class ApplicationExecutor:
                 one.looking, one.look_at_s = True, now_s + every_s
                 self._ask(one)
             self._act(one, slots, now_s)
-            if one.attempt in self._followed and (not slots.beating or one.news(slots, now_s) != one.told):
-                self._context.do(partial(self._beat, one))
+            if one.attempt in self._followed and (
+                not slots.has_heartbeat or one.news(slots, now_s) != one.told
+            ):
+                self._context.do(partial(self._heartbeat, one))
 
         self._context.loop.after(_TICK_S, self._tick)
 
@@ -344,29 +345,29 @@ class ApplicationExecutor:
         asked = self._pool_of(one.target).submit(_look, one.target, one.driver)
         asked.add_done_callback(lambda done: self._context.loop.post(partial(self._heard, one, done)))
 
-    def _heard(self, one: _Followed, done: Future[DriverReport]) -> None:
+    def _heard(self, one: _Followed, done: Future[DriverStatus]) -> None:
         one.looking = False
         if done.cancelled():
             return
         error = done.exception()
-        report = done.result() if error is None else DriverReport(DriverState.UNKNOWN, str(error)[:300])
+        report = done.result() if error is None else DriverStatus(DriverState.UNKNOWN, str(error)[:300])
         one.take_report(report, time.monotonic())
 
     def _act(self, one: _Followed, slots: Slots, now_s: float) -> None:
         grace_s = 2 * self._context.settings.stop_grace.total_seconds()
-        action = follow.follow(
+        action = submitted.decide(
             one.seen(slots, now_s), stop_grace_s=grace_s, queue_timeout_s=one.target.queue_timeout_s
         )
         match action:
-            case follow.GoOn():
+            case submitted.GoOn():
                 return
-            case follow.Forget():
+            case submitted.StopFollowing():
                 if one.target.keeps_ended:
                     self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
                 self._done(one.attempt)
-            case follow.Kill(why):
+            case submitted.EndDriver(why):
                 self._ask_to_kill(one, why)
-            case follow.EndAs(why, stopped):
+            case submitted.EndAs(why, stopped):
                 self._context.do(partial(self._end, one.attempt, slots, why, stopped))
 
     def _ask_to_kill(self, one: _Followed, why: str) -> None:
@@ -427,8 +428,8 @@ class ApplicationExecutor:
         return settlement.lost(attempt, claim, why, self._context.clock.now())
 
 
-def _look(target: ClusterTarget, driver: str) -> DriverReport:
-    """Check a driver. "Gone" counts only while a scheduler is registered, which could receive its beats."""
+def _look(target: ClusterTarget, driver: str) -> DriverStatus:
+    """Check a driver. "Gone" counts only while a scheduler is registered that can hear it."""
     report = target.manager.look(driver)
     if report.state is DriverState.GONE:
         try:
@@ -436,7 +437,7 @@ def _look(target: ClusterTarget, driver: str) -> DriverReport:
         except StoreUnavailableError:
             heard = False
         if not heard:
-            return DriverReport(DriverState.UNKNOWN, f"{report.words}; but no scheduler is registered")
+            return DriverStatus(DriverState.UNKNOWN, f"{report.words}; but no scheduler is registered")
     return report
 
 

@@ -26,8 +26,8 @@ from nimbus.java import JavaMissingError
 from nimbus.worker.application.kubernetes_api import KubernetesApi, KubernetesRefusedError, Object
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
-    DriverReport,
     DriverState,
+    DriverStatus,
     Submission,
     SubmissionRefusedError,
     SubmissionUnknownError,
@@ -63,7 +63,7 @@ class KubernetesManager:
         self._client, self._api, self._namespace = client, api, namespace
         self._lock = threading.Lock()
         self._list_again_s = float("-inf")
-        self._listed: Mapping[str, DriverReport] | str = {}
+        self._listed: Mapping[str, DriverStatus] | str = {}
         """Reports on all our pods; or why they could not be listed."""
 
     def submit(self, submission: Submission) -> str:
@@ -132,19 +132,19 @@ class KubernetesManager:
         report = self._asked(pod_name(tag))
         return None if report.state is DriverState.GONE else pod_name(tag)
 
-    def look(self, driver: str) -> DriverReport:
+    def look(self, driver: str) -> DriverStatus:
         """See `ClusterManager.look`. One list serves all drivers; missing ones are read individually."""
         listed = self._list()
         if isinstance(listed, str):
-            return DriverReport(DriverState.UNKNOWN, listed)
+            return DriverStatus(DriverState.UNKNOWN, listed)
         if driver in listed:
             return listed[driver]
         try:
             return self._asked(driver)
         except ClusterUnreachableError as exc:
-            return DriverReport(DriverState.UNKNOWN, str(exc))
+            return DriverStatus(DriverState.UNKNOWN, str(exc))
 
-    def _list(self) -> Mapping[str, DriverReport] | str:
+    def _list(self) -> Mapping[str, DriverStatus] | str:
         with self._lock:
             if time.monotonic() >= self._list_again_s:
                 began_s = time.thread_time()
@@ -157,13 +157,13 @@ class KubernetesManager:
                 self._list_again_s = time.monotonic() + pause_s
             return self._listed
 
-    def _asked(self, driver: str) -> DriverReport:
+    def _asked(self, driver: str) -> DriverStatus:
         try:
             pod = self._api.pod(driver)
         except KubernetesRefusedError as exc:
             raise ClusterUnreachableError(str(exc)) from exc
         if pod is None or not _is_ours(pod):
-            return DriverReport(DriverState.GONE, "there is no such pod")
+            return DriverStatus(DriverState.GONE, "there is no such pod")
         return report_of(pod)
 
     def kill(self, driver: str) -> None:
@@ -224,7 +224,7 @@ _CONTAINER = "spark-kubernetes-driver"
 """Spark's name of the driver's container."""
 
 
-def report_of(pod: Mapping[str, Any]) -> DriverReport:
+def report_of(pod: Mapping[str, Any]) -> DriverStatus:
     """The report on a driver, from its pod's status."""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Unknown")
@@ -232,7 +232,7 @@ def report_of(pod: Mapping[str, Any]) -> DriverReport:
     if state is DriverState.RUNNING and _has_ended(status):  # other containers of the pod still run
         state = DriverState.GONE
     words = [phase, *_reasons(pod, status)]
-    return DriverReport(state, ": ".join(words)[:300])
+    return DriverStatus(state, ": ".join(words)[:300])
 
 
 def _has_ended(status: Mapping[str, Any]) -> bool:

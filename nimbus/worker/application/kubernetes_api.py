@@ -15,8 +15,13 @@ from typing import Any
 from urllib.parse import quote
 
 from nimbus.domain.errors import NimbusError
-from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError, ask
-from nimbus.worker.application.manager import ClusterUnreachableError
+from nimbus.worker.application.manager import (
+    ClusterUnreachableError,
+    NoAnswerError,
+    NotSentError,
+    Response,
+    ask,
+)
 
 Object = Mapping[str, Any]
 """An object of the API, as JSON."""
@@ -70,18 +75,13 @@ class KubernetesApi:
         except _ConflictError:
             return
 
-    def _ask(self, method: str, what: str, body: Object | None = None) -> Answer:
+    def _ask(self, method: str, what: str, body: Object | None = None) -> Response:
         data = None if body is None else json.dumps(body).encode()
         try:
-            token = self._token()
-        except NimbusError as exc:
-            raise ClusterUnreachableError(str(exc)) from exc
-        try:
-            headers = {"Content-Type": "application/json", "Accept": "application/json"}
-            if token is not None:
-                headers["Authorization"] = f"Bearer {token}"
-            answer = ask(method, f"{self._base}/{what}", data, headers, self._verify())
-        except (NotSentError, NoAnswerError, OSError) as exc:
+            answer = ask(method, f"{self._base}/{what}", data, token=self._token, verify=self._verify())
+        except NotSentError as exc:
+            raise ClusterUnreachableError(f"{self.server} cannot be asked: {exc}") from exc
+        except (NoAnswerError, OSError) as exc:
             raise ClusterUnreachableError(f"{self.server} does not answer: {exc}") from exc
         if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.NOT_FOUND:
             return answer

@@ -1,13 +1,31 @@
-"""The port to the manager of a Spark cluster: submit, find, check and kill drivers."""
+"""The port to the manager of a Spark cluster: submit, find, check and kill drivers; and its HTTP requests.
+
+`ask` distinguishes "never sent" from "not answered". `Cached` holds figures of a cluster, because each
+waiting driver reads them. Any thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from nimbus.domain.errors import NimbusError
+
+_ANSWER_S = 10.0
+_MAX_ANSWER_BYTES = 64 << 20
+_CACHED_S = 10.0
+_EMPTY_CACHED_S = 60.0
+"""Longer for empty results, because a server that does not answer costs seconds."""
+
+T = TypeVar("T")
 
 
 class ClusterUnreachableError(NimbusError):
@@ -40,7 +58,7 @@ class DriverState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class DriverReport:
+class DriverStatus:
     """A driver's state, and the manager's description of it.
 
     The description is shown to users while the driver waits. It then includes how full the cluster is, if
@@ -87,7 +105,7 @@ class ClusterManager(Protocol):
         """
         ...
 
-    def look(self, driver: str) -> DriverReport:
+    def look(self, driver: str) -> DriverStatus:
         """Check a driver. Never raises: the state is `UNKNOWN` if it cannot be read."""
         ...
 
@@ -98,3 +116,93 @@ class ClusterManager(Protocol):
             ClusterUnreachableError: try again.
         """
         ...
+
+
+class NotSentError(Exception):
+    """No connection was made, so the request was not sent."""
+
+
+class NoAnswerError(Exception):
+    """The request was sent, and no valid answer came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A server's response."""
+
+    status: int
+    said: Mapping[str, Any]
+    """The JSON object; empty if the JSON is not an object."""
+
+
+def ask(
+    method: str,
+    url: str,
+    body: bytes | None = None,
+    *,
+    token: Callable[[], str | None] = lambda: None,
+    verify: ssl.SSLContext | None = None,
+) -> Response:
+    """Send one request; redirects are not followed.
+
+    Args:
+        method: Of HTTP.
+        url: Where.
+        body: JSON.
+        token: Returns the bearer token, if one is needed. Raises NimbusError.
+        verify: For the server's certificate.
+
+    Raises:
+        NotSentError: the request was not sent.
+        NoAnswerError: the request may have been executed.
+    """
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    try:
+        if (bearer := token()) is not None:
+            headers["Authorization"] = f"Bearer {bearer}"
+    except NimbusError as exc:
+        raise NotSentError(str(exc)) from exc
+    place = urlsplit(url)
+    connection = (
+        HTTPSConnection(place.hostname or "", place.port, timeout=_ANSWER_S, context=verify)
+        if place.scheme == "https"
+        else HTTPConnection(place.hostname or "", place.port, timeout=_ANSWER_S)
+    )
+    try:
+        try:
+            connection.connect()
+        except OSError as exc:
+            raise NotSentError(str(exc)) from exc
+        try:
+            connection.request(method, place._replace(scheme="", netloc="").geturl(), body, headers)
+            response = connection.getresponse()
+            data = response.read(_MAX_ANSWER_BYTES)
+        except (OSError, HTTPException) as exc:
+            raise NoAnswerError(f"{type(exc).__name__}: {exc}") from exc
+        except ValueError:  # before the request is sent; the original error would show the token
+            raise NotSentError("the token has a character that no header can have") from None
+    finally:
+        connection.close()
+    try:
+        said = json.loads(data)
+    except ValueError as exc:
+        raise NoAnswerError(f"status {response.status} without JSON") from exc
+    return Response(response.status, said if isinstance(said, dict) else {})
+
+
+class Cached(Generic[T]):
+    """A cached result of `read`, at most ten seconds old, or a minute if it is empty. Any thread."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._until_s = float("-inf")
+        self._value: T
+
+    def value(self) -> T:
+        """Return the result, read again if it is old. Raises the errors of `read`, which are not cached."""
+        with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._value = self._read()
+                self._until_s = time.monotonic() + (_CACHED_S if self._value else _EMPTY_CACHED_S)
+            return self._value

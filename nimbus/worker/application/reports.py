@@ -1,4 +1,4 @@
-"""What a driver in a cluster reports through the door: its log, progress, checkpoints, event log and END.
+"""What a driver in a cluster reports through the gateway: its log, progress, checkpoints, event log and END.
 
 The task writes the files that are read here, so links are not followed, and pipes do not block. Standard
 library only.
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from nimbus.attempt import model as m
 from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.checkpoint import LARGEST_BYTES
-from nimbus.worker.application.door import Door, RefusedError, UnreachableError, as_object
+from nimbus.worker.application.gateway import Gateway, GatewayRefusedError, GatewayUnreachableError, as_object
 from nimbus.worker.host.clock import boottime_s
 from nimbus.worker.host.files import open_untrusted, read_untrusted
 
@@ -46,8 +46,8 @@ def say(text: str) -> None:
 class LogThread:
     """Sends the task's log, piece by piece. Pieces that cannot be sent are retried for a limited time."""
 
-    def __init__(self, door: Door, nonce: str, log: Path) -> None:
-        self._door, self._nonce, self._log = door, nonce, log
+    def __init__(self, gateway: Gateway, nonce: str, log: Path) -> None:
+        self._gateway, self._nonce, self._log = gateway, nonce, log
         self._complete = threading.Event()
         self._given_up = threading.Event()
         self._sent = 0
@@ -66,10 +66,10 @@ class LogThread:
             try:
                 while self._send_piece():
                     pass
-            except RefusedError as exc:
+            except GatewayRefusedError as exc:
                 say(f"nimbus: the log is not stored: {exc}")
                 return
-            except (UnreachableError, OSError):
+            except (GatewayUnreachableError, OSError):
                 self._given_up.wait(_LOG_POLL_S)
             else:
                 if complete:
@@ -81,60 +81,60 @@ class LogThread:
             piece = log.read(_LOG_PIECE_BYTES)
         if not piece:
             return False
-        answer = self._door.send("log", piece, f"&offset={self._sent}&nonce={self._nonce}")
+        answer = self._gateway.send("log", piece, f"&offset={self._sent}&nonce={self._nonce}")
         if not answer.get("stored"):
-            raise RefusedError("it is too long, or the attempt is over")
+            raise GatewayRefusedError("it is too long, or the attempt is over")
         self._sent += len(piece)
         sys.stdout.buffer.write(piece)  # for the cluster's own pages
         sys.stdout.flush()
         return True
 
 
-class BeatThread:
+class HeartbeatThread:
     """Sends the task's progress; receives stop requests and the addresses of schedulers.
 
     It also sends new checkpoints of the task.
 
     Args:
-        door: Connection to schedulers.
+        gateway: Connection to schedulers.
         nonce: The claim's nonce.
         work: The task's folder.
         schedulers: See `SCHEDULERS`.
     """
 
-    def __init__(self, door: Door, nonce: str, work: Path, schedulers: Path) -> None:
-        self._door, self._nonce, self._work, self._schedulers = door, nonce, work, schedulers
+    def __init__(self, gateway: Gateway, nonce: str, work: Path, schedulers: Path) -> None:
+        self._gateway, self._nonce, self._work, self._schedulers = gateway, nonce, work, schedulers
         self._kept: str | None = None
         self._ended = threading.Event()
-        self.answers: SimpleQueue[m.Looked] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="bootstrap-beats", daemon=True)
+        self.answers: SimpleQueue[m.BoardRead] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="bootstrap-heartbeats", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop, after END was accepted. A beat in progress is abandoned."""
+        """Stop, after END was accepted. A heartbeat in progress is abandoned."""
         self._ended.set()
 
     def _run(self) -> None:
         number = 0
         while not self._ended.wait(_BEAT_S if number else 0.0):
             number += 1
-            with suppress(UnreachableError, RefusedError):
+            with suppress(GatewayUnreachableError, GatewayRefusedError):
                 checkpoint = text_in(self._work / CHECKPOINT)
                 new = None if checkpoint == self._kept else checkpoint
                 progress = progress_in(self._work / "progress.json")
                 said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
-                asked_s, answer = boottime_s(), self._door.post("beat", said, 0.0)
+                asked_s, answer = boottime_s(), self._gateway.post("beat", said, 0.0)
                 self._note_schedulers()
-                holder = m.Holder.OURS if answer.get("claimed", True) else m.Holder.NONE
-                if holder is m.Holder.OURS:
+                holder = m.ClaimHolder.OURS if answer.get("claimed", True) else m.ClaimHolder.NONE
+                if holder is m.ClaimHolder.OURS:
                     self._kept = checkpoint
                 is_over, is_stopped = bool(answer.get("outdated")), bool(answer.get("stop"))
-                self.answers.put(m.Looked(holder, asked_s, is_over, is_stopped))
+                self.answers.put(m.BoardRead(holder, asked_s, is_over, is_stopped))
 
     def _note_schedulers(self) -> None:
-        with suppress(OSError):  # the folder is created after the first beat
+        with suppress(OSError):  # the folder is created after the first heartbeat
             part = self._schedulers.with_suffix(".part")
-            part.write_text(json.dumps(self._door.endpoints))
+            part.write_text(json.dumps(self._gateway.endpoints))
             part.replace(self._schedulers)
 
 
@@ -165,7 +165,7 @@ def tail_of(log: Path) -> str:
     return tail
 
 
-def send_event_log(door: Door, nonce: str, work: Path) -> None:
+def send_event_log(gateway: Gateway, nonce: str, work: Path) -> None:
     """Send Spark's last event log, if there is one. If it cannot be sent, it stays in the cluster."""
     try:
         found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
@@ -173,31 +173,31 @@ def send_event_log(door: Door, nonce: str, work: Path) -> None:
             return
         with open_untrusted(found[-1]) as file:
             if os.fstat(file.fileno()).st_size <= _LARGEST_EVENT_LOG:
-                _send_events(door, nonce, file)
-    except (RefusedError, UnreachableError, OSError) as exc:
+                _send_events(gateway, nonce, file)
+    except (GatewayRefusedError, GatewayUnreachableError, OSError) as exc:
         say(f"nimbus: the event log is not stored: {exc}")
 
 
-def _send_events(door: Door, nonce: str, file: BinaryIO) -> None:
+def _send_events(gateway: Gateway, nonce: str, file: BinaryIO) -> None:
     until_s = time.monotonic() + _EVENT_LOG_PATIENCE_S
     while piece := file.read(_LOG_PIECE_BYTES):
         if time.monotonic() > until_s:
-            raise UnreachableError(f"it takes longer than {_EVENT_LOG_PATIENCE_S:g} s")
+            raise GatewayUnreachableError(f"it takes longer than {_EVENT_LOG_PATIENCE_S:g} s")
         offset = file.tell() - len(piece)
-        if not door.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}").get("stored"):
-            raise RefusedError("it is too long, or the attempt is over")
+        if not gateway.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}").get("stored"):
+            raise GatewayRefusedError("it is too long, or the attempt is over")
 
 
-def deliver(door: Door, report: dict[str, Any]) -> int:
+def deliver(gateway: Gateway, report: dict[str, Any]) -> int:
     """Report END, with retries; return the exit code of this process."""
     status = report["status"]
     try:
         try:
-            door.post("end", report, END_PATIENCE_S)
-        except RefusedError:  # a text from the task has an unexpected form
+            gateway.post("end", report, END_PATIENCE_S)
+        except GatewayRefusedError:  # a text from the task has an unexpected form
             fault = "its output was not kept" if report.get("not_flushed") else ""
-            door.post("end", {**report, "log_tail": "", "not_flushed": fault}, END_PATIENCE_S)
-    except (RefusedError, UnreachableError) as exc:
+            gateway.post("end", {**report, "log_tail": "", "not_flushed": fault}, END_PATIENCE_S)
+    except (GatewayRefusedError, GatewayUnreachableError) as exc:
         say(f"nimbus: the end could not be reported: {exc}")
     if status is None:
         return 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from nimbus import tether
+from nimbus import die_with_parent
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import Submission
 from nimbus.worker.driver.environment import driver_environment
@@ -102,7 +102,7 @@ class SparkClient:
         log = self.folder / "log"
         with log.open("xb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
+                [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -13,16 +13,18 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from nimbus.domain.errors import NimbusError
-from nimbus.worker.application.asking import Kept, NoAnswerError, NotSentError, ask
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import (
+    Cached,
     ClusterUnreachableError,
-    DriverReport,
     DriverState,
+    DriverStatus,
+    NoAnswerError,
+    NotSentError,
     Submission,
     SubmissionRefusedError,
     SubmissionUnknownError,
+    ask,
 )
 
 _STATES = {
@@ -116,21 +118,21 @@ class StandaloneManager:
         """See `ClusterManager.find`. Standalone has no list of drivers by name."""
         return None
 
-    def look(self, driver: str) -> DriverReport:
+    def look(self, driver: str) -> DriverStatus:
         """See `ClusterManager.look`."""
-        report = DriverReport(DriverState.UNKNOWN, "no master answers")
+        report = DriverStatus(DriverState.UNKNOWN, "no master answers")
         for answer in self._answers(f"status/{quote(driver, safe='')}", None):
             words = str(answer.get("driverState") or answer.get("message") or "")
             if answer.get("success") is True:
                 state = _STATES.get(words, DriverState.UNKNOWN)
                 if state is DriverState.GONE:
-                    return DriverReport(state, f"{_told(words, answer)}{_log_of(driver, answer)}")
+                    return DriverStatus(state, f"{_told(words, answer)}{_log_of(driver, answer)}")
                 queue = self._queue.words() if state is DriverState.WAITING else ""
-                return DriverReport(state, _told(words, answer) + (f"; {queue}" if queue else ""))
+                return DriverStatus(state, _told(words, answer) + (f"; {queue}" if queue else ""))
             if words:
-                report = DriverReport(DriverState.UNKNOWN, words[:300])
+                report = DriverStatus(DriverState.UNKNOWN, words[:300])
             elif answer.get("submissionId") == driver:
-                return DriverReport(DriverState.GONE, "the master that leads does not know it")
+                return DriverStatus(DriverState.GONE, "the master that leads does not know it")
         return report
 
     def kill(self, driver: str) -> None:
@@ -149,19 +151,12 @@ class StandaloneManager:
     @staticmethod
     def _page(url: str) -> Mapping[str, Any] | None:
         try:
-            return ask("GET", url, None, {}).said  # the token is for the gateways
+            return ask("GET", url).said  # the token is for the gateways
         except (NotSentError, NoAnswerError):
             return None
 
     def _ask(self, url: str, body: bytes | None) -> Mapping[str, Any]:
-        try:
-            token = self._token()
-        except NimbusError as exc:
-            raise NotSentError(str(exc)) from exc
-        headers = {"Content-Type": "application/json"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        return ask("GET" if body is None else "POST", url, body, headers).said
+        return ask("GET" if body is None else "POST", url, body, token=self._token).said
 
 
 def _told(words: str, answer: Mapping[str, Any]) -> str:
@@ -188,7 +183,7 @@ class StandaloneQueue:
             ask: Fetches a URL; returns None without an answer.
         """
         self._pages, self._ask = tuple(pages), ask
-        self._kept = Kept(lambda: next(self._read(), ""))
+        self._kept = Cached(lambda: next(self._read(), ""))
 
     def words(self) -> str:
         """The cached figures as text; empty if the leading master does not report them."""

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nimbus.worker.application.door import Door
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.application.gateway import Gateway
+from nimbus.worker.data.folder_checks import MARK
 
 ARCHIVE = "nimbus_release"
 """The release's folder in the working folder of each executor."""
@@ -30,16 +30,16 @@ FOLDERS_ABOVE = 4
 """Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""
 
 
-def make_folder(startup: Mapping[str, Any], door: Door, bundle: Path) -> Path:
+def make_folder(startup: Mapping[str, Any], gateway: Gateway, bundle: Path) -> Path:
     """Download the task's files.
 
     Args:
         startup: The startup document.
-        door: Connection to schedulers.
+        gateway: Connection to schedulers.
         bundle: The archive of our modules, from which the task's process imports, too.
 
     Raises:
-        RefusedError, UnreachableError: as `Door.fetch`.
+        GatewayRefusedError, GatewayUnreachableError: as `Gateway.fetch`.
         OSError, ValueError, tarfile.TarError, zipfile.BadZipFile: a file cannot be made, or is damaged, or
             this Python is too old for the task.
     """
@@ -53,7 +53,7 @@ def make_folder(startup: Mapping[str, Any], door: Door, bundle: Path) -> Path:
     for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
         place.mkdir(mode=0o700, exist_ok=True)
     shutil.copyfile(bundle, folder / "bundle.zip")  # Spark unpacks what ends with .zip
-    found = door.fetch("release.tar", folder / "release.tar")
+    found = gateway.fetch("release.tar", folder / "release.tar")
     if found != startup["release_sha256"]:
         raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
     release = folder / "release"

@@ -19,15 +19,19 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from nimbus.domain.errors import NimbusError
-from nimbus.worker.application.asking import Answer, Kept, NoAnswerError, NotSentError, ask
 from nimbus.worker.application.bundle import build_bundle
 from nimbus.worker.application.manager import (
+    Cached,
     ClusterUnreachableError,
-    DriverReport,
     DriverState,
+    DriverStatus,
+    NoAnswerError,
+    NotSentError,
+    Response,
     Submission,
     SubmissionRefusedError,
     SubmissionUnknownError,
+    ask,
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
 from nimbus.worker.application.startup import packed
@@ -59,7 +63,7 @@ class YarnManager:
         """
         self._rest, self._client, self._user = tuple(rest), client, user
         self._bundle = build_bundle()  # now, because an upgrade replaces its files under a running worker
-        self._queues = Kept(self._read_queues)
+        self._queues = Cached(self._read_queues)
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
@@ -133,25 +137,25 @@ class YarnManager:
         tags = str(application.get("applicationTags", "")).split(",")
         return application["user"] == self._user and name.startswith(_STEM) and tag_of(name) in tags
 
-    def look(self, driver: str) -> DriverReport:
+    def look(self, driver: str) -> DriverStatus:
         """See `ClusterManager.look`."""
         try:
             answer = self._ask("GET", f"apps/{quote(driver, safe='')}")
         except ClusterUnreachableError as exc:
-            return DriverReport(DriverState.UNKNOWN, str(exc)[:300])
+            return DriverStatus(DriverState.UNKNOWN, str(exc)[:300])
         if answer.status == 404:
-            return DriverReport(DriverState.GONE, "the ResourceManager does not know it")
+            return DriverStatus(DriverState.GONE, "the ResourceManager does not know it")
         found = answer.said.get("app")
         if found is None:
-            return DriverReport(DriverState.UNKNOWN, _told(answer))
+            return DriverStatus(DriverState.UNKNOWN, _told(answer))
         if not self._is_ours(found):
-            return DriverReport(DriverState.UNKNOWN, f"{driver} is an application of somebody else")
+            return DriverStatus(DriverState.UNKNOWN, f"{driver} is an application of somebody else")
         state, words = str(found["state"]), str(found.get("diagnostics") or "").strip()[:300]
         if state in _ENDED:
-            return DriverReport(DriverState.GONE, f"{state}, {found.get('finalStatus')}: {words}")
+            return DriverStatus(DriverState.GONE, f"{state}, {found.get('finalStatus')}: {words}")
         if state in _WAITS and not found.get("amHostHttpAddress"):
-            return DriverReport(DriverState.WAITING, f"{state}: {self._wait_of(found)}. {words}")
-        return DriverReport(DriverState.RUNNING, state)
+            return DriverStatus(DriverState.WAITING, f"{state}: {self._wait_of(found)}. {words}")
+        return DriverStatus(DriverState.RUNNING, state)
 
     def _wait_of(self, application: Mapping[str, Any]) -> str:
         """What an application waits for, with the figures of its queue if they are reported."""
@@ -186,7 +190,7 @@ class YarnManager:
         if answer.status not in {200, 202, 404}:
             raise ClusterUnreachableError(f"the ResourceManager does not kill {driver}: {_told(answer)}")
 
-    def _ask(self, method: str, what: str, said: Mapping[str, str] | None = None) -> Answer:
+    def _ask(self, method: str, what: str, said: Mapping[str, str] | None = None) -> Response:
         """Send a request to the active ResourceManager. Raises ClusterUnreachableError."""
         join = "&" if "?" in what else "?"
         path = f"/ws/v1/cluster/{what}{join}{urlencode({'user.name': self._user})}"
@@ -194,7 +198,7 @@ class YarnManager:
         reasons = []
         for url in self._rest:
             try:
-                answer = ask(method, f"{url}{path}", body, {"Content-Type": "application/json"})
+                answer = ask(method, f"{url}{path}", body)
             except (NotSentError, NoAnswerError) as exc:
                 reasons.append(f"{url}: {exc}")
                 continue
@@ -229,7 +233,7 @@ def queues(queue: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from queues(below)
 
 
-def _told(answer: Answer) -> str:
+def _told(answer: Response) -> str:
     message = (answer.said.get("RemoteException") or {}).get("message", "")
     return f"{answer.status} {message}"[:300]
 

@@ -18,16 +18,16 @@ from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableEr
 from nimbus.worker.attempt.connections import OpenBoard
 from nimbus.worker.attempt.held_attempt import HeldAttempt
 from nimbus.worker.host.clock import boottime_s, pauses
-from nimbus.worker.pool.exits import Exits
+from nimbus.worker.pool.folder import ExitRecords
 
-BoardInstruction = m.Claim | m.PutEnd | m.Look | m.Keep | m.Beat
+BoardInstruction = m.PutClaim | m.PutEnd | m.ReadBoard | m.KeepCheckpoint | m.SendHeartbeat
 _Key = tuple[type[BoardInstruction], HeldAttempt]
 _Due = Mapping[_Key, BoardInstruction]
 _Told = list[tuple[HeldAttempt, m.Event]]
 
 MAX_TOGETHER = 64
 """Attempts in one request: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
-_URGENCY = {m.Claim: 0, m.PutEnd: 0, m.Look: 1, m.Keep: 2, m.Beat: 2}
+_URGENCY = {m.PutClaim: 0, m.PutEnd: 0, m.ReadBoard: 1, m.KeepCheckpoint: 2, m.SendHeartbeat: 2}
 """The lowest goes first. Reads go before writes: they show whether an attempt is over."""
 _DEFECT_PAUSE_S = 1.0
 
@@ -48,7 +48,7 @@ class BoardLink:
         fail: Callable[[Exception], None],
         *,
         vital: Collection[type[BoardInstruction]] = (),
-        exits: Exits | None = None,
+        exits: ExitRecords | None = None,
     ) -> None:
         """Create it without starting.
 
@@ -89,7 +89,7 @@ class BoardLink:
             else:
                 key = type(instruction), attempt
                 waiting = self._waiting.get(key)
-                if not (isinstance(waiting, m.Look) and waiting.watch):  # that one answers, too
+                if not (isinstance(waiting, m.ReadBoard) and waiting.watch):  # that one answers, too
                     self._waiting[key] = instruction
             self._changed.notify()
 
@@ -117,7 +117,7 @@ class BoardLink:
                 if self._opened is None:
                     self._opened = self._open_board()
                 due = self._next()
-                claiming = [attempt for kind, attempt in due if kind is m.Claim]
+                claiming = [attempt for kind, attempt in due if kind is m.PutClaim]
                 if self.must_leave and claiming:
                     self._leave(claiming)
                 elif due:
@@ -167,7 +167,7 @@ class BoardLink:
             return []
         first = min(ready, key=lambda key: _URGENCY[key[0]])
         urgency = _URGENCY[first[0]]
-        if first in self._again_s or urgency == _URGENCY[m.Beat]:
+        if first in self._again_s or urgency == _URGENCY[m.SendHeartbeat]:
             return [first]
         together = [key for key in ready if _URGENCY[key[0]] == urgency and key not in self._again_s]
         return together[:MAX_TOGETHER]
@@ -180,7 +180,7 @@ class BoardLink:
 
     def _leave(self, attempts: Collection[HeldAttempt]) -> None:
         for attempt in attempts:
-            self.drop(attempt, m.Claim)  # nobody would run what it claims
+            self.drop(attempt, m.PutClaim)  # nobody would run what it claims
         for attempt in attempts:
             self._tell(attempt, m.LeaveAsked())
 
@@ -199,24 +199,24 @@ class BoardLink:
 
     def _perform(self, board: AttemptBoard, due: _Due) -> _Told:
         match next(iter(due.values())):
-            case m.Claim() | m.PutEnd():
+            case m.PutClaim() | m.PutEnd():
                 return _fill(board, due)
-            case m.Look():
+            case m.ReadBoard():
                 return self._look(board, due)
-            case m.Beat() | m.Keep() as write:
+            case m.SendHeartbeat() | m.KeepCheckpoint() as write:
                 ((_, attempt),) = due
                 try:
                     attempt.write(board, write)
                 except AttemptWithdrawnError:
-                    return [(attempt, m.Withdrawn())]
+                    return [(attempt, m.AttemptGone())]
                 return []
 
     def _look(self, board: AttemptBoard, due: _Due) -> _Told:
         wanted, asked_s = {}, boottime_s()
         for (_, attempt), look in due.items():
             # The same function for each read, so that the client keeps one watch.
-            attempt.changed = attempt.changed or partial(self._tell, attempt, m.Changed())
-            wanted[attempt.id] = attempt.changed if isinstance(look, m.Look) and look.watch else None
+            attempt.changed = attempt.changed or partial(self._tell, attempt, m.BoardChanged())
+            wanted[attempt.id] = attempt.changed if isinstance(look, m.ReadBoard) and look.watch else None
         slots = board.read_all(wanted)
         return [(attempt, attempt.looked(slots[attempt.id], asked_s)) for _, attempt in due]
 
@@ -224,11 +224,11 @@ class BoardLink:
 def _fill(board: AttemptBoard, due: _Due) -> _Told:
     records: list[Claim | End] = []
     for kind, attempt in due:
-        if kind is m.Claim:
+        if kind is m.PutClaim:
             attempt.claim_sent_s = min(attempt.claim_sent_s, boottime_s())
-        records.append(attempt.claim if kind is m.Claim else attempt.exit_record)
+        records.append(attempt.claim if kind is m.PutClaim else attempt.exit_record)
     standing = board.fill(records)
     return [
-        (attempt, attempt.claim_answered(now) if kind is m.Claim else attempt.end_answered(now))
+        (attempt, attempt.claim_answered(now) if kind is m.PutClaim else attempt.end_answered(now))
         for (kind, attempt), now in zip(due, standing, strict=True)
     ]

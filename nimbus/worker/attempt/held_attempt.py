@@ -110,42 +110,42 @@ class HeldAttempt:
 
     # --- the board ---
 
-    def claim_answered(self, standing: Claim | End | None) -> m.ClaimAnswered | m.Withdrawn:
+    def claim_answered(self, standing: Claim | End | None) -> m.ClaimAnswered | m.AttemptGone:
         """`standing`: the claim on the board; None: the attempt is gone."""
         if not isinstance(standing, Claim):
-            return m.Withdrawn()
+            return m.AttemptGone()
         holder = self._holder_of(standing)
-        if holder is not m.Holder.OURS:
+        if holder is not m.ClaimHolder.OURS:
             _log.warning("claim_refused", attempt=str(self.id), standing=str(standing))
         return m.ClaimAnswered(holder, self.claim_sent_s)
 
-    def looked(self, slots: Slots, asked_s: float) -> m.Looked:
+    def looked(self, slots: Slots, asked_s: float) -> m.BoardRead:
         """`asked_s`: when the read began."""
         ended, holder = slots.end is not None, self._holder_of(slots.claim)
-        looked = m.Looked(holder, asked_s, ended, slots.stop_requested, slots.beating)
+        looked = m.BoardRead(holder, asked_s, ended, slots.stop_requested, slots.has_heartbeat)
         self.is_over |= looked.is_useless
         return looked
 
-    def _holder_of(self, standing: Claim | None) -> m.Holder:
+    def _holder_of(self, standing: Claim | None) -> m.ClaimHolder:
         if standing is None:
-            return m.Holder.NONE
-        return m.Holder.OURS if standing.nonce == self.claim.nonce else m.Holder.OTHER
+            return m.ClaimHolder.NONE
+        return m.ClaimHolder.OURS if standing.nonce == self.claim.nonce else m.ClaimHolder.OTHER
 
-    def write(self, board: AttemptBoard, instruction: m.Beat | m.Keep) -> None:
+    def write(self, board: AttemptBoard, instruction: m.SendHeartbeat | m.KeepCheckpoint) -> None:
         """Write a heartbeat or a checkpoint, unless it is over."""
         if self.is_over:
             return
         match instruction:
-            case m.Beat(progress):
-                board.beat(self.id, json.loads(progress))
-            case m.Keep(checkpoint):
+            case m.SendHeartbeat(progress):
+                board.heartbeat(self.id, json.loads(progress))
+            case m.KeepCheckpoint(checkpoint):
                 board.keep_checkpoint(self.id, str(self.claim.nonce), checkpoint)
 
-    def end_answered(self, standing: Claim | End | None) -> m.EndAnswered | m.Withdrawn:
+    def end_answered(self, standing: Claim | End | None) -> m.EndAnswered | m.AttemptGone:
         """`standing`: END on the board; None: the attempt is gone."""
         self.is_over = True
         if not isinstance(standing, End):
-            return m.Withdrawn()
+            return m.AttemptGone()
         self.outcome = standing.outcome
         return m.EndAnswered(f"END says {standing.outcome} by {standing.written_by}")
 

@@ -13,27 +13,27 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from blobsync import BlobNotFoundError, CorruptBlobError, InvalidKeyError, RetryPolicy
 from blobsync.retry import call_retrying
-from nimbus.worker.data.manifest import OutputFile, OutputManifest, is_manifest, manifest_key, parts_of
-from nimbus.worker.data.notes import read_notes
+from nimbus.worker.data.manifest import (
+    OutputFile,
+    OutputManifest,
+    is_manifest,
+    manifest_key,
+    parts_of,
+    read_notes,
+)
 from nimbus.worker.data.ports import DataStore, InputRefusedError, OutputRefusedError
-from nimbus.worker.data.tree import FoundFolder, folders_of
+from nimbus.worker.data.tree import FoundFolder, list_output, transfers
 from nimbus.worker.host.files import flush_tree, make_passage, remove_tree
 
-Item = TypeVar("Item")
-Done = TypeVar("Done")
-
-_AT_ONCE = 8
-"""Files in parallel."""
 _LOCKS = 16
 _COPY_KEPT_S = 3600.0
 """How long an unneeded copy stays after its last use, because the next attempt may need it."""
@@ -89,17 +89,12 @@ class BucketPlace:
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Upload all files, then the manifest, which names them and the noted files."""
         del published  # each has a manifest
-        files: list[OutputFile] = []
-        folders: list[str] = []
+        uploaded = list_output(output, prefix, partial(self._upload, prefix))
+        noted_files = read_notes(noted) if noted is not None else []
+        _check_names([file.path for file in (*uploaded.files, *noted_files)])
         with transfers() as each:
-            for folder in folders_of(output):
-                if folder.is_empty and folder.path:
-                    folders.append(folder.path)
-                files += each(partial(self._upload, folder, prefix), folder.files)
-            noted_files = read_notes(noted) if noted is not None else []
-            _check_names([file.path for file in (*files, *noted_files)])
-            files += each(partial(self._checked, prefix), noted_files)
-        data = OutputManifest(prefix=prefix, files=files, folders=folders).encode()
+            files = [*uploaded.files, *each(partial(self._checked, prefix), noted_files)]
+        data = replace(uploaded, files=files).encode()
         key = manifest_key(prefix, data)
         self._write(key, data)
         return key
@@ -111,7 +106,7 @@ class BucketPlace:
             raise OutputRefusedError(f"{noted.path!r} was noted, and is not there as noted")
         return noted
 
-    def _upload(self, folder: FoundFolder, prefix: str, name: str) -> OutputFile:
+    def _upload(self, prefix: str, folder: FoundFolder, name: str) -> OutputFile:
         with folder.digested(name) as (fd, file):
             # By its descriptor, because the name may now refer to another file.
             self._write(f"{prefix}/{file.path}", Path(f"/proc/self/fd/{fd}"))
@@ -202,13 +197,6 @@ class BucketPlace:
         for copy in self._copies.iterdir() if self._copies.is_dir() else ():
             if copy.name not in kept and time.time() - copy.stat().st_mtime > _COPY_KEPT_S:
                 remove_tree(copy)
-
-
-@contextmanager
-def transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], list[Done]]]:
-    """Run several transfers in parallel. The first error is raised after the running ones have ended."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
-        yield lambda call, items: list(pool.map(call, items))
 
 
 def _check_names(paths: Sequence[str]) -> None:

@@ -1,25 +1,35 @@
-"""The manifest of an output: the list of its files. Pure.
+"""Lists of an output's files: its manifest, and the notes of its task.
 
-Each output in a bucket has one, and each published output in a folder. Its key, relative to the place, is the
-reference of the output: in a bucket `<prefix of the attempt>/manifest-<sha256 of its bytes>.json`, beside a
-folder `<prefix of the attempt>.manifest-<sha256>.json`. So END verifies every byte of it. The reference of
-any other output in a folder is the prefix.
+Each output in a bucket has a manifest, and each published output in a folder. Its key, relative to the place,
+is the reference of the output: in a bucket `<prefix of the attempt>/manifest-<sha256 of its bytes>.json`,
+beside a folder `<prefix of the attempt>.manifest-<sha256>.json`. So END verifies every byte of it. The
+reference of any other output in a folder is the prefix.
+
+Notes are records of a task about valid files that it has put into the bucket itself. Spark repeats its own
+failed tasks, and leaves their files, so the files below an attempt's prefix are not all valid. A write that
+was committed as a whole is noted in a file in the attempt's folder, which the runner or executor reads when
+the task has ended. User code writes notes, so their content is not trusted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nimbus.worker.data.ports import InputRefusedError
+from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
+from nimbus.worker.host.files import read_untrusted, write_atomic
 
 MAX_MANIFEST_BYTES = 64 << 20
 """Largest manifest of an output in a folder, and largest that a scheduler reads: some 300,000 files."""
+_MAX_NOTE_BYTES = 16 << 20
+_MAX_NOTES = 10_000
 _SCHEMA = 1
 _KEY = re.compile(r"(?P<prefix>.+)/manifest-(?P<sha256>[0-9a-f]{64})\.json")
 _BESIDE = re.compile(r"(?P<prefix>.+)\.manifest-(?P<sha256>[0-9a-f]{64})\.json")
@@ -140,3 +150,43 @@ def _check_path(path: str) -> None:
     parts = PurePosixPath(path)
     if not parts.parts or parts.is_absolute() or ".." in parts.parts or "\0" in path:
         raise ValueError(f"{path!r} lies outside of the output")
+
+
+def write_note(folder: Path, files: Sequence[OutputFile], replaced: Sequence[str] = ()) -> None:
+    """Note valid files, and the paths of earlier ones that they replace, all of them or none."""
+    folder.mkdir(exist_ok=True)
+    document = json.dumps({"files": [asdict(file) for file in files], "replaced": list(replaced)})
+    write_atomic(folder / f"{secrets.token_hex(8)}.json", document.encode())
+
+
+def read_notes(folder: Path) -> list[OutputFile]:
+    """All files that were noted and not replaced.
+
+    Raises:
+        OutputRefusedError: a note is invalid.
+    """
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # nothing was noted
+        return []
+    try:
+        return _notes_in(Path(f"/proc/self/fd/{fd}"))
+    finally:
+        os.close(fd)
+
+
+def _notes_in(folder: Path) -> list[OutputFile]:
+    notes = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    if len(notes) > _MAX_NOTES:
+        raise OutputRefusedError(f"the task has noted {len(notes)} writes, and at most {_MAX_NOTES} are read")
+    try:
+        writes = [_note_in(note) for note in notes]
+        replaced = {path for _, paths in writes for path in paths}
+        return [file for files, _ in writes for file in files if file.path not in replaced]
+    except (ValueError, TypeError, KeyError, RecursionError) as exc:
+        raise OutputRefusedError(f"a note of what the task has written cannot be followed: {exc}") from exc
+
+
+def _note_in(note: Path) -> tuple[list[OutputFile], list[str]]:
+    document = json.loads(read_untrusted(note, _MAX_NOTE_BYTES) or b"")
+    return [checked_file(file) for file in document["files"]], [str(path) for path in document["replaced"]]

@@ -62,7 +62,7 @@ class DataPlace(Protocol):
         Args:
             output: The folder.
             prefix: The result of `prefix`.
-            noted: Folder with notes about files that the task itself has stored; see `data.notes`.
+            noted: Folder with notes about files that the task itself has stored; see `read_notes`.
             published: It will be a version of a dataset, so its reference names a manifest.
 
         Raises:

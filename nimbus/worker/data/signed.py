@@ -12,17 +12,20 @@ import base64
 import hashlib
 import io
 import json
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from blobsync import (
     BlobNotFoundError,
+    BlobSyncError,
     RetryPolicy,
     StoreAccessDeniedError,
     StoreRefusedError,
@@ -30,40 +33,44 @@ from blobsync import (
 )
 from blobsync.bucket.ports import checked_key
 from blobsync.log import log_errors_alone
-from nimbus.worker.application.door import Door, RefusedError, UnreachableError
+from nimbus.worker.application.gateway import Gateway, GatewayRefusedError, GatewayUnreachableError
+from nimbus.worker.application.reports import END_PATIENCE_S
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
+from nimbus.worker.data.ports import OutputRefusedError
 from nimbus.worker.host.files import digested
 
-LARGEST_BYTES = 5 << 30
+MAX_BYTES = 5 << 30
 """Largest object: the limit of S3 for one request."""
-_DOOR_PATIENCE_S = 20.0
+_GATEWAY_PATIENCE_S = 20.0
 """Also how long schedulers may lag behind the claim, since a driver whose attempt is forgotten must end."""
 _ANSWER_S = 60.0
 _CHUNK_BYTES = 1 << 20
+_COMMIT_RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(seconds=END_PATIENCE_S))
+"""For each file: as long as the driver retries END."""
 
 
 class SignedStore:
     """See `nimbus.worker.data.ports.DataStore`.
 
     Args:
-        access: From the bootstrap: fields of `Door`, and `schedulers` (see `latest`), `nonce`, `uri`,
+        access: From the bootstrap: fields of `Gateway`, and `schedulers` (see `latest`), `nonce`, `uri`,
             `output`, `inputs`.
     """
 
     def __init__(self, access: Mapping[str, Any]) -> None:
         log_errors_alone(_nothing)  # hosts of a cluster need no structlog
-        self._door = Door(access)
+        self._gateway = Gateway(access)
         self._said = {name: access[name] for name in ("nonce", "uri", "output")}
         self._said["inputs"] = sorted(access["inputs"].values())
 
     @property
     def endpoints(self) -> Sequence[str]:
         """Base URLs of the known schedulers."""
-        return self._door.endpoints
+        return self._gateway.endpoints
 
     def learn(self, endpoints: Sequence[str]) -> None:
         """Add these schedulers."""
-        self._door.learn(endpoints)
+        self._gateway.learn(endpoints)
 
     def read(self, key: str) -> Iterator[bytes]:
         """See `DataStore.read`."""
@@ -79,9 +86,9 @@ class SignedStore:
         """See `DataStore.write`. The server checks the MD5 if it can."""
         with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as file:
             size = file.seek(0, io.SEEK_END)
-            if size > LARGEST_BYTES:
+            if size > MAX_BYTES:
                 raise StoreRefusedError(
-                    f"{key} has {size} bytes, and a driver in a cluster stores at most {LARGEST_BYTES}: "
+                    f"{key} has {size} bytes, and a driver in a cluster stores at most {MAX_BYTES}: "
                     "let the task write several"
                 )
             file.seek(0)
@@ -121,11 +128,13 @@ class SignedStore:
         """A signed URL, and the headers that its signature requires."""
         checked_key(key)
         try:
-            answer = self._door.post("sign", {**self._said, "method": method, "key": key}, _DOOR_PATIENCE_S)
+            answer = self._gateway.post(
+                "sign", {**self._said, "method": method, "key": key}, _GATEWAY_PATIENCE_S
+            )
             return str(answer["url"]), dict(answer["headers"])
-        except RefusedError as exc:
+        except GatewayRefusedError as exc:
             raise StoreRefusedError(f"no scheduler signs {method} of {key}: {exc}") from exc
-        except (UnreachableError, KeyError) as exc:
+        except (GatewayUnreachableError, KeyError) as exc:
             raise StoreUnavailableError(f"{method} of {key}: {exc}") from exc
 
 
@@ -216,3 +225,26 @@ class CopiedInputs(Mapping[str, Path]):
     def __len__(self) -> int:
         """The number of inputs."""
         return len(self._places)
+
+
+def commit(told: dict[str, Any]) -> dict[str, str]:
+    """Upload an output, then its manifest.
+
+    Args:
+        told: `access`, see `SignedStore`; `output` and `noted`, see `DataPlace.commit`.
+    """
+    access = told["access"]
+    try:
+        place = signed_place(access, Path("/nowhere"), _COMMIT_RETRY)
+        return {"output": place.commit(Path(told["output"]), access["output"], Path(told["noted"]))}
+    except (OSError, BlobSyncError, OutputRefusedError) as exc:
+        return {"fault": f"its output could not be stored: {exc}".encode(errors="replace").decode()}
+
+
+def commit_output() -> None:
+    """Store the output of a driver: in a process that its bootstrap starts after a success.
+
+    Reads its input as JSON from standard input, because it contains tokens, and writes to standard output
+    either `{"output": <reference>}` or `{"fault": <why>}`.
+    """
+    sys.stdout.write(json.dumps(commit(json.load(sys.stdin))))

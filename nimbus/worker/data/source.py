@@ -29,8 +29,7 @@ from pyspark.sql.datasource import (
 )
 
 from nimbus.worker.data import partitions
-from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
-from nimbus.worker.data.notes import read_notes, write_note
+from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of, read_notes, write_note
 from nimbus.worker.data.ports import DataStore, InputRefusedError
 from nimbus.worker.host.files import digested
 
@@ -70,10 +69,10 @@ class SourcePlace:
     @contextmanager
     def store(self) -> Iterator[DataStore]:
         """The bucket; keys are relative to `uri`."""
-        if "door" in self.access:
+        if "gateway" in self.access:
             from nimbus.worker.data.signed import signed_store
 
-            yield signed_store(self.access["door"])
+            yield signed_store(self.access["gateway"])
             return
         try:
             from blobsync import S3Config, S3ObjectStore, Secret
@@ -423,10 +422,10 @@ def _place_of_task() -> SourcePlace:
 
     data = context().data
     access = dict(data.get("access", {}))
-    if "door" in access:
+    if "gateway" in access:
         from nimbus.worker.data.signed import latest
 
-        access["door"] = latest(access["door"])
+        access["gateway"] = latest(access["gateway"])
     return SourcePlace(
         uri=data["uri"],
         output=data["output"],

@@ -1,4 +1,7 @@
-"""Walks an output without following links, because its content is not trusted."""
+"""Walks an output without following links, because its content is not trusted.
+
+Threads: `data-transfer_<n>` while files are read or transferred.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,24 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from nimbus.worker.data.manifest import OutputFile
+from nimbus.worker.data.manifest import OutputFile, OutputManifest
 from nimbus.worker.data.ports import OutputRefusedError
 
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+_AT_ONCE = 8
+"""Files in parallel."""
 _CHUNK_BYTES = 1 << 20
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """Deepest nesting of folders: each level needs a descriptor during the walk."""
 
 
@@ -74,8 +84,8 @@ def folders_of(top: Path, other: Callable[[str], None] | None = None) -> Iterato
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(top))
     for place, folders, files, fd in os.fwalk(top, onerror=_raise, follow_symlinks=False):
         path = PurePosixPath(place).relative_to(top)
-        if len(path.parts) > _DEEPEST:
-            raise OSError(errno.ELOOP, f"folders are nested deeper than {_DEEPEST}", place)
+        if len(path.parts) > _MAX_DEPTH:
+            raise OSError(errno.ELOOP, f"folders are nested deeper than {_MAX_DEPTH}", place)
         relative = "/".join(path.parts)
         for names, wanted in ((folders, stat.S_ISDIR), (files, stat.S_ISREG)):
             names.sort()
@@ -87,6 +97,42 @@ def folders_of(top: Path, other: Callable[[str], None] | None = None) -> Iterato
                 other("/".join((*path.parts, name)))
                 names.remove(name)  # a link to a folder would be opened
         yield FoundFolder(relative, fd, tuple(files), not files and not folders)
+
+
+def list_output(
+    top: Path, prefix: str, file_of: Callable[[FoundFolder, str], OutputFile], *, max_files: int | None = None
+) -> OutputManifest:
+    """The manifest of an output.
+
+    Args:
+        top: The output.
+        prefix: Its prefix.
+        file_of: Reads or transfers a file; called for several files in parallel.
+        max_files: Limit of its files and empty folders.
+
+    Raises:
+        OSError, OutputRefusedError: as `folders_of` and `file_of`; or it has too many files.
+    """
+    files: list[OutputFile] = []
+    folders: list[str] = []
+    with transfers() as each:
+        for folder in folders_of(top):
+            if folder.is_empty and folder.path:
+                folders.append(folder.path)
+            if max_files is not None and len(files) + len(folders) + len(folder.files) > max_files:
+                raise OutputRefusedError(
+                    f"it has more than {max_files} files, the limit for an output that is published: write "
+                    "fewer, larger files"
+                )
+            files += each(partial(file_of, folder), folder.files)
+    return OutputManifest(prefix=prefix, files=files, folders=folders)
+
+
+@contextmanager
+def transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], list[Done]]]:
+    """Run several transfers in parallel. The first error is raised after the running ones have ended."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
+        yield lambda call, items: list(pool.map(call, items))
 
 
 def _digest_of(fd: int) -> str:

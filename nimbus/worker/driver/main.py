@@ -180,10 +180,10 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None = None, gateway: in
 def _take_inputs_on_demand() -> None:
     """Inside a cluster, copy inputs from a bucket to this host only when the task reads them."""
     access = json.loads(os.environ.get(ACCESS_VARIABLE, "{}"))
-    if "door" in access:
+    if "gateway" in access:
         from nimbus.worker.data.signed import CopiedInputs
 
-        wrap_inputs(partial(CopiedInputs, access["door"]))
+        wrap_inputs(partial(CopiedInputs, access["gateway"]))
 
 
 def read_plan(folder: Path) -> DriverPlan:

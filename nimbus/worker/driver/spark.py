@@ -1,7 +1,7 @@
 """Changes the stop of a driver's Spark: its cost is written, and its output is checked. Main thread.
 
 Executors must have written to the output folder that the driver sees. A write by path leaves its marks on
-this host, wherever its data are (`nimbus.worker.data.spark_writes`). An empty partitioned table has marks
+this host, wherever its data are (`nimbus.worker.data.folder_checks`). An empty partitioned table has marks
 alone, too, and files of other executors may hide a loss. So before a SparkContext stops, its executors read a
 file of the output, as many Spark tasks as reach each of them.
 """
@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignor
 from pyspark import SparkContext
 
 from nimbus.domain.errors import NimbusError
-from nimbus.worker.data.spark_writes import FolderState, spark_write_in, state_of
+from nimbus.worker.data.folder_checks import FolderState, spark_write_in, state_of
 from nimbus.worker.driver.spark_figures import CostBook
 
 _TASKS_FOR_EACH_CORE = 2

@@ -45,8 +45,7 @@ from nimbus.worker.host.loop import Loop
 from nimbus.worker.host.process_log import EXIT_FAILED, configure_log, end_with_any_thread, leave
 from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
-from nimbus.worker.pool.exits import Exits
-from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.pool.folder import ExecutorFolder, ExitRecords
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, NotPreloaded, Outbox, Unstored, receive_order
 from nimbus.worker.settings import ExecutorStartup, RunnerPlan, read_executor_startup
@@ -103,7 +102,7 @@ class Executor:
             partial(open_board, connections),
             self._post,
             self._loop.fail,
-            exits=Exits(folder.exits),
+            exits=ExitRecords(folder.exits),
         )
         self._logs = Logs(partial(open_logs, connections), self._tell_unstored)
         self._open_data = cache(partial(open_data, connections.data))
@@ -173,7 +172,7 @@ class Executor:
             return
         held.output = output
         terms = held.terms(claim_valid_s=self._go_within_s, stuck_after_s=_STUCK_S)
-        held.life = Life(terms, Pace(first_look_s=_LOOK_AFTER_S))
+        held.life = Life(terms, Pace(first_board_read_s=_LOOK_AFTER_S))
         held.claim = held.new_claim(Holder.POOLED)
         held.place = place_of(plan, self._open_data)
         self._held[attempt] = held
@@ -214,26 +213,36 @@ class Executor:
 
     def _perform(self, held: _Held, instruction: m.Instruction) -> None:
         match instruction:
-            case m.Claim() | m.Look() | m.Beat() | m.Keep():
+            case m.PutClaim() | m.ReadBoard() | m.SendHeartbeat() | m.KeepCheckpoint():
                 self._board.put(held, instruction)
             case m.ReadNotes():
                 self._tell(held, held.notes())
             case m.Prepare():  # `_take` has made its files
                 self._tell(held, m.Prepared())
-            case m.Start() | m.AskToEnd() | m.Kill() | m.KillStarter():
+            case m.StartDriver() | m.AskToEnd() | m.KillDriver() | m.KillStarter():
                 self._drive(held, instruction)
-            case m.Clear() | m.Commit() | m.Record() | m.PutEnd() | m.StoreLog() | m.Forget() | m.Leave():
+            case (
+                m.Clear()
+                | m.Commit()
+                | m.Record()
+                | m.PutEnd()
+                | m.StoreLog()
+                | m.ForgetAttempt()
+                | m.LeaveAttempt()
+            ):
                 self._finish(held, instruction)
 
-    def _drive(self, held: _Held, instruction: m.Start | m.AskToEnd | m.Kill | m.KillStarter) -> None:
+    def _drive(
+        self, held: _Held, instruction: m.StartDriver | m.AskToEnd | m.KillDriver | m.KillStarter
+    ) -> None:
         match instruction:
-            case m.Start():
+            case m.StartDriver():
                 self._start(held)
             case m.AskToEnd(why, kill):
                 told = held.to_be_told(why)
                 self._drivers.signal(str(held.id), signal.SIGKILL if kill else signal.SIGTERM)
                 self._tell(held, told)
-            case m.Kill():
+            case m.KillDriver():
                 self._drivers.signal(str(held.id), signal.SIGKILL)
             case m.KillStarter():
                 _log.error("zygote_stuck", attempt=str(held.id))
@@ -242,7 +251,7 @@ class Executor:
     def _finish(
         self,
         held: _Held,
-        instruction: m.Clear | m.Commit | m.Record | m.PutEnd | m.StoreLog | m.Forget | m.Leave,
+        instruction: m.Clear | m.Commit | m.Record | m.PutEnd | m.StoreLog | m.ForgetAttempt | m.LeaveAttempt,
     ) -> None:
         match instruction:
             case m.Clear():  # the zygote has ended its processes; see also `zygote_ended`
@@ -258,12 +267,12 @@ class Executor:
             case m.StoreLog():  # in the background
                 self._logs.ended(held.folder)
                 self._tell(held, m.LogStored(is_complete=True))
-            case m.Forget():
+            case m.ForgetAttempt():
                 if held.record is None:  # it is another process's, or not needed any more
                     held.folder.discard()
                 self._board.drop(held)
                 self._forget(held)
-            case m.Leave():
+            case m.LeaveAttempt():
                 self._forget(held)
 
     def _forget(self, held: _Held) -> None:

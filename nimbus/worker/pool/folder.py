@@ -1,8 +1,8 @@
-"""An executor's folder on its worker's disk: the only place that knows its layout.
+"""An executor's folder on its worker's disk, with exit records: the only place that knows its layout.
 
 <work_dir>/executors/<id>/     mode 0711, as `tasks`: users of drivers pass through
 lock        flock held by the executor as long as it lives; contains its pid and start ticks
-exits       exit records of its attempts, one on each line; the content of their ENDs
+exits       exit records of its attempts, one on each line; on disk before they become ENDs, kept until then
 log         the log of the executor itself and its zygote
 tasks/<attempt>/    like an attempt's own folder, without order, lock and records
 """
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import structlog
+
 from nimbus.domain.ids import InvalidNameError
-from nimbus.domain.slots import Claim
+from nimbus.domain.slots import Claim, End
+from nimbus.records import END, UnreadableRecordError
 from nimbus.worker.attempt.folder import AttemptFolder
-from nimbus.worker.host.files import make_passage, remove_tree
+from nimbus.worker.host.files import make_passage, read_if_there, remove_tree
 from nimbus.worker.host.identity import ProcessLock
 
 NONE_RUNS = "none: the next pooled task starts one"
@@ -85,3 +88,51 @@ class ExecutorFolder:
     def remove(self) -> None:
         """Remove the folder."""
         remove_tree(self.path)
+
+
+_log = structlog.get_logger(__name__)
+
+_LARGE_BYTES = 256 << 10
+
+
+class ExitRecords:
+    """A file of records, one on each line, written only by the executor. One thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def note(self, ends: Iterable[End]) -> None:
+        """Write several records durably. On a full disk they exist only as ENDs, or are lost with us."""
+        data = b"".join(END.encode(end) + b"\n" for end in ends)
+        if not data:
+            return
+        try:
+            data = b"\n" + data  # what is before may be half a line, from when the disk was full
+            while data:
+                data = data[os.write(self._fd, data) :]
+            os.fdatasync(self._fd)
+        except OSError as exc:
+            _log.error("exit_records_not_on_disk", error=str(exc))
+
+    def all_delivered(self) -> None:
+        """Remove the records if there are many: all are ENDs."""
+        if os.fstat(self._fd).st_size > _LARGE_BYTES:
+            os.ftruncate(self._fd, 0)
+
+
+def read_exits(path: Path) -> dict[str, End]:
+    """The records of a dead executor, by attempt. Incomplete lines are ignored."""
+    found: dict[str, End] = {}
+    for line in (read_if_there(path) or b"").splitlines():
+        try:
+            end = END.decode(line, str(path))
+        except UnreadableRecordError:
+            continue
+        found[end.attempt] = end
+    return found
+
+
+def exit_of(path: Path, claim: Claim) -> End | None:
+    """The record of one attempt, if it belongs to this claim."""
+    end = read_exits(path).get(claim.attempt)
+    return end if end is not None and end.nonce == claim.nonce else None

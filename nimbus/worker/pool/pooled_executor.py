@@ -21,8 +21,7 @@ from nimbus.worker.host.loop import Action
 from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.launcher import ForkLauncher
-from nimbus.worker.pool.exits import exit_of, read_exits
-from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
+from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder, exit_of, read_exits
 from nimbus.worker.pool.messages import (
     Answer,
     NotPreloaded,

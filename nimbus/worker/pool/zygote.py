@@ -100,7 +100,7 @@ class Zygote:
             ready = {fd for fd, _ in poll.poll(self._wait_ms())}
             if self._ended in ready:
                 os.read(self._ended, 4096)
-                self._reap()
+                self._collect()
             if self._executor.fileno() in ready:
                 size = self._executor.recv_into(message)
                 if not size:
@@ -133,7 +133,7 @@ class Zygote:
             return
         self._waiting = None
         self._children[driver.pid] = _Child(attempt, tag, uid, driver.fault)
-        with suppress(BrokenPipeError):  # else `_reap` reports its end
+        with suppress(BrokenPipeError):  # else `_collect` reports its end
             while told:
                 told = told[os.write(driver.order, told) :]
         os.close(driver.order)
@@ -155,7 +155,7 @@ class Zygote:
             os.setpgid(pid, pid)
         return _Waiting(pid, order, fault)
 
-    def _reap(self) -> None:
+    def _collect(self) -> None:
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

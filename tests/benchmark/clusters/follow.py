@@ -23,7 +23,7 @@ from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, Holder
 from nimbus.localstack.daemons import ROOT, StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
-from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
+from nimbus.worker.application.submitted import SubmissionRecord, SubmissionRecords
 from tests.nimbus.chaos.cluster import moment, until
 
 TARGET = "big"

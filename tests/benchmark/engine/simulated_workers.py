@@ -178,7 +178,7 @@ class SimulatedWorkers:
             transaction.create(self._paths.claim(attempt), records.CLAIM.encode(claim))
             if beating:
                 beat = json.dumps({"schema": records.SCHEMA, "progress": {}}).encode()
-                transaction.create(self._paths.beat(attempt), beat, ephemeral=True)
+                transaction.create(self._paths.heartbeat(attempt), beat, ephemeral=True)
         self._note_refused(transaction.commit_async().get(timeout=_ANSWER_S))
 
     def _end(self, attempts: Sequence[AttemptId]) -> None:

@@ -10,7 +10,7 @@ from nimbus.attempt import life, machine
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life, Pace
 from nimbus.attempt.machine import Transition
-from nimbus.attempt.model import NEVER_S, Holder, Ordered, Story
+from nimbus.attempt.model import NEVER_S, ClaimHolder, Ordered, Story
 from tests.nimbus.simulation.mutant import replaced
 
 MUTANTS: dict[str, Callable[[], Any]] = {}
@@ -104,8 +104,8 @@ def end_before_the_record() -> Iterator[None]:
 @mutant
 def second_claim() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
-        if isinstance(state, m.Claiming) and isinstance(event, m.LeaveAsked):
-            return Transition(state, (m.Claim(),))
+        if isinstance(state, m.AwaitingClaim) and isinstance(event, m.LeaveAsked):
+            return Transition(state, (m.PutClaim(),))
         return None
 
     yield from _step(change)
@@ -114,7 +114,7 @@ def second_claim() -> Iterator[None]:
 @mutant
 def claim_of_another_is_taken_for_ours() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
-        if isinstance(state, m.Claiming) and isinstance(event, m.ClaimAnswered):
+        if isinstance(state, m.AwaitingClaim) and isinstance(event, m.ClaimAnswered):
             return Transition(m.Preparing(NEVER_S), (m.Prepare(),))
         return None
 
@@ -133,7 +133,7 @@ def start_after_a_long_preparation() -> Iterator[None]:
     def change(state: Any, event: Any, terms: Any, now_s: float) -> Transition | None:
         is_ready = isinstance(event, m.Prepared) and isinstance(state, m.Preparing)
         if is_ready and state.ordered is Ordered.NOT:
-            return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
+            return Transition(m.Running(now_s + terms.timeout_s), (m.StartDriver(),))
         return None
 
     yield from _step(change)
@@ -143,7 +143,7 @@ def start_after_a_long_preparation() -> Iterator[None]:
 def start_though_it_is_over() -> Iterator[None]:
     def change(state: Any, event: Any, terms: Any, now_s: float) -> Transition | None:
         if isinstance(state, m.Preparing) and isinstance(event, m.Prepared):
-            return Transition(m.Running(now_s + terms.timeout_s), (m.Start(),))
+            return Transition(m.Running(now_s + terms.timeout_s), (m.StartDriver(),))
         return None
 
     yield from _step(change)
@@ -152,8 +152,8 @@ def start_though_it_is_over() -> Iterator[None]:
 @mutant
 def started_again_when_prepared_again() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
-        if isinstance(state, m.Running) and isinstance(event, m.Changed):
-            return Transition(state, (m.Start(),))
+        if isinstance(state, m.Running) and isinstance(event, m.BoardChanged):
+            return Transition(state, (m.StartDriver(),))
         return None
 
     yield from _step(change)
@@ -175,7 +175,7 @@ def no_kill_after_the_grace() -> Iterator[None]:
 def timeout_is_not_watched() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
         if isinstance(state, m.Preparing) and isinstance(event, m.Prepared) and state.ordered is Ordered.NOT:
-            return Transition(m.Running(NEVER_S), (m.Start(),))
+            return Transition(m.Running(NEVER_S), (m.StartDriver(),))
         return None
 
     yield from _step(change)
@@ -194,14 +194,14 @@ def told_to_end_twice() -> Iterator[None]:
 
 @mutant
 def stop_is_not_heard() -> Iterator[None]:
-    original = machine._looked
-    with replaced(machine, _looked=lambda s, e, *a: original(s, e._replace(stop_requested=False), *a)):
+    original = machine._board_read
+    with replaced(machine, _board_read=lambda s, e, *a: original(s, e._replace(stop_requested=False), *a)):
         yield
 
 
 @mutant
 def filled_end_is_not_heard() -> Iterator[None]:
-    with replaced(m.Looked, is_useless=property(lambda event: event.holder is Holder.OTHER)):
+    with replaced(m.BoardRead, is_useless=property(lambda event: event.holder is ClaimHolder.OTHER)):
         yield
 
 
@@ -224,7 +224,7 @@ def reads_that_overlap_prove_that_it_is_gone() -> Iterator[None]:
 
 @mutant
 def empty_reads_are_counted_over_hours() -> Iterator[None]:
-    original = machine._looked
+    original = machine._board_read
 
     def looked(state: Any, event: Any, terms: Any, now_s: float) -> Transition:
         after, instructions = original(state, event, terms, now_s)
@@ -232,7 +232,7 @@ def empty_reads_are_counted_over_hours() -> Iterator[None]:
             machine.replace(after, gone_since_s=after.gone_since_s or state.gone_since_s), instructions
         )
 
-    with replaced(machine, _looked=looked):
+    with replaced(machine, _board_read=looked):
         yield
 
 
@@ -261,7 +261,7 @@ def beat_where_no_claim_is() -> Iterator[None]:
     original = life.keep_up
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
-        claimed = event._replace(holder=Holder.OURS) if isinstance(event, m.Looked) else event
+        claimed = event._replace(holder=ClaimHolder.OURS) if isinstance(event, m.BoardRead) else event
         return original(kept, claimed, pace, now_s)
 
     with replaced(life, keep_up=step):
@@ -281,7 +281,7 @@ def heartbeat_is_lost_with_its_session() -> Iterator[None]:
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
         return original(
-            kept, event._replace(is_beating=True) if isinstance(event, m.Looked) else event, pace, now_s
+            kept, event._replace(has_heartbeat=True) if isinstance(event, m.BoardRead) else event, pace, now_s
         )
 
     with replaced(life, keep_up=step):
@@ -293,7 +293,7 @@ def change_during_a_read_is_read_late() -> Iterator[None]:
     original = life.keep_up
 
     def step(kept: Any, event: Any, pace: Any, now_s: float) -> Any:
-        if isinstance(event, m.Looked):
+        if isinstance(event, m.BoardRead):
             kept = life.replace(kept, is_watched=True)
         return original(kept, event, pace, now_s)
 
@@ -323,7 +323,7 @@ def board_is_read_beside_the_heartbeats_of_the_shell() -> Iterator[None]:
 def record_is_given_up_on_leaving() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
         if isinstance(state, m.Clearing | m.Committing | m.Recording) and isinstance(event, m.LeaveAsked):
-            return Transition(m.Over(), (m.Leave(),))
+            return Transition(m.Over(), (m.LeaveAttempt(),))
         return None
 
     yield from _step(change)
@@ -333,7 +333,7 @@ def record_is_given_up_on_leaving() -> Iterator[None]:
 def running_driver_is_left() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
         if isinstance(state, m.Running) and isinstance(event, m.LeaveAsked):
-            return Transition(m.Over(), (m.Leave(),))
+            return Transition(m.Over(), (m.LeaveAttempt(),))
         return None
 
     yield from _step(change)
@@ -343,7 +343,7 @@ def running_driver_is_left() -> Iterator[None]:
 def log_that_is_not_stored_is_forgotten() -> Iterator[None]:
     def change(state: Any, event: Any, *_: Any) -> Transition | None:
         if isinstance(state, m.Storing) and isinstance(event, m.LogStored):
-            return Transition(m.Over(), (m.Forget(state.why),))
+            return Transition(m.Over(), (m.ForgetAttempt(state.why),))
         return None
 
     yield from _step(change)
@@ -363,12 +363,12 @@ def lease_never_ends() -> Iterator[None]:
 @mutant
 def lease_counts_from_the_answer() -> Iterator[None]:
     """A slow answer proves nothing about the time after the question."""
-    original = machine._looked
+    original = machine._board_read
 
     def looked(state: Any, event: Any, terms: Any, now_s: float) -> Transition:
         return original(state, event._replace(asked_s=now_s), terms, now_s)
 
-    with replaced(machine, _looked=looked):
+    with replaced(machine, _board_read=looked):
         yield
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life, Pace
-from nimbus.attempt.model import Holder, Ordered, Terms
+from nimbus.attempt.model import ClaimHolder, Ordered, Terms
 from tests.nimbus.attempts.driver import BrokenLawError, Driver, hold
 
 TERMS = (
@@ -26,7 +26,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
         self.terms = rng.choice(TERMS)
-        pace = rng.choice((Pace(), Pace(first_look_s=0.3), None))
+        pace = rng.choice((Pace(), Pace(first_board_read_s=0.3), None))
         self.beats_by_itself = pace is None
         if self.beats_by_itself:
             self.terms = self.terms._replace(claim_valid_s=m.NEVER_S, lease_s=m.NEVER_S)
@@ -36,8 +36,8 @@ class World:
         self.calm = False
         """True: nothing new happens, so the attempt must come to its end."""
         # The board.
-        self.claim = rng.choices((Holder.OURS, Holder.OTHER), (9, 1))[0]
-        self.is_claimed = self.end_filled = self.stop_requested = self.is_gone = self.is_beating = False
+        self.claim = rng.choices((ClaimHolder.OURS, ClaimHolder.OTHER), (9, 1))[0]
+        self.is_claimed = self.end_filled = self.stop_requested = self.is_gone = self.has_heartbeat = False
         self.is_of_later_run = False
         # The host.
         self.asked_s = self.shown_s = self.proved_s = float("-inf")
@@ -69,7 +69,7 @@ class World:
         raise BrokenLawError(f"it is {self.life.state} for ever")
 
     def _begin_after_the_record(self) -> None:
-        self.claim, self.is_claimed, self.driver.is_recorded = Holder.OURS, True, True
+        self.claim, self.is_claimed, self.driver.is_recorded = ClaimHolder.OURS, True, True
         self.driver.starts = self.driver.records = 1
         self._perform(self.life.deliver())
 
@@ -98,24 +98,24 @@ class World:
         match event:
             case m.EndAnswered():
                 self.knows_end = True
-            case m.Withdrawn():
+            case m.AttemptGone():
                 self.knows_it_is_useless = True
-            case m.Looked(holder, asked_s, end_filled, stop_requested, _):
+            case m.BoardRead(holder, asked_s, end_filled, stop_requested, _):
                 self.looks -= 1
-                self.knows_it_is_useless |= end_filled or holder is Holder.OTHER
+                self.knows_it_is_useless |= end_filled or holder is ClaimHolder.OTHER
                 self.knows_stop |= stop_requested
-                self.saw_claim |= holder is Holder.OURS and asked_s > self.lags_until_s
+                self.saw_claim |= holder is ClaimHolder.OURS and asked_s > self.lags_until_s
                 self.looked_s = self.now_s
-                if self.driver.runs and holder is Holder.OURS and not end_filled:
+                if self.driver.runs and holder is ClaimHolder.OURS and not end_filled:
                     self.proved_s = asked_s
             case m.BoardSilent():
                 self.looks -= 1
                 self.looked_s = self.now_s
-            case m.Changed():
+            case m.BoardChanged():
                 self.has_unread_change = self._needs_beats()
             case _:
                 pass
-        self.sees_no_claim = isinstance(event, m.Looked) and event.holder is Holder.NONE
+        self.sees_no_claim = isinstance(event, m.BoardRead) and event.holder is ClaimHolder.NONE
         self._perform(self.life.hear(event, self.now_s))
         self._check(event)
 
@@ -126,9 +126,9 @@ class World:
         state = self.life.state
         if isinstance(state, m.Running) and state.ordered is Ordered.OUTDATED:
             hold(self.knows_it_is_useless or self.is_gone, "a server that lags behind ended a driver")
-        if isinstance(event, m.Looked) and not event.is_beating and self._needs_beats():
-            is_ours = event.holder is Holder.OURS
-            hold(self.is_beating or not is_ours, "a heartbeat is missing after a new session")
+        if isinstance(event, m.BoardRead) and not event.has_heartbeat and self._needs_beats():
+            is_ours = event.holder is ClaimHolder.OURS
+            hold(self.has_heartbeat or not is_ours, "a heartbeat is missing after a new session")
         if isinstance(event, m.Tick) and self._needs_beats() and not self.beats_by_itself:
             last_s = max(self.looked_s, self.shown_s)
             hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
@@ -191,7 +191,7 @@ class World:
         self.is_of_later_run = self.is_of_later_run or (self.shown_s > 0 and self.rng.random() < 0.2)
 
     def _renew_session(self) -> None:
-        self.is_beating = False
+        self.has_heartbeat = False
         if self.saw_claim:  # the new server lags behind for less than GONE_AFTER_S
             self.saw_claim = False
             self.lags_until_s = self.now_s + 4
@@ -199,7 +199,7 @@ class World:
 
     def _report_change(self) -> None:
         if not self.beats_by_itself:  # else nothing is watched
-            self._tell(m.Changed())
+            self._tell(m.BoardChanged())
 
     def _report_fault_of_driver(self) -> None:
         if self.driver.runs and self.rng.random() < 0.5:
@@ -244,19 +244,19 @@ class World:
     def _later(self, answer: Callable[[], m.Event]) -> None:
         self.answers.append(answer)
 
-    def _claim(self, _: m.Claim) -> None:
+    def _putclaim(self, _: m.PutClaim) -> None:
         hold(not self.is_claimed, "a second claim")
         self.asked_s, self.is_claimed = self.now_s, True
 
         def answered() -> m.Event:
             if self.is_gone:
-                return m.Withdrawn()
+                return m.AttemptGone()
             self.shown_s = self.asked_s
             return m.ClaimAnswered(self.claim, self.asked_s)
 
         self._later(answered)
 
-    def _look(self, _: m.Look) -> None:
+    def _readboard(self, _: m.ReadBoard) -> None:
         hold(not self.beats_by_itself, "the board is read, though heartbeats say it all")
         asked_s = self.looked_s = self.now_s
         self.looks += 1
@@ -269,13 +269,13 @@ class World:
                 return m.BoardSilent()
             if self.is_gone and self.rng.random() < 0.5:
                 self.looks -= 1
-                return m.Withdrawn()
+                return m.AttemptGone()
             lags = self.is_gone or self.now_s < self.lags_until_s
-            holder = Holder.OTHER if self.is_of_later_run else self.claim
-            holder = Holder.NONE if lags else holder
-            if holder is Holder.OURS and not self.end_filled:
+            holder = ClaimHolder.OTHER if self.is_of_later_run else self.claim
+            holder = ClaimHolder.NONE if lags else holder
+            if holder is ClaimHolder.OURS and not self.end_filled:
                 self.shown_s = max(self.shown_s, asked_s)
-            return m.Looked(holder, asked_s, self.end_filled, self.stop_requested, self.is_beating)
+            return m.BoardRead(holder, asked_s, self.end_filled, self.stop_requested, self.has_heartbeat)
 
         self._later(looked)
 
@@ -283,12 +283,12 @@ class World:
         text = self.rng.choice(("{}", '{"a":1}', '{"a":2}'))
         self._later(lambda: m.NotesRead(text, self.rng.choice((None, "1", "2"))))
 
-    def _beat(self, _: m.Beat) -> None:
-        hold(self.claim is Holder.OURS, "a heartbeat without the claim")
+    def _sendheartbeat(self, _: m.SendHeartbeat) -> None:
+        hold(self.claim is ClaimHolder.OURS, "a heartbeat without the claim")
         hold(not self.knows_it_is_useless, "a heartbeat for an attempt that is over, or of another")
         hold(not self.knows_end, "a heartbeat after END")
         hold(not self.sees_no_claim, "a heartbeat where another run may be")
-        self.is_beating = True
+        self.has_heartbeat = True
 
     def _send_heartbeat(self) -> None:
         asked_s = self.now_s
@@ -297,23 +297,25 @@ class World:
         def answered() -> m.Event:
             lags = self.is_gone or self.now_s < self.lags_until_s
             is_over = self.end_filled or self.is_of_later_run
-            return m.Looked(Holder.NONE if lags else Holder.OURS, asked_s, is_over, self.stop_requested)
+            return m.BoardRead(
+                ClaimHolder.NONE if lags else ClaimHolder.OURS, asked_s, is_over, self.stop_requested
+            )
 
         self._later(answered)
 
-    def _keep(self, _: m.Keep) -> None:
-        hold(self.claim is Holder.OURS, "a checkpoint without the claim")
+    def _keepcheckpoint(self, _: m.KeepCheckpoint) -> None:
+        hold(self.claim is ClaimHolder.OURS, "a checkpoint without the claim")
 
     def _prepare(self, _: m.Prepare) -> None:
-        hold(self.claim is Holder.OURS, "files are made without the claim")
+        hold(self.claim is ClaimHolder.OURS, "files are made without the claim")
         self.proved_s = self.shown_s
         fresh = self.now_s - self.shown_s <= self.terms.claim_valid_s
         hold(fresh, "a driver is made ready long after the board showed the claim")
         fit = self.rng.random() < 0.9
         self._later(lambda: m.Prepared() if fit else m.Unfit("no room"))
 
-    def _start(self, _: m.Start) -> None:
-        hold(self.claim is Holder.OURS, "a driver starts without the claim")
+    def _startdriver(self, _: m.StartDriver) -> None:
+        hold(self.claim is ClaimHolder.OURS, "a driver starts without the claim")
         fresh = self.now_s - self.shown_s <= self.terms.claim_valid_s
         hold(fresh, "a driver starts long after the board showed the claim")
         hold(not (self.knows_it_is_useless or self.knows_stop), "a driver starts that nobody needs")
@@ -330,7 +332,7 @@ class World:
                 self._exit(-9)
         self._tell(told)
 
-    def _kill(self, _: m.Kill) -> None:
+    def _killdriver(self, _: m.KillDriver) -> None:
         hold(self.driver.was_told, "a driver is killed that was not told to end")
         if self.driver.runs and (self.terms.stuck_after_s == m.NEVER_S or self.rng.random() < 0.7):
             self._exit(-9)
@@ -372,7 +374,7 @@ class World:
 
         def answered() -> m.Event:
             is_withdrawn = self.is_gone or self.is_of_later_run
-            return m.Withdrawn() if is_withdrawn else m.EndAnswered("succeeded")
+            return m.AttemptGone() if is_withdrawn else m.EndAnswered("succeeded")
 
         self._later(answered)
 
@@ -380,19 +382,19 @@ class World:
         self.log_is_stored = self.rng.random() < 0.8
         self._later(lambda: m.LogStored(self.log_is_stored))
 
-    def _forget(self, order: m.Forget) -> None:
+    def _forgetattempt(self, order: m.ForgetAttempt) -> None:
         self.driver.forget(order.why)
         over = (
             self.ends
             or self.is_gone
             or self.end_filled
-            or self.claim is not Holder.OURS
+            or self.claim is not ClaimHolder.OURS
             or self.is_of_later_run
         )
         hold(over, "an attempt is forgotten that has no end:", order.why)
         hold(self.log_is_stored, "an attempt is forgotten whose log is not stored")
 
-    def _leave(self, _: m.Leave) -> None:
+    def _leaveattempt(self, _: m.LeaveAttempt) -> None:
         hold(not self.driver.runs, "an attempt is left whose driver runs")
 
     def _check_end(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.worker.application.bootstrap import VARIABLE
-from nimbus.worker.application.manager import DriverReport, DriverState, Submission
+from nimbus.worker.application.manager import DriverState, DriverStatus, Submission
 from tests.nimbus.cluster_bench import ProcessManager
 
 _WORDS = {DriverState.WAITING: "SUBMITTED", DriverState.RUNNING: "RUNNING"}
@@ -56,7 +56,7 @@ def _answer(manager: ProcessManager, path: str, body: bytes) -> dict[str, Any]:
         manager.kill(driver)
         return {"success": True, "submissionId": driver}
     report = manager.look(driver)
-    if report == DriverReport(DriverState.GONE, "not found"):
+    if report == DriverStatus(DriverState.GONE, "not found"):
         return {"success": False, "submissionId": driver}
     words = _WORDS.get(report.state, report.words)
     return {"success": True, "submissionId": driver, "driverState": words}

@@ -16,7 +16,7 @@ from nimbus.localstack.stack import LocalStack
 from nimbus.worker.connect.server import LocalServer, LocalServerSettings
 from tests.nimbus.chaos.standalone_gateway import StandaloneGateway
 from tests.nimbus.chaos.submission_holds import HoldingGrpc, HoldingZooKeeper
-from tests.nimbus.chaos.submission_points import GATEWAY, STORE, HoldingProxy, Point, Stops, points_of
+from tests.nimbus.chaos.submission_points import MANAGER, STORE, HoldingProxy, Point, Stops, points_of
 from tests.nimbus.kubernetes.bench import kubernetes
 from tests.nimbus.kubernetes.kubelet import spark_image
 from tests.nimbus.yarn.cluster import YarnCluster
@@ -79,7 +79,7 @@ class Scene:
     """It does not exist yet."""
     stack: LocalStack
     """It is running."""
-    doors: Sequence[str]
+    gateways: Sequence[str]
     """URLs under which drivers in the cluster reach the schedulers."""
     stops: Stops
     last_first: ExitStack
@@ -87,7 +87,7 @@ class Scene:
 
     def proxied(self, *urls: str, ca_file: Path | None = None) -> list[str]:
         """Start proxies for the servers that take submissions. Returns their addresses."""
-        proxies = [HoldingProxy(GATEWAY, url, self.stops, ca_file) for url in urls]
+        proxies = [HoldingProxy(MANAGER, url, self.stops, ca_file) for url in urls]
         for proxy in proxies:
             self.last_first.callback(proxy.close)
         return [proxy.url for proxy in proxies]
@@ -115,7 +115,7 @@ class FakeStandalone(_Cluster):
         scene.last_first.callback(gateway.close)
         rest = scene.proxied(gateway.url)
         master = {"kind": "standalone", "master": "spark://127.0.0.1:7077"}
-        return {**master, "rest": rest, "schedulers": list(scene.doors)}, {}
+        return {**master, "rest": rest, "schedulers": list(scene.gateways)}, {}
 
 
 class RealStandalone(_Cluster):
@@ -129,7 +129,7 @@ class RealStandalone(_Cluster):
         """See `PointCluster.start`."""
         spark = self._spark = scene.stack.spark
         rest = scene.proxied(*(master.rest for master in spark.masters))
-        return {**spark.target(), "rest": rest, "schedulers": list(scene.doors)}, {}
+        return {**spark.target(), "rest": rest, "schedulers": list(scene.gateways)}, {}
 
     def left(self) -> Sequence[str]:
         """See `PointCluster.left`."""
@@ -161,7 +161,7 @@ class Kubernetes(_Cluster):
         }
         target = {"kind": "kubernetes", "master": f"k8s://{url}", "image": "spark:test", "conf": conf}
         target |= {"namespace": place.namespace, "token_file": str(place.token_file)}
-        return {**target, "schedulers": list(scene.doors)}, _CLIENT
+        return {**target, "schedulers": list(scene.gateways)}, _CLIENT
 
     def left(self) -> Sequence[str]:
         """See `PointCluster.left`."""
@@ -190,8 +190,8 @@ class Yarn(_Cluster):
         yarn = self._yarn = YarnCluster(scene.folder)
         scene.last_first.callback(yarn.stop)
         yarn.start()
-        yarn.manager.before_taking = lambda: scene.stops.pass_by(GATEWAY, "submitApplication", answered=False)
-        yarn.manager.before_reply = lambda: scene.stops.pass_by(GATEWAY, "submitApplication", answered=True)
+        yarn.manager.before_taking = lambda: scene.stops.pass_by(MANAGER, "submitApplication", answered=False)
+        yarn.manager.before_reply = lambda: scene.stops.pass_by(MANAGER, "submitApplication", answered=True)
         conf = {
             **yarn.conf,
             "spark.pyspark.python": f"{sys.base_prefix}/bin/python3",
@@ -201,7 +201,7 @@ class Yarn(_Cluster):
         }
         target = {"kind": "yarn", "hadoop_conf_dir": str(yarn.conf_dir), "conf": conf}
         rest = scene.proxied(yarn.rest[0].url)
-        return {**target, "rest": rest, "schedulers": list(scene.doors)}, _CLIENT
+        return {**target, "rest": rest, "schedulers": list(scene.gateways)}, _CLIENT
 
     def left(self) -> Sequence[str]:
         """See `PointCluster.left`."""
@@ -215,13 +215,13 @@ class Connect(_Cluster):
     spark: ClassVar[Mapping[str, str]] = {"mode": "connect"}
     work = _COUNTS
     points = (
-        Point(name="during submit", asked=GATEWAY, request="Config"),
-        Point(name="after submit", asked=GATEWAY, request="Config", with_answer=True),
+        Point(name="during submit", asked=MANAGER, request="Config"),
+        Point(name="after submit", asked=MANAGER, request="Config", with_answer=True),
         Point(name="before CLAIM", asked=STORE, request=r"MULTI (?!.*/end\b).*/claim\b"),
         Point(name="after CLAIM", asked=STORE, request=r"MULTI (?!.*/end\b).*/claim\b", with_answer=True),
-        Point(name="before the id is known", asked=GATEWAY, request="ExecutePlan", with_answer=True),
+        Point(name="before the id is known", asked=MANAGER, request="ExecutePlan", with_answer=True),
         Point(name="polling", asked=STORE, request=r"(READ|GET|EXISTS)\S* .*/attempts/", after="ExecutePlan"),
-        Point(name="after exit", asked=GATEWAY, request="Interrupt", task_ends=True),
+        Point(name="after exit", asked=MANAGER, request="Interrupt", task_ends=True),
         Point(name="before END", asked=STORE, request=r"MULTI .*/end\b", task_ends=True),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from tests.fault_proxy.frames import Op, Splitter, read_reply_xid, read_request
-from tests.nimbus.chaos.submission_points import GATEWAY, STORE, Stops
+from tests.nimbus.chaos.submission_points import MANAGER, STORE, Stops
 
 _PATH = re.compile(rb"/[^\0\"\s]+")
 _CALLS = 32
@@ -47,13 +47,13 @@ class HoldingGrpc(grpc.GenericRpcHandler):
         self, method: str, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         name = method.rpartition("/")[2]
-        self._stops.pass_by(GATEWAY, name, answered=False)
+        self._stops.pass_by(MANAGER, name, answered=False)
         told = [(key, value) for key, value in context.invocation_metadata() if key != "user-agent"]
         call: Any = self._channel.stream_stream(method)(requests, metadata=told)
         context.add_callback(call.cancel)
         try:
             for answer in call:
-                self._stops.pass_by(GATEWAY, name, answered=True)
+                self._stops.pass_by(MANAGER, name, answered=True)
                 yield answer
         except grpc.RpcError:
             context.set_trailing_metadata(call.trailing_metadata() or ())

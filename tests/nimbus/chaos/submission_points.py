@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-GATEWAY, DOOR, STORE = "gateway", "door", "store"
+MANAGER, SCHEDULER, STORE = "manager", "scheduler", "store"
 """Receivers of requests: the cluster's manager, a scheduler (from a driver), or ZooKeeper."""
 _LONGEST_HOLD_S = 120.0
 _ANSWER_S = 30.0
@@ -30,7 +30,7 @@ class Point:
 
     name: str
     asked: str
-    """`GATEWAY`, `DOOR` or `STORE`."""
+    """`MANAGER`, `SCHEDULER` or `STORE`."""
     request: str
     """Pattern of the request: method and path, or the equivalent of the protocol."""
     with_answer: bool = False
@@ -45,14 +45,14 @@ def points_of(*, create: str, status: str) -> Sequence[Point]:
     """The eight points, given the requests that create a driver and that query its status."""
     claim, log, end = r"POST .*/claim\b", r"POST .*/log\b", r"POST .*/end\b"
     return (
-        Point(name="during submit", asked=GATEWAY, request=create),
-        Point(name="before the id is known", asked=GATEWAY, request=create, with_answer=True),
-        Point(name="after submit", asked=GATEWAY, request=status, after=create),
-        Point(name="before CLAIM", asked=DOOR, request=claim),
-        Point(name="after CLAIM", asked=DOOR, request=claim, with_answer=True),
-        Point(name="polling", asked=GATEWAY, request=status, after=log),
-        Point(name="before END", asked=DOOR, request=end, task_ends=True),
-        Point(name="after exit", asked=GATEWAY, request=status, after=end, task_ends=True),
+        Point(name="during submit", asked=MANAGER, request=create),
+        Point(name="before the id is known", asked=MANAGER, request=create, with_answer=True),
+        Point(name="after submit", asked=MANAGER, request=status, after=create),
+        Point(name="before CLAIM", asked=SCHEDULER, request=claim),
+        Point(name="after CLAIM", asked=SCHEDULER, request=claim, with_answer=True),
+        Point(name="polling", asked=MANAGER, request=status, after=log),
+        Point(name="before END", asked=SCHEDULER, request=end, task_ends=True),
+        Point(name="after exit", asked=MANAGER, request=status, after=end, task_ends=True),
     )
 
 
@@ -83,7 +83,7 @@ class Stops:
         """Called before a request or its answer is forwarded. Returns when it may be forwarded."""
         with self._lock:
             point = self._point
-            if point is None or (asked != GATEWAY and f"/{self._run}." not in request):
+            if point is None or (asked != MANAGER and f"/{self._run}." not in request):
                 return
             if answered and point.after and re.search(point.after, request):
                 self._armed = True

@@ -16,7 +16,7 @@ from nimbus.localstack.daemons import StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import Cluster, until
 from tests.nimbus.chaos.submission_clusters import PointCluster, Scene
-from tests.nimbus.chaos.submission_points import DOOR, HoldingProxy, Point, Stops
+from tests.nimbus.chaos.submission_points import SCHEDULER, HoldingProxy, Point, Stops
 from tests.nimbus.chaos.submission_rounds import WORKER
 
 NAME, TARGET = "points", "standalone"
@@ -143,13 +143,13 @@ def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
         last_first.enter_context(stack)
         last_first.callback(stops.release)
 
-        doors = [HoldingProxy(DOOR, url, stops) for url in stack.addresses.schedulers]
-        for door in doors:
-            last_first.callback(door.close)
+        gateways = [HoldingProxy(SCHEDULER, url, stops) for url in stack.addresses.schedulers]
+        for gateway in gateways:
+            last_first.callback(gateway.close)
         scene = Scene(
             folder=root / "cluster",
             stack=stack,
-            doors=[door.url for door in doors],
+            gateways=[gateway.url for gateway in gateways],
             stops=stops,
             last_first=last_first,
         )

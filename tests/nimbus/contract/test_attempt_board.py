@@ -157,7 +157,7 @@ def test_several_slots_are_filled_together_and_claimed_attempts_beat(bench: Benc
         bench.add(attempt)
     claims = [_claim_of(attempt, f"n{number}") for number, attempt in enumerate(attempts)]
     assert list(bench.board.fill(claims)) == claims
-    assert all(found.beating for found in bench.other.read_all(dict.fromkeys(attempts)).values())
+    assert all(found.has_heartbeat for found in bench.other.read_all(dict.fromkeys(attempts)).values())
 
     ends = [replace(END, attempt=claim.attempt, nonce=claim.nonce) for claim in claims]
     assert list(bench.board.fill([*ends[:2]])) == ends[:2]
@@ -189,7 +189,7 @@ def test_of_slots_that_are_filled_together_those_that_are_taken_or_gone_hinder_n
     found = bench.board.fill([ours[0], ours[1], stale, ours[3]])
 
     assert list(found) == [theirs, ours[1], None, None]
-    assert bench.other.read(attempts[1]).beating
+    assert bench.other.read(attempts[1]).has_heartbeat
     assert bench.other.read(attempts[2]).end is None
 
 
@@ -201,7 +201,7 @@ def test_filling_slots_again_after_a_lost_reply_finds_them_ours(bench: Bench) ->
         assert list(bench.board.fill([claim])) == [claim]
     for _ in range(2):
         assert list(bench.board.fill([end])) == [end]
-    assert bench.other.read(ATTEMPT).beating
+    assert bench.other.read(ATTEMPT).has_heartbeat
 
 
 def test_a_cluster_is_told_from_another_and_is_the_same_for_all_who_see_it(
@@ -336,26 +336,26 @@ def test_an_attempt_that_is_not_known_cannot_be_claimed_ended_or_beaten_for(benc
     with pytest.raises(AttemptWithdrawnError):
         bench.board.end(END)
     with pytest.raises(AttemptWithdrawnError):
-        bench.board.beat(ATTEMPT, {})
+        bench.board.heartbeat(ATTEMPT, {})
     assert bench.board.read(ATTEMPT) == Slots()
 
 
 def test_a_beat_is_a_sign_of_life_that_carries_progress(bench: Bench) -> None:
     bench.add(ATTEMPT)
-    assert not bench.other.read(ATTEMPT).beating
-    bench.board.beat(ATTEMPT, {"stage": "1/7"})
-    bench.board.beat(ATTEMPT, {"stage": "2/7", "rows": 5})
+    assert not bench.other.read(ATTEMPT).has_heartbeat
+    bench.board.heartbeat(ATTEMPT, {"stage": "1/7"})
+    bench.board.heartbeat(ATTEMPT, {"stage": "2/7", "rows": 5})
 
     seen = bench.other.read(ATTEMPT)
-    assert seen.beating
+    assert seen.has_heartbeat
     assert seen.progress == {"stage": "2/7", "rows": 5}
 
 
 def test_a_beat_from_elsewhere_takes_over(bench: Bench) -> None:
     """For example the same runner with a new session, before its old session has expired."""
     bench.add(ATTEMPT)
-    bench.board.beat(ATTEMPT, {"n": 1})
-    bench.other.beat(ATTEMPT, {"n": 2})
+    bench.board.heartbeat(ATTEMPT, {"n": 1})
+    bench.other.heartbeat(ATTEMPT, {"n": 2})
 
     assert bench.board.read(ATTEMPT).progress == {"n": 2}
 
@@ -380,7 +380,7 @@ def test_each_change_of_an_attempt_wakes_who_read_it(
         case "end":
             bench.other.end(END)
         case "beat":
-            bench.other.beat(ATTEMPT, {})
+            bench.other.heartbeat(ATTEMPT, {})
         case "stop":
             bench.request_stop(ATTEMPT)
         case _:
@@ -457,7 +457,7 @@ def test_board_of_the_worker_bench_that_is_cut_off_is_unavailable_until_it_is_ba
         lambda: board.claim(CLAIM),
         lambda: board.refuse(FENCE, REFUSAL),
         lambda: board.end(END),
-        lambda: board.beat(ATTEMPT, {}),
+        lambda: board.heartbeat(ATTEMPT, {}),
         lambda: board.read(ATTEMPT),
         lambda: board.assignments(WORKER),
     ):
@@ -471,13 +471,13 @@ def test_board_of_the_worker_bench_that_is_cut_off_is_unavailable_until_it_is_ba
 def test_report_is_written_into_the_beat_of_another_and_makes_none(bench: Bench) -> None:
     bench.add(ATTEMPT)
     bench.other.report(ATTEMPT, {"number": 1})
-    assert not bench.board.read(ATTEMPT).beating
+    assert not bench.board.read(ATTEMPT).has_heartbeat
 
-    bench.board.beat(ATTEMPT, {})
+    bench.board.heartbeat(ATTEMPT, {})
     bench.other.report(ATTEMPT, {"number": 2})
 
     slots = bench.board.read(ATTEMPT)
-    assert slots.beating
+    assert slots.has_heartbeat
     assert slots.progress == {"number": 2}
 
 
@@ -491,9 +491,9 @@ def test_submitted_attempt_names_its_driver_and_may_beat_before_it_is_claimed(be
     assert abs(datetime.now(UTC) - since) < timedelta(minutes=1)
     assert bench.other.note_submitted(ATTEMPT, driver) == since
     assert bench.other.read(ATTEMPT) == Slots(submitted=driver)
-    bench.board.beat(ATTEMPT, {})
+    bench.board.heartbeat(ATTEMPT, {})
 
-    assert bench.other.read(ATTEMPT) == Slots(submitted=driver, beating=True)
+    assert bench.other.read(ATTEMPT) == Slots(submitted=driver, has_heartbeat=True)
     bench.remove(ATTEMPT)
 
 
@@ -537,8 +537,8 @@ def test_an_order_that_cannot_be_read_hides_no_other(
 def test_a_huge_progress_document_is_dropped_and_the_beat_goes_on(zookeeper_board: Bench) -> None:
     """The document comes from user code. Without a limit, the runner would lose its connection."""
     zookeeper_board.add(ATTEMPT)
-    zookeeper_board.board.beat(ATTEMPT, {"rows": "x" * 2_000_000})
+    zookeeper_board.board.heartbeat(ATTEMPT, {"rows": "x" * 2_000_000})
 
     seen = zookeeper_board.other.read(ATTEMPT)
-    assert seen.beating
+    assert seen.has_heartbeat
     assert seen.progress == {}

@@ -24,7 +24,7 @@ from nimbus.ports import KeptLog
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from tests.nimbus.contract.test_history import NOW, RUN
 
 

@@ -338,7 +338,7 @@ class World:
         run = lifecycle.open_attempt(run, name, worker=self.worker.id, epoch=7, now=at)
         attempt = AttemptId(run.id, name, run.tasks[name].tried)
         claim = Claim(attempt=str(attempt), worker=self.worker.id, host=HostId("h1"), pid=99, claimed_at=at)
-        self.cluster.set_slots(attempt, Slots(claim=claim, beating=True, progress={"stages": "3/7"}))
+        self.cluster.set_slots(attempt, Slots(claim=claim, has_heartbeat=True, progress={"stages": "3/7"}))
         return self.put_live(run)
 
     def put_live(self, run: Run) -> Run:

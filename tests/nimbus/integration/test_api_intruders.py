@@ -40,7 +40,7 @@ from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.web.home.attention import why_failed
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import World
 from tests.nimbus.one_application import application

@@ -25,7 +25,7 @@ from nimbus.domain.purge import Purged, Said
 from nimbus.domain.run import RunPart
 from nimbus.domain.task_run import Outcome, Reused, TaskState
 from nimbus.scheduler.output_files import FolderFiles
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from tests.nimbus.integration.conftest import T0
 from tests.nimbus.one_application import application
 

@@ -142,7 +142,7 @@ def fill(session: StoreSession, root: str) -> None:
         [w.WriteClaim(ATTEMPT, Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="n"))],
     )
     queue.submit(Abdicate(reason="waits"), submitted_by="me")
-    calls.create(Paths(root).beat(ATTEMPT), b"", ephemeral=True)
+    calls.create(Paths(root).heartbeat(ATTEMPT), b"", ephemeral=True)
 
 
 @pytest.fixture(params=MADE)

@@ -222,7 +222,7 @@ class Cluster:
         )
         if self.board.claim(claim) != claim:
             return False
-        self.board.beat(AttemptId.parse(attempt), {})
+        self.board.heartbeat(AttemptId.parse(attempt), {})
         self.executed.append(attempt)
         return True
 

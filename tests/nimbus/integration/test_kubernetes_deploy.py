@@ -1,4 +1,4 @@
-"""Attempts in pods: a real worker, a real door, the real bootstrap, and a kubelet that starts processes.
+"""Attempts in pods: a real worker, a real gateway, the real bootstrap, and a kubelet that starts processes.
 
 The first tests use a replacement for Spark's client and run no JVM. The others, `thorough`, use Spark's real
 client, driver and executors, with the test server and, if there is one, with a real kube-apiserver.
@@ -161,7 +161,7 @@ def test_attempt_waits_for_a_full_cluster_without_being_closed(pods: KubernetesB
     pods.at.kubelet.pods_at_most = 0
     root = pods.bench.root
     pods.assign(order(pods, WAITS, str(root / "ran"), str(root / "gate")))
-    eventually(lambda: pods.bench.slots().beating, "the worker says that it is submitted")
+    eventually(lambda: pods.bench.slots().has_heartbeat, "the worker says that it is submitted")
     eventually(lambda: "Insufficient cpu" in pods.pods.look(name(pods)).words, "it is known why")
     assert pods.bench.slots().end is None
     (root / "gate").touch()

@@ -26,7 +26,7 @@ from nimbus.config import Settings, load_settings
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.data_gateway import DataGateway
-from nimbus.worker.application.door import Door
+from nimbus.worker.application.gateway import Gateway
 from nimbus.worker.attempt.connections import open_data, open_logs
 from nimbus.worker.data.signed import SignedStore
 from nimbus.worker.data.source import SourcePlace
@@ -111,16 +111,16 @@ def write_data(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     place = SourcePlace(settings.worker.data_uri, "o", {}, data_access(settings), "/nowhere")
     with place.store() as store:
         store.write("executor", b"1")
-    door = DataGateway(settings.worker.data_uri, data)
-    monkeypatch.setattr(Door, "post", lambda _door, _path, body, _patience: signed(door, body))
+    gateway = DataGateway(settings.worker.data_uri, data)
+    monkeypatch.setattr(Gateway, "post", lambda _gateway, _path, body, _patience: signed(gateway, body))
     in_cluster = SignedStore({**ACCESS, "uri": settings.worker.data_uri})
     in_cluster.write(f"{ACCESS['output']}/part", b"1")
     assert b"".join(in_cluster.read(f"{ACCESS['output']}/part")) == b"1"
     data.close()
 
 
-def signed(door: DataGateway, body: Any) -> dict[str, Any]:
-    found = door.sign(DataRequest(**body))
+def signed(gateway: DataGateway, body: Any) -> dict[str, Any]:
+    found = gateway.sign(DataRequest(**body))
     assert found is not None
     return found._asdict()
 

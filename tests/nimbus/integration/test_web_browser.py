@@ -23,7 +23,7 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.task_run import Outcome
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.web.app import add_pages
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from tests.nimbus.browser import Tabs, axe_finds, says, says_when_it_looks, scripts_run
 from tests.nimbus.integration.oidc_issuer import CLIENT, Issuer, verifier
 from tests.nimbus.integration.web_samples import (

@@ -1,4 +1,4 @@
-"""Attempts in a cluster: the real bootstrap as a process, a real door over HTTP, a manager that can fail."""
+"""Attempts in a cluster: the real bootstrap as a process, a gateway over HTTP, a manager that can fail."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from nimbus.domain.slots import Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import settlement
-from nimbus.worker.application import bootstrap, follow
-from nimbus.worker.application.door import Door
-from nimbus.worker.application.manager import DriverReport, DriverState, Submission
+from nimbus.worker.application import bootstrap, submitted
+from nimbus.worker.application.gateway import Gateway
+from nimbus.worker.application.manager import DriverState, DriverStatus, Submission
 from nimbus.worker.executor import AttemptPhase, Sight
 from nimbus.worker.host import procfs
 from nimbus.worker.targets import TargetError
@@ -142,7 +142,7 @@ def test_secrets_are_not_asked_for_without_tls() -> None:
 
 def test_answer_of_a_stranger_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in ({}, {"values": []}, {"values": {"Y": "x"}}):
-        monkeypatch.setattr(Door, "post", lambda *_, answer=answer: answer)
+        monkeypatch.setattr(Gateway, "post", lambda *_, answer=answer: answer)
         with pytest.raises(ValueError, match="does not give its secrets"):
             asks("https://scheduler")
 
@@ -152,11 +152,11 @@ def test_secrets_are_asked_for_only_at_schedulers_of_the_submission_with_tls(
 ) -> None:
     asked: list[str] = []
 
-    def post(door: Door, *_: object) -> dict[str, object]:
-        asked.extend(door.endpoints)
+    def post(gateway: Gateway, *_: object) -> dict[str, object]:
+        asked.extend(gateway.endpoints)
         return {"values": {"X": "swordfish"}}
 
-    monkeypatch.setattr(Door, "post", post)
+    monkeypatch.setattr(Gateway, "post", post)
 
     assert asks("http://first:1", "https://second:2", "http://127.0.0.1:3") == {"X": "swordfish"}
     assert asked == ["https://second:2", "http://127.0.0.1:3"]
@@ -194,7 +194,7 @@ def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: Clust
     cluster.worker()
     waiting(cluster, until_it_runs=False)
 
-    eventually(lambda: cluster.bench.slots().beating, "the worker says that it is submitted")
+    eventually(lambda: cluster.bench.slots().has_heartbeat, "the worker says that it is submitted")
     assert cluster.bench.slots().claim is None
     eventually(lambda: cluster.bench.slots().progress.get("cluster") == "SUBMITTED", "in the cluster's words")
     cluster.manager.make_room()
@@ -206,15 +206,15 @@ def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: Clust
 def test_news_of_a_driver_that_waits_are_written_into_the_beat_that_stands(
     cluster: ClusterBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two workers may follow one driver: none replaces the other's beat."""
-    looks, beats, beat = count(1), count(), cluster.bench.board.beat
+    """Two workers may follow one driver: none replaces the other's heartbeat."""
+    looks, beats, beat = count(1), count(), cluster.bench.board.heartbeat
 
     def counted(attempt: AttemptId, progress: Mapping[str, object]) -> None:
         next(beats)
         beat(attempt, progress)
 
-    monkeypatch.setattr(cluster.bench.board, "beat", counted)
-    words = (DriverReport(DriverState.WAITING, f"{number} wait") for number in looks)
+    monkeypatch.setattr(cluster.bench.board, "heartbeat", counted)
+    words = (DriverStatus(DriverState.WAITING, f"{number} wait") for number in looks)
     monkeypatch.setattr(cluster.manager, "look", lambda _: next(words))
     cluster.manager.full = True
     cluster.worker()
@@ -229,7 +229,7 @@ def test_news_of_a_driver_that_waits_are_written_into_the_beat_that_stands(
 def test_manager_that_raises_is_one_that_cannot_tell(
     cluster: ClusterBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def raises(_: str) -> DriverReport:
+    def raises(_: str) -> DriverStatus:
         raise TargetError("its token cannot be read")
 
     monkeypatch.setattr(cluster.manager, "look", raises)
@@ -328,12 +328,12 @@ def test_driver_reports_to_schedulers_that_came_after_its_submission(cluster: Cl
     (first,) = cluster.endpoints
     cluster.worker()
     waiting(cluster)
-    second = cluster.open_door()
+    second = cluster.open_gateway()
     cluster.endpoints[:] = cluster.schedulers[:] = [second]
     told = cluster.bench.slots().progress["number"]
     eventually(lambda: cluster.bench.slots().progress["number"] > told + 1, "a beat was answered since")
 
-    cluster.close_door(first)
+    cluster.close_gateway(first)
     open_gate(cluster)
 
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
@@ -355,14 +355,14 @@ def test_driver_that_cannot_download_its_program_runs_nothing_and_the_next_attem
     cluster.worker()
     waiting(cluster, until_it_runs=False)
     eventually(lambda: cluster.bench.slots().submitted, "it is submitted")
-    cluster.close_door(cluster.endpoints[0])
+    cluster.close_gateway(cluster.endpoints[0])
     cluster.manager.make_room()
 
     end = cluster.bench.await_end()
     assert end.outcome is Outcome.REFUSED  # the leader opens the next attempt, and counts no failure
     assert "ended before it could claim" in end.reason
 
-    cluster.endpoints[:] = [cluster.open_door()]
+    cluster.endpoints[:] = [cluster.open_gateway()]
     places = [str(cluster.bench.root / name) for name in ("ran", "gate")]
     again = order(cluster, WAITS, *places, known=False)
     cluster.bench.board.add_attempt("run1.task.2")
@@ -518,7 +518,7 @@ def test_driver_that_claimed_before_its_submission_was_given_up_is_followed(clus
     cluster.manager.submit = loses_answer_late  # type: ignore[method-assign]
     cluster.worker()
     waiting(cluster)
-    eventually(lambda: cluster.bench.slots().beating, "the worker follows it")
+    eventually(lambda: cluster.bench.slots().has_heartbeat, "the worker follows it")
     open_gate(cluster)
 
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
@@ -632,11 +632,11 @@ def test_second_driver_of_an_attempt_runs_nothing(cluster: ClusterBench) -> None
 def test_driver_that_is_heard_lives_whatever_the_cluster_says(
     cluster: ClusterBench, lie: DriverState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "HEARD_S", 12.0)  # as shipped: on a busy machine a beat may be late
+    monkeypatch.setattr(submitted, "HEARD_S", 12.0)  # as shipped: on a busy machine a heartbeat may be late
     cluster.worker()
     waiting(cluster)
     cluster.manager.lies = lie
-    time.sleep(2 * follow.GONE_S)  # longer than the cluster must say so
+    time.sleep(2 * submitted.GONE_S)  # longer than the cluster must say so
     assert cluster.bench.slots().end is None
 
     open_gate(cluster)

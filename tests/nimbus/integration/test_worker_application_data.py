@@ -1,4 +1,4 @@
-"""Attempts in a cluster whose outputs are in a bucket: the real bootstrap, door, and S3 server."""
+"""Attempts in a cluster whose outputs are in a bucket: the real bootstrap, gateway, and S3 server."""
 
 from __future__ import annotations
 
@@ -184,14 +184,14 @@ def test_data_are_reached_through_schedulers_that_came_after_the_submission(clus
     (first,), attempt = cluster.endpoints, "run1.use.1"
     begin(cluster, attempt, "late", args=(str(cluster.bench.root / "gate"),), inputs={"make": made})
     eventually(lambda: "number" in cluster.bench.slots(attempt).progress, "it runs")
-    second = cluster.open_door()
+    second = cluster.open_gateway()
     cluster.endpoints[:] = cluster.schedulers[:] = [second]
     told = cluster.bench.slots(attempt).progress["number"]
     eventually(
         lambda: cluster.bench.slots(attempt).progress["number"] > told + 1, "a beat was answered since"
     )
 
-    cluster.close_door(first)
+    cluster.close_gateway(first)
     (cluster.bench.root / "gate").touch()
 
     end = cluster.bench.await_end(attempt)
@@ -200,7 +200,7 @@ def test_data_are_reached_through_schedulers_that_came_after_the_submission(clus
 
 
 class Asker:
-    """Requests addresses from the door: as the driver of an attempt, which waits, or as a foreign client."""
+    """Requests addresses from the gateway: as the driver of an attempt, which waits, or as a stranger."""
 
     def __init__(self, cluster: ClusterBench) -> None:
         self.cluster, self.attempt, self.release = cluster, "run1.task.1", RELEASE

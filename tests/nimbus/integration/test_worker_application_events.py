@@ -1,4 +1,4 @@
-"""Spark's event log of a driver in a cluster: the real bootstrap as a process, a real door over HTTP."""
+"""Spark's event log of a driver in a cluster: the real bootstrap as a process, a real gateway over HTTP."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Drivers in YARN: Spark's own client, ApplicationMaster and executors, and a ResourceManager for tests.
 
-The worker, the door and the bootstrap are real. See `tests.nimbus.yarn` for the simulated parts.
+The worker, the gateway and the bootstrap are real. See `tests.nimbus.yarn` for the simulated parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.yarn import CONTAINER_VARIABLE, VARIABLES, YarnManager, hadoop_user
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.worker import Worker
-from tests.nimbus.cluster_bench import door
+from tests.nimbus.cluster_bench import gateway
 from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually
 from tests.nimbus.yarn.cluster import YarnCluster
@@ -155,7 +155,7 @@ def stage(tmp_path: Path, java_home: Path) -> Iterator[YarnBench]:
     bench, yarn = Bench(tmp_path), YarnCluster(tmp_path / "yarn")
     try:
         yarn.start()
-        with door(bench) as endpoint:
+        with gateway(bench) as endpoint:
             made = YarnBench(bench, endpoint, yarn)
             try:
                 yield made

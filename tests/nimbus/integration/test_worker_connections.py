@@ -93,7 +93,7 @@ def test_task_outlives_a_zookeeper_that_is_killed_and_comes_back(
     folder = bench.folder()
     folder.create(bench.order(bench.script("task.py", TEXT), known=False, args=(str(tmp_path / "gate"),)))
     launch(folder, replace(bench.startup(), connections=connections))
-    eventually(lambda: _seen(board, ATTEMPT).beating, "the runner beats")
+    eventually(lambda: _seen(board, ATTEMPT).has_heartbeat, "the runner beats")
     claim = board.read(ATTEMPT).claim
     assert claim == folder.claim()
     own_zookeeper.kill()
@@ -130,7 +130,7 @@ def test_stop_request_and_killed_runner_are_seen_through_zookeeper(
         folder.create(order)
         connections = _connections(own_zookeeper, s3_server, s3_bucket)
         launch(folder, replace(bench.startup(), connections=connections))
-        eventually(lambda attempt=attempt: _seen(board, attempt).beating, "the runner beats")  # type: ignore[misc]
+        eventually(lambda attempt=attempt: _seen(board, attempt).has_heartbeat, "the runner beats")  # type: ignore[misc]
 
     session.call(session.client.create_async, Paths("/nimbus").stop(ATTEMPT), b"{}")
     runner = bench.runner(str(other))
@@ -140,5 +140,5 @@ def test_stop_request_and_killed_runner_are_seen_through_zookeeper(
     end = eventually(lambda: _seen(board, ATTEMPT).end, "END of the stopped one")
     assert end is not None
     assert end.outcome is Outcome.STOPPED
-    eventually(lambda: not board.read(other).beating, "the killed one is silent after its session")
+    eventually(lambda: not board.read(other).has_heartbeat, "the killed one is silent after its session")
     assert board.read(other).end is None

@@ -255,7 +255,7 @@ def test_executor_outlives_its_worker_until_its_attempts_have_ended(
     first.close(SOON)
     second = _started(bench, workers)
     eventually(lambda: ATTEMPT in second.attempts(), "the successor knows of it")
-    eventually(lambda: bench.slots().beating, "the executor beats on")
+    eventually(lambda: bench.slots().has_heartbeat, "the executor beats on")
 
     (tmp_path / "gate").touch()
 

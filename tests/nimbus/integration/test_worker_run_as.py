@@ -454,7 +454,7 @@ def test_driver_of_another_user_is_ended_when_its_time_is_up(
 
 def test_driver_of_another_user_dies_with_its_runner(bench: Bench, worker: Worker, mallory: TaskUser) -> None:
     _order(bench, "import time; time.sleep(600)")
-    eventually(lambda: _of_user(mallory) and bench.slots().beating, "the task runs")
+    eventually(lambda: _of_user(mallory) and bench.slots().has_heartbeat, "the task runs")
     runner = bench.runner()
     assert runner is not None
 

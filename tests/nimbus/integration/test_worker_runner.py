@@ -491,7 +491,7 @@ def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
 ) -> None:
     ran, gate = tmp_path / "ran", tmp_path / "gate"
     folder = _start(bench, WAITS_FOR_FILE, str(ran), str(gate))
-    eventually(lambda: bench.slots().beating and _lines(ran), "the task runs and beats")
+    eventually(lambda: bench.slots().has_heartbeat and _lines(ran), "the task runs and beats")
     bench.board.cut_off(down=True)
     gate.touch()
     eventually(lambda: folder.exit_record() is not None, "the record is on disk")
@@ -513,7 +513,7 @@ def test_driver_of_a_kept_task_is_killed_before_another_may_start_when_its_board
     """The bench's session timeout is 10 s, so the lease is 6 s, and the leader would wait for 11 s."""
     ran, lost_after = tmp_path / "ran", timedelta(seconds=1)
     folder = _start(bench, HANGS, str(ran), "stubborn", host_lost_after=lost_after)
-    eventually(lambda: bench.slots().beating and len(_lines(ran)) == 2, "the task runs and beats")
+    eventually(lambda: bench.slots().has_heartbeat and len(_lines(ran)) == 2, "the task runs and beats")
     asked_at = datetime.now(UTC)
     eventually(bench.driver_tree, "its processes")
     eventually(lambda: datetime.now(UTC) > asked_at + timedelta(seconds=7), "a lease passes")
@@ -566,7 +566,7 @@ def test_driver_is_ended_when_the_attempt_is_that_of_a_later_run(bench: Bench, t
 
     assert _await_delivered(folder).outcome is Outcome.STOPPED
 
-    eventually(lambda: not bench.slots().beating, "the beat of the session that closes is gone")
+    eventually(lambda: not bench.slots().has_heartbeat, "the beat of the session that closes is gone")
     slots = bench.slots()
     assert (slots.claim, slots.end) == (other, None)
     assert bench.driver_tree() == []
@@ -577,7 +577,7 @@ def test_progress_of_a_task_reaches_the_board_and_its_application_the_end(
 ) -> None:
     gate = tmp_path / "gate"
     folder = _start(bench, WAITS_FOR_FILE, str(tmp_path / "ran"), str(gate))
-    eventually(lambda: bench.slots().beating, "the first beat")
+    eventually(lambda: bench.slots().has_heartbeat, "the first heartbeat")
 
     folder.progress_file.write_text('{"tasks_done": 7, "application": "app-1"}')
 

@@ -142,7 +142,7 @@ def test_closed_worker_leaves_its_task_running_and_its_successor_launches_nothin
     registrations = RecordingRegistrations()
     _started(bench, workers, registrations=registrations)
     eventually(lambda: len(registrations.workers) > 2, "the successor has read its orders, and goes on")
-    eventually(lambda: bench.slots().beating, "the runner beats on")
+    eventually(lambda: bench.slots().has_heartbeat, "the runner beats on")
 
     (tmp_path / "gate").touch()
 

@@ -194,7 +194,7 @@ class WorkerRole:
             claimed_at=datetime.now(UTC), nonce=nonce,
         )  # fmt: skip
         if self._board.claim(claim) == claim:
-            self._board.beat(attempt, {})
+            self._board.heartbeat(attempt, {})
             self._executed.append(str(attempt))
             self._held[attempt] = nonce
 

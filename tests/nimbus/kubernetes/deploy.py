@@ -1,4 +1,4 @@
-"""A worker whose target is a Kubernetes cluster for tests, and a scheduler's door."""
+"""A worker whose target is a Kubernetes cluster for tests, and a scheduler's gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.kubernetes import NAME_VARIABLE, KubernetesManager
 from nimbus.worker.targets import SparkTarget, TargetKind
-from tests.nimbus.cluster_bench import TARGET, ClusterBench, door, looking_often
+from tests.nimbus.cluster_bench import TARGET, ClusterBench, gateway, looking_often
 from tests.nimbus.kubernetes.bench import Place
 from tests.nimbus.worker_bench import Bench
 
@@ -66,9 +66,9 @@ class KubernetesBench(ClusterBench):
 def kubernetes_bench(
     root: Path, place: Place, pods: KubernetesManager, conf: Mapping[str, str]
 ) -> Iterator[KubernetesBench]:
-    """A bench with an open door."""
+    """A bench with an open gateway."""
     bench = Bench(root)
-    with looking_often(), door(bench) as endpoint:
+    with looking_often(), gateway(bench) as endpoint:
         made = KubernetesBench(root, bench, endpoint, place, pods, conf)
         try:
             yield made

@@ -10,10 +10,9 @@ from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from nimbus.worker import settlement
-from nimbus.worker.application import follow
-from nimbus.worker.application.followed import Followed
+from nimbus.worker.application import submitted
 from nimbus.worker.application.manager import ClusterUnreachableError
-from nimbus.worker.application.record import SubmissionRecord
+from nimbus.worker.application.submitted import Followed, SubmissionRecord
 from nimbus.worker.executor import Sight
 from tests.nimbus.simulation.catalog import TARGET
 from tests.nimbus.simulation.shell import GRACE_S
@@ -107,8 +106,8 @@ class Applications:
         try:
             if slots.end is None and slots.claim is None:
                 zookeeper.note_submitted(attempt, ClusterDriver(target=TARGET, id=one.driver))
-            if slots.end is None and not slots.beating and self._worker.session is not None:
-                self._worker.session.beat(attempt)
+            if slots.end is None and not slots.has_heartbeat and self._worker.session is not None:
+                self._worker.session.heartbeat(attempt)
         except AttemptWithdrawnError:  # its run is over and archived
             self._kill(one.driver)
             self._done(attempt)
@@ -120,19 +119,19 @@ class Applications:
 
     def _act(self, attempt: AttemptId, one: Followed, slots: Slots) -> None:
         now_s = self._world.time.s
-        action = follow.follow(
+        action = submitted.decide(
             one.seen(slots, now_s), stop_grace_s=2 * GRACE_S, queue_timeout_s=QUEUE_TIMEOUT_S
         )
         match action:
-            case follow.GoOn():
+            case submitted.GoOn():
                 return
-            case follow.Forget():
+            case submitted.StopFollowing():
                 self._world.cluster.forgotten(one.driver)
                 self._done(attempt)
-            case follow.Kill():
+            case submitted.EndDriver():
                 if one.kill_is_due(now_s):
                     self._kill(one.driver)
-            case follow.EndAs(why, stopped):
+            case submitted.EndAs(why, stopped):
                 self._end(attempt, slots, why, stopped=stopped)
 
     def _end(self, attempt: AttemptId, slots: Slots, why: str, *, stopped: bool) -> None:

@@ -1,4 +1,4 @@
-"""A Spark cluster: its manager, and the bootstraps that it starts. They reach the board through a door."""
+"""A Spark cluster: its manager, and the bootstraps that it starts. They reach the board through a gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.attempt import model as m
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.slots import Claim, ClusterDriver, Holder
 from nimbus.ports import AttemptWithdrawnError
-from nimbus.worker.application.manager import ClusterUnreachableError, DriverReport, DriverState
+from nimbus.worker.application.manager import ClusterUnreachableError, DriverState, DriverStatus
 from tests.nimbus.attempts.driver import hold
 from tests.nimbus.simulation.catalog import TARGET
 from tests.nimbus.simulation.host import Folder, Host
@@ -32,7 +32,7 @@ class Cluster(Host):
         self._submitted: set[AttemptId] = set()
 
     def reaches_zookeeper(self) -> bool:
-        """True if a scheduler opens its door."""
+        """True if a scheduler opens its gateway."""
         return any(scheduler.reaches_zookeeper() for scheduler in self.world.schedulers)
 
     def act(self) -> None:
@@ -69,17 +69,17 @@ class Cluster(Host):
             case Bootstrap() as process:
                 return process.attempt if process.alive else None
 
-    def look(self, driver: str) -> DriverReport:
+    def look(self, driver: str) -> DriverStatus:
         """The state of a driver."""
         if not self.answers:
-            return DriverReport(DriverState.UNKNOWN, "nothing")
+            return DriverStatus(DriverState.UNKNOWN, "nothing")
         match self._drivers.get(driver):
             case Folder():
-                return DriverReport(DriverState.WAITING, "it waits")
+                return DriverStatus(DriverState.WAITING, "it waits")
             case Bootstrap(alive=True):
-                return DriverReport(DriverState.RUNNING, "it runs")
+                return DriverStatus(DriverState.RUNNING, "it runs")
             case _:
-                return DriverReport(DriverState.GONE, "it is gone")
+                return DriverStatus(DriverState.GONE, "it is gone")
 
     def kill(self, driver: str) -> None:
         """End a driver. Raises ClusterUnreachableError."""
@@ -149,7 +149,7 @@ class BootstrapShell(Shell):
         if is_open:
             self._number += 1
             zookeeper.report(attempt, {"number": self._number})
-        self.tell(m.Looked(m.Holder.OURS, now_s, not is_open, slots.stop_requested))
+        self.tell(m.BoardRead(m.ClaimHolder.OURS, now_s, not is_open, slots.stop_requested))
 
     def _keep_record(self) -> None:
         self._answers.append(m.Recorded())

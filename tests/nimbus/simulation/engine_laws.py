@@ -208,7 +208,7 @@ def _check_silence(state: State) -> None:
         found = state.attempts.find(attempt)
         assert found is not None
         is_held = slots.claim is not None or slots.submitted is not None
-        alive = slots.beating if is_held else found[1].worker in state.attempts.workers.registered
+        alive = slots.has_heartbeat if is_held else found[1].worker in state.attempts.workers.registered
         hold(Law.INDEXES, alive != (attempt in state.attempts.silent), attempt, "silence", alive)
     hold(Law.INDEXES, state.attempts.silent.keys() <= state.attempts.slots.keys(), "silent, and not open")
 

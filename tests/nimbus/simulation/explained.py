@@ -96,4 +96,10 @@ def _check_words(why: str, *about: str) -> None:
 def _check_computes(scheduler: Scheduler, run: Run, name: str) -> None:
     task = next(task for task in run.tasks.in_order() if task.spec.name == name)
     slots = scheduler.world.zookeeper.world.slots[AttemptId(run.id, task.spec.name, task.tried)]
-    hold(Law.EXPLAINED, slots.claim is not None and slots.beating and slots.end is None, run.id, name, slots)
+    hold(
+        Law.EXPLAINED,
+        slots.claim is not None and slots.has_heartbeat and slots.end is None,
+        run.id,
+        name,
+        slots,
+    )

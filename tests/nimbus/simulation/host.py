@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.slots import Claim, End
-from nimbus.worker.application.record import SubmissionRecord
+from nimbus.worker.application.submitted import SubmissionRecord
 
 if TYPE_CHECKING:
     from tests.nimbus.simulation.processes import Process

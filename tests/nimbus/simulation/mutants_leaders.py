@@ -348,7 +348,7 @@ def finished_run_is_kept_for_ever() -> Iterator[None]:
 
 @mutant
 def attempts_that_last_are_not_looked_at() -> Iterator[None]:
-    """A leader that only watches ENDs does not notice a claim without a beat."""
+    """A leader that only watches ENDs does not notice a claim without a heartbeat."""
 
     def forget(self: Any, now_s: float) -> None:
         self._young = {attempt: grown_s for attempt, grown_s in self._young.items() if grown_s > now_s}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.worker import settlement
-from nimbus.worker.application import follow
+from nimbus.worker.application import submitted
 from nimbus.worker.application.manager import DriverState
 from tests.nimbus.attempts import mutants as core
 from tests.nimbus.simulation import shell
@@ -161,26 +161,26 @@ def end_of_a_dead_runner_is_not_written() -> Iterator[None]:
 # -- drivers in a cluster
 
 
-def _follow(change: Callable[[follow.Seen], follow.Action | None]) -> Iterator[None]:
+def _follow(change: Callable[[submitted.Observed], submitted.Action | None]) -> Iterator[None]:
     """With a follower that asks `change` first."""
-    original = follow.follow
+    original = submitted.decide
 
-    def decide(seen: follow.Seen, **limits: float) -> follow.Action:
+    def decide(seen: submitted.Observed, **limits: float) -> submitted.Action:
         changed = change(seen)
         return original(seen, **limits) if changed is None else changed
 
-    with replaced(follow, follow=decide):
+    with replaced(submitted, decide=decide):
         yield
 
 
 @mutant
-def silent_door_is_taken_for_a_lost_driver() -> Iterator[None]:
+def silent_gateway_is_taken_for_a_lost_driver() -> Iterator[None]:
     """A follower that does not hear a driver ends its attempt, without a word of the cluster."""
 
-    def change(seen: follow.Seen) -> follow.Action | None:
+    def change(seen: submitted.Observed) -> submitted.Action | None:
         was_heard = seen.slots.claim is not None and seen.heard_for_s != shell.m.NEVER_S
-        is_silent = seen.slots.end is None and was_heard and seen.heard_for_s > follow.HEARD_S
-        return follow.EndAs("it is not heard") if is_silent else None
+        is_silent = seen.slots.end is None and was_heard and seen.heard_for_s > submitted.HEARD_S
+        return submitted.EndAs("it is not heard") if is_silent else None
 
     yield from _follow(change)
 
@@ -189,9 +189,9 @@ def silent_door_is_taken_for_a_lost_driver() -> Iterator[None]:
 def cluster_without_an_answer_is_taken_for_a_lost_driver() -> Iterator[None]:
     """The manager restarts, and each of its drivers counts as gone."""
 
-    def change(seen: follow.Seen) -> follow.Action | None:
+    def change(seen: submitted.Observed) -> submitted.Action | None:
         unknown = seen.report is not None and seen.report.state is DriverState.UNKNOWN
-        return follow.EndAs("it is gone") if unknown and seen.slots.end is None else None
+        return submitted.EndAs("it is gone") if unknown and seen.slots.end is None else None
 
     yield from _follow(change)
 
@@ -212,7 +212,7 @@ def driver_that_is_gone_has_succeeded() -> Iterator[None]:
 @mutant
 def driver_is_forgotten_at_its_end() -> Iterator[None]:
     """END is there, so nobody looks if the driver ends."""
-    yield from _follow(lambda seen: None if seen.slots.end is None else follow.Forget())
+    yield from _follow(lambda seen: None if seen.slots.end is None else submitted.StopFollowing())
 
 
 @mutant

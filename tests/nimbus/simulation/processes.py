@@ -43,7 +43,7 @@ class Process:
         if not self.session.alive and self.reaches_zookeeper():
             self.session = self.host.world.zookeeper.open_session(self.reaches_zookeeper)
             for shell in tuple(self.shells):
-                shell.tell(m.Changed())
+                shell.tell(m.BoardChanged())
         for shell in tuple(self.shells):
             if self.alive:
                 shell.act()
@@ -93,7 +93,7 @@ class PooledShell(Shell):
     """An attempt in an executor."""
 
     holder = Holder.POOLED
-    pace = Pace(first_look_s=0.3)
+    pace = Pace(first_board_read_s=0.3)
     writes_as = "executor"
 
     def _prepare(self) -> m.Event:  # its files were made before the claim

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0
 _STUCK_S = 10.0
-_URGENT = (m.Claim, m.PutEnd, m.Look, m.Keep, m.Beat)
+_URGENT = (m.PutClaim, m.PutEnd, m.ReadBoard, m.KeepCheckpoint, m.SendHeartbeat)
 """Requests to the board, in the order in which a process makes them."""
 
 
-def holder_of(standing: Claim | None, ours: Claim) -> m.Holder:
+def holder_of(standing: Claim | None, ours: Claim) -> m.ClaimHolder:
     """Whose the claim on the board is."""
     if standing is None:
-        return m.Holder.NONE
-    return m.Holder.OURS if standing.nonce == ours.nonce else m.Holder.OTHER
+        return m.ClaimHolder.NONE
+    return m.ClaimHolder.OURS if standing.nonce == ours.nonce else m.ClaimHolder.OTHER
 
 
 class Shell:
@@ -86,7 +86,7 @@ class Shell:
         """Do some of what is due: seldom nothing is left."""
         if self.driver.runs:
             self._driver_goes_on()
-        unheard = m.Claim in self._asked or (self._asked and not self.process.is_answered())
+        unheard = m.PutClaim in self._asked or (self._asked and not self.process.is_answered())
         if self.process.must_leave and unheard:
             self.tell(m.LeaveAsked())
         for _ in range(self.world.dice.stretch()):
@@ -108,12 +108,12 @@ class Shell:
 
     def tell(self, event: m.Event) -> None:
         """Report an event."""
-        self._knows_end |= isinstance(event, m.EndAnswered | m.Withdrawn)
-        if isinstance(event, m.ClaimAnswered | m.Looked) and event.holder is m.Holder.OURS:
+        self._knows_end |= isinstance(event, m.EndAnswered | m.AttemptGone)
+        if isinstance(event, m.ClaimAnswered | m.BoardRead) and event.holder is m.ClaimHolder.OURS:
             self._shown_s = max(self._shown_s, event.asked_s)
-        if isinstance(event, m.Looked) and event.is_useless:
+        if isinstance(event, m.BoardRead) and event.is_useless:
             self._knows_end = True
-            self._asked.pop(m.Beat, None)
+            self._asked.pop(m.SendHeartbeat, None)
         self._follow(self.life.hear(event, self.world.time.s))
 
     def _follow(self, instructions: tuple[m.Instruction, ...]) -> None:
@@ -139,7 +139,7 @@ class Shell:
         try:
             event = self._request(self._asked[kind])
         except AttemptWithdrawnError:
-            event = m.Withdrawn()
+            event = m.AttemptGone()
         if self.world.dice.answer_is_lost():
             return
         del self._asked[kind]
@@ -152,18 +152,20 @@ class Shell:
     def _request(self, asked: m.Instruction) -> m.Event | None:
         zookeeper, attempt = self.world.zookeeper, self.folder.attempt
         match asked:
-            case m.Claim():
+            case m.PutClaim():
                 holder = holder_of(zookeeper.claim(attempt, self.claim), self.claim)
-                if holder is m.Holder.OURS and self.pace is not None:
-                    self.process.session.beat(attempt)  # in the same transaction
+                if holder is m.ClaimHolder.OURS and self.pace is not None:
+                    self.process.session.heartbeat(attempt)  # in the same transaction
                 return m.ClaimAnswered(holder, self._asked_s)
-            case m.Look():
+            case m.ReadBoard():
                 slots = zookeeper.read(attempt)
                 holder, is_over = holder_of(slots.claim, self.claim), slots.end is not None
-                return m.Looked(holder, self.world.time.s, is_over, slots.stop_requested, slots.beating)
-            case m.Beat():
+                return m.BoardRead(
+                    holder, self.world.time.s, is_over, slots.stop_requested, slots.has_heartbeat
+                )
+            case m.SendHeartbeat():
                 hold(not self._knows_end, "a heartbeat after END, or of an attempt that is not ours")
-                self.process.session.beat(attempt)
+                self.process.session.heartbeat(attempt)
             case m.PutEnd():
                 return self._put_end()
             case _:
@@ -206,10 +208,10 @@ class Shell:
 
     def _perform(self, instruction: m.Instruction) -> None:
         match instruction:
-            case m.Claim():
+            case m.PutClaim():
                 self._asked_s = self.world.time.s
-                self._asked[m.Claim] = instruction
-            case m.Look() | m.Beat() | m.Keep() | m.PutEnd():
+                self._asked[m.PutClaim] = instruction
+            case m.ReadBoard() | m.SendHeartbeat() | m.KeepCheckpoint() | m.PutEnd():
                 if not self._is_delivered:
                     self._asked[type(instruction)] = instruction
             case m.ReadNotes():
@@ -218,28 +220,30 @@ class Shell:
                 fresh = self.world.time.s - self._shown_s <= self.terms.claim_valid_s
                 hold(fresh, "a driver is made ready long after the board showed the claim")
                 self.tell(self._prepare())
-            case m.Start():
+            case m.StartDriver():
                 self.driver.start()
                 self.world.ledger.executed(self.folder.attempt)
-            case m.AskToEnd() | m.Kill() | m.KillStarter():
+            case m.AskToEnd() | m.KillDriver() | m.KillStarter():
                 self._drive(instruction)
             case _:
                 self._finish(instruction)
 
-    def _drive(self, instruction: m.AskToEnd | m.Kill | m.KillStarter) -> None:
+    def _drive(self, instruction: m.AskToEnd | m.KillDriver | m.KillStarter) -> None:
         match instruction:
             case m.AskToEnd(_, kill):
                 self.tell(m.ToldToEnd(self.driver.tell()))
                 if kill and self.driver.runs:
                     self._exit(-9)
-            case m.Kill():
+            case m.KillDriver():
                 is_stuck = self.holder is Holder.POOLED and self.world.dice.gets_stuck()
                 if self.driver.runs and not is_stuck:
                     self._exit(-9)
             case m.KillStarter():
                 self.process.kill_starter()
 
-    def _finish(self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.Forget | m.Leave) -> None:
+    def _finish(
+        self, instruction: m.Clear | m.Commit | m.Record | m.StoreLog | m.ForgetAttempt | m.LeaveAttempt
+    ) -> None:
         match instruction:
             case m.Clear():
                 self._clear()
@@ -253,9 +257,9 @@ class Shell:
                 self._keep_record()
             case m.StoreLog():
                 self._store_log()
-            case m.Forget():
+            case m.ForgetAttempt():
                 self._forget()
-            case m.Leave():
+            case m.LeaveAttempt():
                 self._leave()
 
     def _prepare(self) -> m.Event:

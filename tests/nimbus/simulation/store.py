@@ -117,7 +117,7 @@ class FaultyStore(DictLeaderStore):
 
     def _note_runners(self, found: Mapping[AttemptId, Slots]) -> None:
         for attempt, slots in found.items():
-            self._note(attempt, alive=slots.beating)
+            self._note(attempt, alive=slots.has_heartbeat)
 
     def begin(self) -> SmallTransaction:
         """Begin to collect writes."""

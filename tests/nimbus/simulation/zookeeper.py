@@ -35,10 +35,10 @@ class Session:
         """Write a worker's registration."""
         TreeRegistrations(self._calls, ROOT).publish_worker(info)
 
-    def beat(self, attempt: AttemptId) -> None:
-        """Create a runner's beat, unless the attempt is over."""
+    def heartbeat(self, attempt: AttemptId) -> None:
+        """Create a runner's heartbeat, unless the attempt is over."""
         with suppress(AttemptWithdrawnError):
-            TreeAttemptBoard(self._calls, ROOT).beat(attempt, {})
+            TreeAttemptBoard(self._calls, ROOT).heartbeat(attempt, {})
 
     def end(self) -> None:
         """Remove them."""

@@ -195,7 +195,7 @@ def test_an_attempt_that_waits_in_a_full_cluster_says_so_in_the_clusters_words(b
     run = _opened(_run())
     words = {"cluster": "SUBMITTED; 4 of 4 cores are in use"} if beating else {}
     driver = ClusterDriver(target="big", id="driver-1")
-    slots = Slots(submitted=driver, beating=beating, progress=words)
+    slots = Slots(submitted=driver, has_heartbeat=beating, progress=words)
 
     told = why(run, run.tasks[A], slots, _around(workers=(replace(WORKER, submits=("big",)),)))
 
@@ -276,15 +276,17 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
     ("slots", "facts", "sentence"),
     [
         (Slots(), AROUND, "worker w1 is preparing it"),
-        (Slots(beating=True), AROUND, "worker w1 is preparing it"),
+        (Slots(has_heartbeat=True), AROUND, "worker w1 is preparing it"),
         (
-            Slots(submitted=IN_CLUSTER, beating=True),
+            Slots(submitted=IN_CLUSTER, has_heartbeat=True),
             AROUND,
             "submitted to target hadoop as application_1_0001, where it waits for its start",
         ),
         (
             Slots(
-                submitted=IN_CLUSTER, beating=True, progress={"cluster": "ACCEPTED: it waits in queue etl"}
+                submitted=IN_CLUSTER,
+                has_heartbeat=True,
+                progress={"cluster": "ACCEPTED: it waits in queue etl"},
             ),
             AROUND,
             (
@@ -311,14 +313,16 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
             "worker w1 did not start it within 0:00:00; the leader has not applied that yet",
         ),
         (Slots(), _around(workers=()), "is not registered"),
-        (Slots(claim=CLAIM, beating=True), AROUND, None),
-        (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),
+        (Slots(claim=CLAIM, has_heartbeat=True), AROUND, None),
+        (Slots(claim=CLAIM, has_heartbeat=False), AROUND, "its runner is silent"),
         (
-            Slots(claim=replace(CLAIM, driver=IN_CLUSTER), beating=True, progress={"silent": "Running"}),
+            Slots(
+                claim=replace(CLAIM, driver=IN_CLUSTER), has_heartbeat=True, progress={"silent": "Running"}
+            ),
             AROUND,
             "its driver in target hadoop does not report, but may be alive: the cluster says Running",
         ),
-        (Slots(claim=CLAIM, beating=True, stop_requested=True), AROUND, "asked to stop"),
+        (Slots(claim=CLAIM, has_heartbeat=True, stop_requested=True), AROUND, "asked to stop"),
         (
             Slots(
                 claim=CLAIM,

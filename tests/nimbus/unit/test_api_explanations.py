@@ -267,14 +267,14 @@ def worker_gone() -> ExplanationModel:
 def silent() -> ExplanationModel:
     stage = Stage()
     stage.start()
-    stage.claim(beating=False)
+    stage.claim(has_heartbeat=False)
     return stage.run(A)
 
 
 def host_gone() -> ExplanationModel:
     stage = Stage()
     stage.start()
-    stage.claim(beating=False)
+    stage.claim(has_heartbeat=False)
     stage.workers()
     return stage.run(A)
 
@@ -283,7 +283,7 @@ def in_cluster_queue() -> ExplanationModel:
     stage = Stage()
     stage.start()
     driver = ClusterDriver(target="big", id="driver-1")
-    stage.slots(Slots(submitted=driver, beating=True, progress={"cluster": "4 of 4 cores are in use"}))
+    stage.slots(Slots(submitted=driver, has_heartbeat=True, progress={"cluster": "4 of 4 cores are in use"}))
     return stage.run(A)
 
 

@@ -80,7 +80,7 @@ def test_an_unclaimed_attempt_of_a_dead_worker_is_fenced_soon() -> None:
 
 
 def test_a_beating_attempt_is_adopted_though_its_worker_is_dead() -> None:
-    assert judge(Slots(claim=CLAIM, beating=True), after_s=9999) == Idle("")
+    assert judge(Slots(claim=CLAIM, has_heartbeat=True), after_s=9999) == Idle("")
 
 
 def test_a_silent_attempt_is_looked_for_by_a_worker_on_its_own_host() -> None:
@@ -129,7 +129,7 @@ ONLY_RUNS = replace(NEIGHBOUR, targets={"big": 4})
 
 
 def test_submitted_attempt_waits_for_its_cluster_beyond_the_claim_timeout() -> None:
-    submitted = Slots(submitted=IN_CLUSTER.driver, beating=True)
+    submitted = Slots(submitted=IN_CLUSTER.driver, has_heartbeat=True)
 
     assert isinstance(judge(submitted, W1, after_s=9999), Idle)
 

@@ -243,7 +243,7 @@ def test_older_scheduled_run_is_stopped_and_the_newest_waits_for_its_end_when_it
     for minute in (5, 10, 15):
         decide_all(state, NOW + timedelta(minutes=minute))
         for attempt in tuple(state.attempts.slots):  # a driver runs, so that a stop is slow
-            state.attempts.put_slots(attempt, Slots(claim=a_claim(str(attempt)), beating=True), at(NOW))
+            state.attempts.put_slots(attempt, Slots(claim=a_claim(str(attempt)), has_heartbeat=True), at(NOW))
     assert states(state) == {first: "stopping", third: "queued"}
     assert second in state.runs.finished
 

@@ -114,7 +114,7 @@ class Stage:
         """Claim the open attempt, whose runner then beats."""
         (attempt,) = self.state.attempts.slots
         claim = Claim(attempt=str(attempt), claimed_at=self.now)
-        self.state.attempts.put_slots(attempt, Slots(claim=claim, beating=True), at(self.now))
+        self.state.attempts.put_slots(attempt, Slots(claim=claim, has_heartbeat=True), at(self.now))
         self.decide()
         return attempt
 

@@ -116,7 +116,7 @@ def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(benc
 
 
 def test_silence_counts_on_when_reading_everything_again_is_broken_off(bench: Bench) -> None:
-    bench.claim(attempt(SECOND), beating=False)
+    bench.claim(attempt(SECOND), has_heartbeat=False)
     recover(bench.reign)
     since_s = bench.reign.state.attempts.silent[attempt(SECOND)]
 

@@ -78,7 +78,7 @@ def test_successor_counts_what_it_found_and_what_it_gave_up() -> None:
     bench.submit(START)
     bench.submit(replace(START, run_id=RunId("p-2")))
     bench.decide()
-    bench.claim(beating=False)
+    bench.claim(has_heartbeat=False)
     bench.cluster.change(workers={})
     bench.elect(2)
     bench.decide()

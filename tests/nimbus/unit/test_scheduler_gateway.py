@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from nimbus.api.routes.attempts import BeatAnswer, ClusterAttempt, SignedUrl, router
+from nimbus.api.routes.attempts import ClusterAttempt, HeartbeatAnswer, SignedUrl, router
 from nimbus.domain.access import SecretRules
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.slots import Claim, End, Slots
@@ -32,22 +32,22 @@ END = End(attempt=str(ATTEMPT.id), outcome=Outcome.LOST, written_by="leader", en
 @pytest.mark.parametrize(
     ("slots", "answer", "is_reported"),
     [
-        (Slots(claim=OURS), BeatAnswer(), True),
-        (Slots(claim=OURS, stop_requested=True), BeatAnswer(stop=True), True),
-        (Slots(claim=OURS, end=END), BeatAnswer(outdated=True), False),
-        (Slots(end=END), BeatAnswer(outdated=True), False),
-        (Slots(claim=replace(OURS, nonce="theirs")), BeatAnswer(outdated=True), False),
-        (Slots(), BeatAnswer(claimed=False), False),
+        (Slots(claim=OURS), HeartbeatAnswer(), True),
+        (Slots(claim=OURS, stop_requested=True), HeartbeatAnswer(stop=True), True),
+        (Slots(claim=OURS, end=END), HeartbeatAnswer(outdated=True), False),
+        (Slots(end=END), HeartbeatAnswer(outdated=True), False),
+        (Slots(claim=replace(OURS, nonce="theirs")), HeartbeatAnswer(outdated=True), False),
+        (Slots(), HeartbeatAnswer(claimed=False), False),
     ],
     ids=["ours", "stopped", "ended", "fenced", "of another", "not there, or not yet on this server"],
 )
-def test_answer_to_a_heartbeat(slots: Slots, answer: BeatAnswer, is_reported: bool) -> None:
+def test_answer_to_a_heartbeat(slots: Slots, answer: HeartbeatAnswer, is_reported: bool) -> None:
     reported: list[object] = []
     board: Any = SimpleNamespace(read=lambda _: slots, report=lambda *said: reported.append(said))
     none: Any = None
     gateway = ClusterGateway(board=board, logs=none, releases=none, clock=none, schedulers=tuple)
 
-    assert gateway.beat(ATTEMPT, "ours", {"stages": 1}, None) == answer
+    assert gateway.heartbeat(ATTEMPT, "ours", {"stages": 1}, None) == answer
     assert bool(reported) is is_reported
 
 

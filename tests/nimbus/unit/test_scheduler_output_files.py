@@ -14,8 +14,8 @@ from nimbus.domain.outputs import ListedFile, OutputsNotHereError, file_order, l
 from nimbus.scheduler import output_files
 from nimbus.scheduler.output_files import BucketFiles, FolderFiles
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.folder_manifest import write_manifest
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
+from nimbus.worker.data.places import write_manifest
 
 OUTPUT = "sums/run1/load/1"
 FILES = {"a/b": b"in a", "a.txt": b"beside", "b": b"", "a/c/d": b"deep", "large": os.urandom(3 << 20)}

@@ -46,7 +46,7 @@ from nimbus.ports import KeptLog
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from nimbus.worker.host.files import remove_tree
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -23,17 +23,17 @@ from nimbus.attempt import model as m
 from nimbus.attempt.life import Life
 from nimbus.checkpoint import FILE as CHECKPOINT
 from nimbus.worker.application import bootstrap, reports, unpacking
-from nimbus.worker.application.door import RefusedError
+from nimbus.worker.application.gateway import GatewayRefusedError
 from nimbus.worker.application.startup import release_archive
 from nimbus.worker.application.unpacking import make_folder
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from nimbus.worker.host import procfs
 from nimbus.worker.host.clock import boottime_s
 
 pytestmark = pytest.mark.timeout(20)  # opening a pipe for reading may wait without end
 
 
-class FakeDoor:
+class FakeGateway:
     """Records its requests."""
 
     def __init__(self, *, stored: bool = True, refusals: int = 0) -> None:
@@ -47,7 +47,7 @@ class FakeDoor:
         del what, patience_s
         self.posted.append(said)
         if len(self.posted) <= self.refusals:
-            raise RefusedError("end: 422")
+            raise GatewayRefusedError("end: 422")
         return {}
 
     def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class FakeDoor:
         return hashlib.sha256(data).hexdigest()
 
 
-class FetchingDoor(FakeDoor):
+class FetchingGateway(FakeGateway):
     """Grants the claim. Its release comes after the answer to a heartbeat, which is `says`."""
 
     def __init__(self, says: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ class FetchingDoor(FakeDoor):
         return super().fetch(what, place)
 
 
-def _run(door: FakeDoor, archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+def _run(gateway: FakeGateway, archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run the bootstrap, which may not start its task; return the exit code."""
     startup = _startup(archive, where, monkeypatch) | {
         "driver": {"kind": "python"},
@@ -94,9 +94,9 @@ def _run(door: FakeDoor, archive: bytes, where: Path, monkeypatch: pytest.Monkey
         "timeout_s": None,
         "stop_grace_s": 1.0,
     }
-    door.files["release.tar"] = archive
+    gateway.files["release.tar"] = archive
     monkeypatch.setenv(bootstrap.VARIABLE, json.dumps(startup))
-    monkeypatch.setattr(bootstrap, "Door", lambda _: door)
+    monkeypatch.setattr(bootstrap, "Gateway", lambda _: gateway)
     monkeypatch.setattr(bootstrap, "die_with", lambda _: True)
     monkeypatch.setattr(bootstrap, "adopt_orphans", lambda: None)
     monkeypatch.setattr(bootstrap, "Task", None)
@@ -107,41 +107,41 @@ def _run(door: FakeDoor, archive: bytes, where: Path, monkeypatch: pytest.Monkey
 def test_task_that_is_stopped_before_its_start_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = FetchingDoor({"stop": True})
+    gateway = FetchingGateway({"stop": True})
 
-    code = _run(door, b"".join(release_archive(tmp_path / "none")), tmp_path, monkeypatch)
+    code = _run(gateway, b"".join(release_archive(tmp_path / "none")), tmp_path, monkeypatch)
 
-    (end,) = door.ends
+    (end,) = gateway.ends
     assert (end["status"], end["ordered"], end["started_at"], code) == (None, "stop", None, 1)
 
 
 def test_attempt_that_is_over_before_the_start_of_its_task_gets_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = FetchingDoor({"outdated": True})
+    gateway = FetchingGateway({"outdated": True})
 
-    code = _run(door, b"".join(release_archive(tmp_path / "none")), tmp_path, monkeypatch)
+    code = _run(gateway, b"".join(release_archive(tmp_path / "none")), tmp_path, monkeypatch)
 
-    assert (door.ends, code) == ([], bootstrap.EXIT_NOT_STARTED)
+    assert (gateway.ends, code) == ([], bootstrap.EXIT_NOT_STARTED)
 
 
 def test_attempt_without_its_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    door = FetchingDoor({})
+    gateway = FetchingGateway({})
 
-    code = _run(door, b"no archive", tmp_path, monkeypatch)
+    code = _run(gateway, b"no archive", tmp_path, monkeypatch)
 
-    (end,) = door.ends
+    (end,) = gateway.ends
     assert (end["status"], code) == (None, 1)
     assert end["refused"].startswith("the attempt cannot be set up in the cluster: ")
 
 
 def test_python_that_is_too_old_for_a_task_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "OLDEST_PYTHON", (3, 99))
-    door = FetchingDoor({})
+    gateway = FetchingGateway({})
 
-    code = _run(door, b"", tmp_path, monkeypatch)
+    code = _run(gateway, b"", tmp_path, monkeypatch)
 
-    (end,) = door.ends
+    (end,) = gateway.ends
     assert (end["status"], code) == (None, 1)
     assert "and a task needs 3.99 or newer" in end["refused"]
 
@@ -149,17 +149,17 @@ def test_python_that_is_too_old_for_a_task_is_named(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("answer", "looked"),
     [
-        ({}, m.Looked(m.Holder.OURS, 0.0)),
-        ({"stop": True}, m.Looked(m.Holder.OURS, 0.0, stop_requested=True)),
-        ({"outdated": True}, m.Looked(m.Holder.OURS, 0.0, end_filled=True)),
-        ({"claimed": False}, m.Looked(m.Holder.NONE, 0.0)),
+        ({}, m.BoardRead(m.ClaimHolder.OURS, 0.0)),
+        ({"stop": True}, m.BoardRead(m.ClaimHolder.OURS, 0.0, stop_requested=True)),
+        ({"outdated": True}, m.BoardRead(m.ClaimHolder.OURS, 0.0, end_filled=True)),
+        ({"claimed": False}, m.BoardRead(m.ClaimHolder.NONE, 0.0)),
     ],
 )
 def test_answer_to_a_heartbeat_is_a_look_at_the_board(
-    answer: dict[str, Any], looked: m.Looked, tmp_path: Path
+    answer: dict[str, Any], looked: m.BoardRead, tmp_path: Path
 ) -> None:
-    door: Any = FetchingDoor(answer)
-    beats = reports.BeatThread(door, "nonce", tmp_path, tmp_path / "schedulers.json")
+    gateway: Any = FetchingGateway(answer)
+    beats = reports.HeartbeatThread(gateway, "nonce", tmp_path, tmp_path / "schedulers.json")
 
     found = beats.answers.get(timeout=60)
 
@@ -175,14 +175,14 @@ def test_checkpoint_is_sent_until_a_scheduler_that_sees_the_claim_takes_it(
     sent: SimpleQueue[str | None] = SimpleQueue()
     answers = iter(({"claimed": False}, {"claimed": True}))
 
-    class LaggingDoor(FakeDoor):
+    class LaggingGateway(FakeGateway):
         def post(self, what: str, said: dict[str, Any], patience_s: float) -> dict[str, Any]:
             del what, patience_s
             sent.put(said["checkpoint"])
             return next(answers, {})
 
-    door: Any = LaggingDoor()
-    beats = reports.BeatThread(door, "nonce", tmp_path, tmp_path / "schedulers.json")
+    gateway: Any = LaggingGateway()
+    beats = reports.HeartbeatThread(gateway, "nonce", tmp_path, tmp_path / "schedulers.json")
 
     found = [sent.get(timeout=60) for _ in range(3)]
 
@@ -206,10 +206,10 @@ class StubbornTask:
 def _watched(task: Any, terms: m.Terms, done: Path) -> m.State:
     """The state after the end of a task that is asked to stop."""
     life = Life(terms, pace=None)
-    for event in (m.ClaimAnswered(m.Holder.OURS, 0.0), m.Prepared()):
+    for event in (m.ClaimAnswered(m.ClaimHolder.OURS, 0.0), m.Prepared()):
         life.hear(event, boottime_s())
     beats: Any = SimpleNamespace(answers=SimpleQueue())
-    beats.answers.put(m.Looked(m.Holder.OURS, 0.0, stop_requested=True))
+    beats.answers.put(m.BoardRead(m.ClaimHolder.OURS, 0.0, stop_requested=True))
     bootstrap.watch(task, life, beats, done)
     return life.state
 
@@ -229,7 +229,7 @@ def test_timeout_of_a_task_goes_on_while_its_machine_sleeps(
     signals, polls = list[int](), iter([None, None, None, 0])
     task: Any = SimpleNamespace(poll=lambda: next(polls), signal=signals.append)
     life = Life(m.Terms(timeout_s=3600), pace=None)
-    for event in (m.ClaimAnswered(m.Holder.OURS, 0.0), m.Prepared()):
+    for event in (m.ClaimAnswered(m.ClaimHolder.OURS, 0.0), m.Prepared()):
         life.hear(event, boottime_s())
     woken_s = boottime_s() + 3601
     monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: woken_s}.__getitem__)
@@ -257,11 +257,11 @@ def test_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_pipe_in_place_of_an_event_log_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "app-1.zstd")
-    door: Any = FakeDoor()
+    gateway: Any = FakeGateway()
 
-    reports.send_event_log(door, "nonce", tmp_path)
+    reports.send_event_log(gateway, "nonce", tmp_path)
 
-    assert door.sent == []
+    assert gateway.sent == []
 
 
 def test_pipe_in_place_of_progress_is_not_waited_for(tmp_path: Path) -> None:
@@ -335,11 +335,11 @@ def test_progress_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> No
 
 def test_event_log_that_is_not_stored_is_sent_no_further(tmp_path: Path) -> None:
     (tmp_path / "app-1.zstd").write_bytes(bytes(1 << 20))
-    door: Any = FakeDoor(stored=False)
+    gateway: Any = FakeGateway(stored=False)
 
-    reports.send_event_log(door, "nonce", tmp_path)
+    reports.send_event_log(gateway, "nonce", tmp_path)
 
-    assert len(door.sent) == 1
+    assert len(gateway.sent) == 1
 
 
 def test_event_log_is_not_sent_for_longer_than_its_deadline(
@@ -347,22 +347,22 @@ def test_event_log_is_not_sent_for_longer_than_its_deadline(
 ) -> None:
     monkeypatch.setattr(reports, "_EVENT_LOG_PATIENCE_S", -1.0)
     (tmp_path / "app-1.zstd").write_bytes(bytes(1 << 20))
-    door: Any = FakeDoor()
+    gateway: Any = FakeGateway()
 
-    reports.send_event_log(door, "nonce", tmp_path)
+    reports.send_event_log(gateway, "nonce", tmp_path)
 
-    assert door.sent == []
+    assert gateway.sent == []
 
 
 @pytest.mark.parametrize(("fault", "said_again"), [("\udcff is gone", True), ("", False)])
 def test_output_that_is_not_kept_stays_so_when_the_end_is_said_in_other_words(
     fault: str, said_again: bool
 ) -> None:
-    door: Any = FakeDoor(refusals=1)
+    gateway: Any = FakeGateway(refusals=1)
 
-    reports.deliver(door, {"status": 0, "log_tail": "x", "not_flushed": fault})
+    reports.deliver(gateway, {"status": 0, "log_tail": "x", "not_flushed": fault})
 
-    first, second = door.posted
+    first, second = gateway.posted
     assert (first["not_flushed"], second["log_tail"]) == (fault, "")
     assert bool(second["not_flushed"]) is said_again
 
@@ -387,9 +387,9 @@ def _startup(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> di
 
 
 def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    door: Any = FakeDoor()
-    door.files["release.tar"] = archive
-    return make_folder(_startup(archive, where, monkeypatch), door, where / "program") / "release"
+    gateway: Any = FakeGateway()
+    gateway.files["release.tar"] = archive
+    return make_folder(_startup(archive, where, monkeypatch), gateway, where / "program") / "release"
 
 
 def test_release_is_unpacked_with_its_folders_and_modes(
@@ -434,8 +434,8 @@ def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    door: Any = FakeDoor()
-    door.files["release.tar"] = archive = b"".join(release_archive(tmp_path / "none"))
+    gateway: Any = FakeGateway()
+    gateway.files["release.tar"] = archive = b"".join(release_archive(tmp_path / "none"))
     (tmp_path / "program").touch()
     output = tmp_path / "data" / "p" / "r" / "t" / "1"
     startup = {
@@ -447,6 +447,6 @@ def test_folder_of_outputs_that_is_not_mounted_in_the_cluster_is_not_made(
     }
 
     with pytest.raises(ValueError, match="mount it here"):
-        make_folder(startup, door, tmp_path / "program")
+        make_folder(startup, gateway, tmp_path / "program")
 
     assert not (tmp_path / "data").exists()

@@ -15,7 +15,7 @@ IMPORTS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import nimbus.authoring
-import nimbus.worker.application.committing
+import nimbus.worker.data.signed
 import nimbus.worker.data.signed
 import nimbus.worker.driver
 import nimbus.worker.driver.sql_task

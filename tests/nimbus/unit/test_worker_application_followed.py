@@ -6,16 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from nimbus.domain.slots import Claim, Slots
-from nimbus.worker.application.follow import GONE_S
-from nimbus.worker.application.followed import SILENT_S, Followed
-from nimbus.worker.application.manager import DriverReport, DriverState
+from nimbus.worker.application.manager import DriverState, DriverStatus
+from nimbus.worker.application.submitted import GONE_S, SILENT_S, Followed
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-WAITING = DriverReport(DriverState.WAITING, "SUBMITTED")
-RUNNING = DriverReport(DriverState.RUNNING, "Running")
-GONE = DriverReport(DriverState.GONE, "ERROR")
-SUBMITTED = Slots(beating=True)
-CLAIMED = Slots(claim=Claim(attempt="r.t.1", claimed_at=NOW, nonce="n"), beating=True, progress={"number": 1})
+WAITING = DriverStatus(DriverState.WAITING, "SUBMITTED")
+RUNNING = DriverStatus(DriverState.RUNNING, "Running")
+GONE = DriverStatus(DriverState.GONE, "ERROR")
+SUBMITTED = Slots(has_heartbeat=True)
+CLAIMED = Slots(
+    claim=Claim(attempt="r.t.1", claimed_at=NOW, nonce="n"), has_heartbeat=True, progress={"number": 1}
+)
 
 
 def followed() -> Followed:

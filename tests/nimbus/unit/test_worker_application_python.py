@@ -167,7 +167,7 @@ def test_bootstrap_needs_nothing_that_came_after_python_3_8(bundle: Bundle) -> N
 def test_task_and_its_driver_need_nothing_that_came_after_python_3_9() -> None:
     with ZipFile(io.BytesIO(build_bundle())) as archive:
         ours = [name for name in archive.namelist() if name.startswith(("nimbus/", "blobsync/"))]
-        own = [name for name in ours if not name.startswith("blobsync/s3/")]  # for a bucket without a door
+        own = [name for name in ours if not name.startswith("blobsync/s3/")]  # for a bucket without a gateway
         trees = {name: ast.parse(archive.read(name), name, feature_version=(3, 9)) for name in own}
     later = {name: found for name, tree in trees.items() if (found := later_than_python_3_9(tree))}
 

@@ -8,14 +8,15 @@ from typing import cast
 
 import pytest
 
-from nimbus.worker.application.asking import NotSentError, ask
 from nimbus.worker.application.kubernetes import KubernetesManager
 from nimbus.worker.application.kubernetes_api import KubernetesApi
 from nimbus.worker.application.manager import (
     ClusterManager,
     ClusterUnreachableError,
     DriverState,
+    NotSentError,
     Submission,
+    ask,
 )
 from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.standalone import StandaloneManager
@@ -55,6 +56,6 @@ def test_cluster_whose_token_cannot_be_read_is_unreachable(manager: ClusterManag
 @pytest.mark.parametrize("token", ["secret\nsecret", "secret\u2026"])
 def test_token_that_no_header_can_have_is_not_sent_and_not_told(server: str, token: str) -> None:
     with pytest.raises(NotSentError) as caught:
-        ask("GET", f"{server}/", None, {"Authorization": f"Bearer {token}"})
+        ask("GET", f"{server}/", token=lambda: token)
 
     assert "secret" not in str(caught.value)

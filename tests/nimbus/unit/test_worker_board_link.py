@@ -23,8 +23,8 @@ from nimbus.worker.attempt.board_link import MAX_TOGETHER, BoardInstruction, Boa
 from nimbus.worker.attempt.connections import OpenBoard
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.held_attempt import HeldAttempt
-from nimbus.worker.pool import exits
-from nimbus.worker.pool.exits import Exits, exit_of, read_exits
+from nimbus.worker.pool import folder as executor_folder
+from nimbus.worker.pool.folder import ExitRecords, exit_of, read_exits
 from tests.nimbus.worker_bench import eventually
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -87,7 +87,7 @@ class _Board:
         self.watches += attempts.values()
         return dict.fromkeys(attempts, Slots(claim=self.standing))
 
-    def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
+    def heartbeat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         self._call(progress)
 
     def keep_checkpoint(self, _: AttemptId, nonce: str, checkpoint: str) -> None:
@@ -118,7 +118,7 @@ class _Link:
             lambda _, event: self.told.put(event),
             self.failed.put,
             vital=vital,
-            exits=None if records is None else Exits(records),
+            exits=None if records is None else ExitRecords(records),
         )
         self.start = self.link.start
 
@@ -142,7 +142,7 @@ def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     """That of a runner; with the parameter True, that of an executor."""
     monkeypatch.setattr(board_link, "_DEFECT_PAUSE_S", 0.05)
     is_pooled = getattr(request, "param", False)
-    made = _Link(tmp_path / "exits" if is_pooled else None, () if is_pooled else (m.Claim, m.PutEnd))
+    made = _Link(tmp_path / "exits" if is_pooled else None, () if is_pooled else (m.PutClaim, m.PutEnd))
     yield made
     made.link.close()
     assert made.closed == (made.trouble is None)
@@ -152,14 +152,14 @@ pooled = pytest.mark.parametrize("link", [True], indirect=True)
 
 
 def test_end_goes_first_and_nothing_is_written_after_it(link: _Link) -> None:
-    for instruction in (m.Beat("{}"), m.Keep("1"), m.PutEnd()):
+    for instruction in (m.SendHeartbeat("{}"), m.KeepCheckpoint("1"), m.PutEnd()):
         link.put(instruction)
     link.start()
 
     assert link.hears() == m.EndAnswered("END says succeeded by runner")
-    link.put(m.Beat("{}"))
-    link.put(m.Look())
-    assert isinstance(link.hears(), m.Looked)
+    link.put(m.SendHeartbeat("{}"))
+    link.put(m.ReadBoard())
+    assert isinstance(link.hears(), m.BoardRead)
     assert link.board.calls == ["end of run1.task.1", "read"]
 
 
@@ -167,40 +167,40 @@ def test_newest_instruction_of_a_kind_replaces_those_that_wait_for_the_board(lin
     link.board.away = True
     with capture_logs() as said:
         link.start()
-        link.put(m.Beat('{"done": 1}'))
+        link.put(m.SendHeartbeat('{"done": 1}'))
         eventually(lambda: said, "the board does not answer")
     for number in range(2, 9):
-        link.put(m.Beat(f'{{"done": {number}}}'))
-        link.put(m.Keep(str(number)))
+        link.put(m.SendHeartbeat(f'{{"done": {number}}}'))
+        link.put(m.KeepCheckpoint(str(number)))
     link.board.away = False
 
     eventually(lambda: len(link.board.calls) == 2, "both are written")
-    assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", ["Beat"])
+    assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", ["SendHeartbeat"])
     assert sorted(map(str, link.board.calls)) == ["('ours', '8')", "{'done': 8}"]
 
 
 def test_nothing_is_written_for_an_attempt_that_another_one_has(link: _Link) -> None:
     link.board.standing = Claim(attempt="run1.task.1", claimed_at=NOW, nonce="theirs")
-    for instruction in (m.Look(), m.Beat("{}"), m.Keep("1")):
+    for instruction in (m.ReadBoard(), m.SendHeartbeat("{}"), m.KeepCheckpoint("1")):
         link.put(instruction)
     link.start()
 
     for _ in range(2):
         looked = link.hears()
-        assert isinstance(looked, m.Looked)
-        assert looked.holder is m.Holder.OTHER
-        link.put(m.Beat('{"done": 1}'))
-        link.put(m.Look())
-    assert isinstance(link.hears(), m.Looked)
+        assert isinstance(looked, m.BoardRead)
+        assert looked.holder is m.ClaimHolder.OTHER
+        link.put(m.SendHeartbeat('{"done": 1}'))
+        link.put(m.ReadBoard())
+    assert isinstance(link.hears(), m.BoardRead)
     assert link.board.calls == ["read", "read", "read"]
 
 
 def test_watch_is_not_lost_when_another_read_is_wanted(link: _Link) -> None:
-    link.put(m.Look(watch=True))
-    link.put(m.Look())
+    link.put(m.ReadBoard(watch=True))
+    link.put(m.ReadBoard())
     link.start()
 
-    assert isinstance(link.hears(), m.Looked)
+    assert isinstance(link.hears(), m.BoardRead)
     assert link.board.calls == ["watch"]
 
 
@@ -208,34 +208,34 @@ def test_claim_of_another_and_an_attempt_that_is_gone_are_told_apart(link: _Link
     link.board.standing = None
     link.start()
 
-    link.put(m.Claim())
-    assert link.hears() == m.Withdrawn()
+    link.put(m.PutClaim())
+    assert link.hears() == m.AttemptGone()
     link.board.standing = Claim(attempt="run1.task.1", claimed_at=NOW, nonce="theirs")
-    link.put(m.Claim())
+    link.put(m.PutClaim())
     answer = link.hears()
 
     assert isinstance(answer, m.ClaimAnswered)
-    assert answer.holder is m.Holder.OTHER
+    assert answer.holder is m.ClaimHolder.OTHER
 
 
 def test_defect_while_the_driver_runs_is_reported_and_tried_again(link: _Link) -> None:
     link.board.trouble = [KeyError("slots")]
     with capture_logs() as said:
         link.start()
-        link.put(m.Look())
-        assert isinstance(link.hears(), m.Looked)
+        link.put(m.ReadBoard())
+        assert isinstance(link.hears(), m.BoardRead)
 
     assert [entry["event"] for entry in said] == ["board_link_failed"]
 
 
 def test_defects_of_some_calls_leave_the_heartbeats(link: _Link) -> None:
     link.board.defects = {"read", "('ours', '1')"}
-    for instruction in (m.Look(), m.Keep("1"), m.Beat('{"done": 1}')):
+    for instruction in (m.ReadBoard(), m.KeepCheckpoint("1"), m.SendHeartbeat('{"done": 1}')):
         link.put(instruction)
     link.start()
     eventually(lambda: {"done": 1} in link.board.calls, "the first heartbeat")
 
-    link.put(m.Beat('{"done": 2}'))
+    link.put(m.SendHeartbeat('{"done": 2}'))
 
     eventually(lambda: {"done": 2} in link.board.calls, "the next heartbeat")
 
@@ -243,20 +243,20 @@ def test_defects_of_some_calls_leave_the_heartbeats(link: _Link) -> None:
 def test_watch_of_each_read_is_the_same(link: _Link) -> None:
     link.start()
     for _ in range(2):
-        link.put(m.Look(watch=True))
-        assert isinstance(link.hears(), m.Looked)
+        link.put(m.ReadBoard(watch=True))
+        assert isinstance(link.hears(), m.BoardRead)
 
     assert len(set(link.board.watches)) == 1
 
 
 def test_claim_is_not_sent_any_more_after_an_order_to_leave(link: _Link) -> None:
     link.board.away, link.link.must_leave = True, True
-    link.put(m.Claim())
+    link.put(m.PutClaim())
     link.start()
     assert link.hears() == m.LeaveAsked()
 
     link.board.away = False
-    link.put(m.Beat("{}"))
+    link.put(m.SendHeartbeat("{}"))
 
     eventually(lambda: link.board.calls, "the board answers")
     assert link.board.calls == [{}]
@@ -273,11 +273,11 @@ def test_claim_is_not_sent_after_an_order_to_leave_also_if_the_board_answers_aga
     link.board.trouble = [StoreUnavailableError("away")] if was_sent else []
     link.link.must_leave = not was_sent
     monkeypatch.setattr(board_link, "pauses", paused)
-    link.put(m.Claim())
+    link.put(m.PutClaim())
     link.start()
 
     assert link.hears() == m.LeaveAsked()
-    link.put(m.Beat("{}"))
+    link.put(m.SendHeartbeat("{}"))
     eventually(lambda: link.board.calls, "the board answers")
     assert link.board.calls == [{}]
 
@@ -290,14 +290,14 @@ def test_claim_that_was_sent_again_counts_from_the_first_time(
     link.board.trouble = [StoreUnavailableError("away")]
     link.start()
 
-    link.put(m.Claim())
+    link.put(m.PutClaim())
 
-    assert link.hears() == m.ClaimAnswered(m.Holder.OURS, 7.0)
+    assert link.hears() == m.ClaimAnswered(m.ClaimHolder.OURS, 7.0)
 
 
 def test_order_to_leave_is_reported_while_the_board_does_not_answer(link: _Link) -> None:
     link.start()
-    link.put(m.Claim())
+    link.put(m.PutClaim())
     assert isinstance(link.hears(), m.ClaimAnswered)
 
     link.board.away, link.link.must_leave = True, True
@@ -311,7 +311,7 @@ def test_defect_while_the_attempt_is_claimed_ends_the_link(link: _Link) -> None:
     link.board.trouble = [error]
     link.start()
 
-    link.put(m.Claim())
+    link.put(m.PutClaim())
 
     assert link.failed.get(timeout=60) is error
 
@@ -321,7 +321,7 @@ def test_defect_of_one_attempt_costs_no_other_its_end(link: _Link) -> None:
     link.board.defects = {"end of run1.task.2", "watch"}
     others = [_attempt(number) for number in range(2, 9)]
     for attempt in (link.attempt, *others):
-        link.link.put(attempt, m.Look(watch=True))
+        link.link.put(attempt, m.ReadBoard(watch=True))
         link.link.put(attempt, m.Record(m.Story()))
 
     with capture_logs() as said:
@@ -352,10 +352,10 @@ def test_instruction_that_failed_is_tried_again_apart_from_others(link: _Link) -
 def test_instruction_that_comes_while_one_of_its_kind_is_performed_is_performed_too(link: _Link) -> None:
     first = link.board.hold()
     link.start()
-    link.put(m.Beat('{"done": 1}'))
+    link.put(m.SendHeartbeat('{"done": 1}'))
     assert first.begun.wait(60)
 
-    link.put(m.Beat('{"done": 2}'))
+    link.put(m.SendHeartbeat('{"done": 2}'))
     first.goes_on.set()
 
     eventually(lambda: link.board.calls == [{"done": 1}, {"done": 2}], "both are written")
@@ -373,9 +373,9 @@ def test_connection_that_cannot_be_made_ends_the_link(link: _Link) -> None:
 def test_claims_and_ends_of_many_attempts_go_together_and_before_the_rest(link: _Link) -> None:
     attempts = [_attempt(number) for number in range(1, 101)]
     for attempt in attempts:
-        link.link.put(attempt, m.Beat("{}"))
-        link.link.put(attempt, m.Look())
-        link.link.put(attempt, m.Claim())
+        link.link.put(attempt, m.SendHeartbeat("{}"))
+        link.link.put(attempt, m.ReadBoard())
+        link.link.put(attempt, m.PutClaim())
 
     link.start()
 
@@ -388,7 +388,7 @@ def test_end_waits_behind_one_heartbeat_at_most(link: _Link) -> None:
     beat = link.board.hold()
     link.start()
     for number in range(1, 101):
-        link.link.put(_attempt(number), m.Beat("{}"))
+        link.link.put(_attempt(number), m.SendHeartbeat("{}"))
     assert beat.begun.wait(60)
 
     link.put(m.Record(m.Story()))
@@ -403,7 +403,7 @@ def test_end_waits_behind_one_heartbeat_at_most(link: _Link) -> None:
 def test_exit_record_is_on_disk_while_the_board_is_away(link: _Link, tmp_path: Path) -> None:
     link.board.away = True
     link.start()
-    link.put(m.Beat("{}"))
+    link.put(m.SendHeartbeat("{}"))
 
     link.put(m.Record(m.Story()))
 
@@ -417,7 +417,7 @@ def test_exit_record_is_on_disk_while_the_board_is_away(link: _Link, tmp_path: P
 def test_exit_records_are_removed_only_after_all_are_ends(
     link: _Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exits, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(executor_folder, "_LARGE_BYTES", 0)
     link.board.defects = {"end of run1.task.2"}
     link.link.put(_attempt(2), m.Record(m.Story()))
     link.put(m.Record(m.Story()))

@@ -17,8 +17,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.held_attempt import committed
 from nimbus.worker.data.bucket import BucketPlace
-from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of
-from nimbus.worker.data.notes import write_note
+from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of, write_note
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 
 OUTPUT = "sums/run1/load/1"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.data.mark import MARK, is_marked, why_not_ours
+from nimbus.worker.data.folder_checks import MARK, is_marked, why_not_ours
 from tests.nimbus.worker_bench import RecordingRegistrations
 
 

@@ -17,10 +17,10 @@ import pytest
 from blobsync import InvalidKeyError, RetryPolicy, StoreRefusedError, StoreUnavailableError
 from blobsync.log import log_all
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.worker.application.committing import commit
 from nimbus.worker.application.reports import END_PATIENCE_S
 from nimbus.worker.data import bucket, signed
 from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.data.signed import commit
 
 ACCESS: dict[str, Any] = {
     "endpoints": ["http://127.0.0.1:9"],  # no server listens there
@@ -45,7 +45,7 @@ def _log() -> Any:
 def test_file_that_one_request_cannot_carry_is_refused_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signed, "LARGEST_BYTES", 3)
+    monkeypatch.setattr(signed, "MAX_BYTES", 3)
     file = tmp_path / "large"
     file.write_bytes(b"1234")
 
@@ -54,7 +54,7 @@ def test_file_that_one_request_cannot_carry_is_refused_with_what_to_do(
 
 
 def test_scheduler_that_does_not_answer_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signed, "_DOOR_PATIENCE_S", 0.0)
+    monkeypatch.setattr(signed, "_GATEWAY_PATIENCE_S", 0.0)
 
     with pytest.raises(StoreUnavailableError, match="no scheduler answered"):
         signed.SignedStore(ACCESS).size("k")
@@ -120,7 +120,7 @@ def test_scheduler_that_does_not_see_the_claim_yet_refuses_no_upload() -> None:
 
 
 def test_claim_that_no_scheduler_sees_for_long_ends_the_upload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signed, "_DOOR_PATIENCE_S", 0.0)
+    monkeypatch.setattr(signed, "_GATEWAY_PATIENCE_S", 0.0)
     with serving(Lagging) as lagging:
         dead_too = ["http://127.0.0.1:9", lagging, "http://127.0.0.1:9"]
         with pytest.raises(StoreRefusedError, match="409: no claim"):

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.data import folder_manifest
-from nimbus.worker.data.folder_manifest import MAX_FILES, read_manifest, verify, write_manifest
+from nimbus.worker.data import places
 from nimbus.worker.data.manifest import OutputManifest, digest_beside, is_manifest, prefix_of
-from nimbus.worker.data.places import FolderPlace
+from nimbus.worker.data.places import MAX_FILES, FolderPlace, read_manifest, verify, write_manifest
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder
 
@@ -133,7 +132,7 @@ def test_file_that_cannot_be_read_is_named(output: Path, monkeypatch: pytest.Mon
 
 
 def test_number_of_files_is_limited(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_manifest, "MAX_FILES", 3)
+    monkeypatch.setattr(places, "MAX_FILES", 3)
     write_manifest(output, OUTPUT)
     (output / "another").mkdir()
 
@@ -142,7 +141,7 @@ def test_number_of_files_is_limited(output: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_size_of_a_manifest_is_limited(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_manifest, "MAX_MANIFEST_BYTES", 100)
+    monkeypatch.setattr(places, "MAX_MANIFEST_BYTES", 100)
 
     with pytest.raises(OutputRefusedError, match="the limit is 100"):
         write_manifest(output, OUTPUT)

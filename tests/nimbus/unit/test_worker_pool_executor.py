@@ -24,8 +24,7 @@ from nimbus.worker.host.loop import Loop
 from nimbus.worker.pool import executor
 from nimbus.worker.pool.drivers import DriverEnd, Drivers, DriversOwner
 from nimbus.worker.pool.executor import Executor
-from nimbus.worker.pool.exits import read_exits
-from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.pool.folder import ExecutorFolder, read_exits
 from nimbus.worker.pool.messages import connected, send_order
 from nimbus.worker.settings import ExecutorStartup
 from tests.nimbus.worker_bench import Bench, eventually
@@ -45,7 +44,7 @@ class _Board:
         self.defects = 0
         """How many of the next heartbeats fail with an error that nobody expects."""
         self.reads_fail = False
-        self.beating, self.stop_requested = True, False
+        self.has_heartbeat, self.stop_requested = True, False
         self.took_s = 0.0
         """How long a claim takes, on the clock `now_s`."""
         self.changed: Enqueue | None = None
@@ -68,10 +67,10 @@ class _Board:
             raise StoreUnavailableError("away")
         self.changed = next(iter(attempts.values())) or self.changed
         claim = cast(Claim, self.slots.get("Claim"))
-        slots = Slots(claim=claim, beating=self.beating, stop_requested=self.stop_requested)
+        slots = Slots(claim=claim, has_heartbeat=self.has_heartbeat, stop_requested=self.stop_requested)
         return dict.fromkeys(attempts, slots)
 
-    def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
+    def heartbeat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         del progress
         self.beats += 1
         if self.away:
@@ -211,7 +210,7 @@ def test_attempt_has_heartbeats_while_its_output_is_stored(
     pool.do(pool.drivers.end)
     assert storing.wait(60)
 
-    pool.board.beating = False
+    pool.board.has_heartbeat = False
     changed()
 
     try:
@@ -222,7 +221,7 @@ def test_attempt_has_heartbeats_while_its_output_is_stored(
 
 
 def test_defect_in_a_heartbeat_costs_no_attempt_its_executor(pool: _Pool) -> None:
-    pool.board.defects, pool.board.beating = 1, False
+    pool.board.defects, pool.board.has_heartbeat = 1, False
     pool.order()
     eventually(lambda: pool.board.beats > 1, "the heartbeat is tried again")
 

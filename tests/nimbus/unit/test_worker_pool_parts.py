@@ -17,7 +17,7 @@ from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host.files import read_untrusted
-from nimbus.worker.pool.exits import Exits, read_exits
+from nimbus.worker.pool.folder import ExitRecords, read_exits
 from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer
 from tests.nimbus.worker_bench import Bench, eventually
@@ -36,7 +36,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_line_that_was_not_written_to_its_end_is_no_exit_record(tmp_path: Path) -> None:
-    Exits(tmp_path / "exits").note([END])
+    ExitRecords(tmp_path / "exits").note([END])
     whole = (tmp_path / "exits").read_bytes()
     (tmp_path / "exits").write_bytes(whole + whole[: len(whole) // 2])
 
@@ -46,7 +46,7 @@ def test_line_that_was_not_written_to_its_end_is_no_exit_record(tmp_path: Path) 
 def test_exit_record_after_one_that_found_a_full_disk_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exits, room = Exits(tmp_path / "exits"), [20]
+    exits, room = ExitRecords(tmp_path / "exits"), [20]
 
     def write(fd: int, data: bytes) -> int:
         if not room:

@@ -18,7 +18,7 @@ from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
 from nimbus.domain.publications import OutsideData, Version
 from nimbus.worker.connect.server import RemoteServer
 from nimbus.worker.connect.session import MissingPackagesError
-from nimbus.worker.data.mark import MARK
+from nimbus.worker.data.folder_checks import MARK
 from nimbus.worker.data.outside import OutsideRefusedError
 from nimbus.worker.environments import Environments, FoundEnvironment, TaskEnvironment
 from nimbus.worker.preparation import (

@@ -53,10 +53,12 @@ class _Board:
         return [self.standing]
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
-        slots = Slots(claim=self.standing, end=self.filled, beating=True, stop_requested=self.stop_requested)
+        slots = Slots(
+            claim=self.standing, end=self.filled, has_heartbeat=True, stop_requested=self.stop_requested
+        )
         return dict.fromkeys(attempts, slots)
 
-    def beat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
+    def heartbeat(self, _: AttemptId, progress: Mapping[str, object]) -> None:
         pass
 
 
@@ -253,7 +255,7 @@ def test_program_that_ended_while_the_runner_was_busy_was_not_told_to_end(attemp
         assert goes_on.wait(60)
 
     attempt.runner._loop.post(be_busy)
-    attempt.runner._post(m.Looked(m.Holder.OURS, boottime_s(), stop_requested=True))
+    attempt.runner._post(m.BoardRead(m.ClaimHolder.OURS, boottime_s(), stop_requested=True))
     attempt.driver.end(0)
     goes_on.set()
 

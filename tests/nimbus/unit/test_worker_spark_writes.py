@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.worker.data.spark_writes import spark_write_in, state_of
+from nimbus.worker.data.folder_checks import spark_write_in, state_of
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs a command that the kernel kills when its parent process dies: `tether.py PARENT_PID COMMAND...`.
+"""Runs a command that the kernel kills when its parent dies: `die_with_parent.py PARENT_PID COMMAND...`.
 
 A script, not a module to import: it asks the kernel for SIGKILL at the death of its parent, then becomes the
 command. This is a separate program, and not a `preexec_fn`, because Python code between fork and exec can
@@ -18,14 +18,14 @@ def main(arguments: list[str]) -> int:
     parent, command = int(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        sys.stderr.write(f"tether: prctl: {os.strerror(ctypes.get_errno())}\n")
+        sys.stderr.write(f"die_with_parent: prctl: {os.strerror(ctypes.get_errno())}\n")
         return 126
     if os.getppid() != parent:  # the parent died before prctl, so the kernel sends no signal
         return 125
     try:
         os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose
     except OSError as exc:
-        sys.stderr.write(f"tether: {command[0]}: {exc.strerror}\n")
+        sys.stderr.write(f"die_with_parent: {command[0]}: {exc.strerror}\n")
     return 127
 
 

@@ -1,4 +1,4 @@
-"""A driver's connection to the attempt board, from inside a cluster: a scheduler's door, over HTTP.
+"""A driver's connection to the attempt board, from inside a cluster: a scheduler's gateway, over HTTP.
 
 With a token for its attempt it reaches only that attempt's slots, through any scheduler. Standard library
 only.
@@ -26,15 +26,15 @@ _DETAIL = 500
 T = TypeVar("T")
 
 
-class RefusedError(Exception):
+class GatewayRefusedError(Exception):
     """A scheduler refused the request; a retry would fail again."""
 
 
-class UnreachableError(Exception):
+class GatewayUnreachableError(Exception):
     """No scheduler answered in time."""
 
 
-class Door:
+class Gateway:
     """Sends requests to schedulers, one after the other, until one answers. Any thread.
 
     Tries the one that answered last first, then those of the submission, then those named in answers.
@@ -88,9 +88,9 @@ class Door:
         """Retry until an answer is complete. An endpoint that is not a scheduler any more is skipped.
 
         Raises:
-            RefusedError: the request is too large, or has a form that schedulers do not accept; or, for
-                `patience_s`, no scheduler saw the claim, which one that lags behind does not.
-            UnreachableError: no scheduler answered within `patience_s`.
+            GatewayRefusedError: the request is too large, or has a form that schedulers do not accept; or,
+                for `patience_s`, no scheduler saw the claim, which one that lags behind does not.
+            GatewayUnreachableError: no scheduler answered within `patience_s`.
         """
         until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
         while True:
@@ -103,7 +103,7 @@ class Door:
                 except urllib.error.HTTPError as exc:
                     said = f"{exc.code}: {_detail(exc)}"
                     if exc.code in (413, 422):
-                        raise RefusedError(f"{what}: {said}") from exc
+                        raise GatewayRefusedError(f"{what}: {said}") from exc
                     last = f"{endpoint} says {said}"
                     if exc.code == 409:
                         no_claim = f"{what}: {said}"
@@ -114,8 +114,8 @@ class Door:
                     return taken
             if time.monotonic() + pause_s > until_s:
                 if no_claim:
-                    raise RefusedError(no_claim)
-                raise UnreachableError(f"{what}: no scheduler answered: {last}"[:400])
+                    raise GatewayRefusedError(no_claim)
+                raise GatewayUnreachableError(f"{what}: no scheduler answered: {last}"[:400])
             self._pause.wait(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 

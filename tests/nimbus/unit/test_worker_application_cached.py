@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nimbus.worker.application.asking import Kept
+from nimbus.worker.application.manager import Cached
 
 
 @pytest.mark.parametrize(("figure", "kept_s"), [("4 of 4 cores", 10.0), ("", 60.0)])
@@ -15,7 +15,7 @@ def test_figures_are_read_again_after_ten_seconds_and_after_a_minute_if_nobody_t
 ) -> None:
     now_s, reads = 1000.0, []
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    kept = Kept(lambda: reads.append(now_s) or figure)  # type: ignore[func-returns-value]
+    kept = Cached(lambda: reads.append(now_s) or figure)  # type: ignore[func-returns-value]
 
     assert kept.value() == figure
     now_s += kept_s - 0.1
