@@ -89,7 +89,7 @@ class SeenReader:
         self._all, self._history = reader, history
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("pipeline", "intervals", "due"):
+        if name in ("intervals", "due"):
             read = getattr(self._all, name)
             return lambda pipeline: read(pipeline) if self.may(pipeline, _STATUS) else None
         if name in ("workers", "terms"):
@@ -131,13 +131,24 @@ class SeenReader:
             topic for topic, kind, slash, name in parts if not slash or kinds[kind](name).includes(_STATUS)
         ]
 
+    def pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        found = self._all.pipeline(name)
+        return None if found is None else next(iter(self._recorded([found])), None)
+
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """Those that may be seen."""
-        found = self._all.pipelines()
-        if sees(_STATUS):
-            return found
+        return self._recorded(self._all.pipelines())
+
+    def _recorded(self, records: Iterable[PipelineRecord]) -> tuple[PipelineRecord, ...]:
+        """Those of these records that may be seen; why fire times were skipped, only with `logs`."""
+        if sees(_LOGS):
+            return tuple(records)
+        roles = ((record, role_of(Thing("pipeline", record.name, record.owner))) for record in records)
         return tuple(
-            one for one in found if role_of(Thing("pipeline", one.name, one.owner)).includes(_STATUS)
+            record if role.includes(_LOGS) or not record.skips.listed else _without_skip_reasons(record)
+            for record, role in roles
+            if role.includes(_STATUS)
         )
 
     def backfills(self) -> tuple[Backfill, ...]:
@@ -413,6 +424,11 @@ def _with_reasons(found: Iterable[tuple[Said, AccessRole]]) -> tuple[Said, ...]:
     return tuple(
         one if role.includes(_LOGS) else _without_reason(one) for one, role in found if role.includes(_STATUS)
     )
+
+
+def _without_skip_reasons(record: PipelineRecord) -> PipelineRecord:
+    listed = tuple(replace(skipped, reason="") for skipped in record.skips.listed)
+    return replace(record, skips=replace(record.skips, listed=listed))
 
 
 def _without_reason(said: Said) -> Said:

@@ -165,7 +165,8 @@ def _skipped(skips: Skips) -> str:
     when = f"at {_at(last.last)}"
     if last.count > 1:
         when = f"{last.count} from {_at(last.first)} to {_at(last.last)}"
-    return f"{skips.total} fire times started no run; the last {when}: {last.reason}"
+    why = f": {last.reason}" if last.reason else ""
+    return f"{skips.total} fire times started no run; the last {when}{why}"
 
 
 def _live(own: list[CountedRun], view: PipelineView) -> Iterator[ReasonModel]:

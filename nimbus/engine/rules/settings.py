@@ -80,8 +80,7 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
         case SetShare(team=team):
-            said = f"team {team} has the weight {command.weight}"
-            return _with_share(before, command, by, now), said
+            return _with_share(before, command, by, now), _said_of_share(state, team, command.weight)
         case SetCalendar():
             return _with_calendar(state, command, by, now)
         case SetHold():
@@ -149,6 +148,13 @@ def _with_share(before: ClusterSettings, command: SetShare, by: str, now: dateti
         share = TeamShare(weight=command.weight, reason=command.reason, set_by=by, set_at=now)
         shares[command.team] = share
     return replace(before, shares=shares)
+
+
+def _said_of_share(state: State, team: str, weight: int) -> str:
+    said = f"team {team} has the weight {weight}"
+    if team in {record.owner for record in state.catalog.pipelines.values()}:
+        return said
+    return f"{said}; no pipeline has this owner: check its name"
 
 
 def _with_hold(state: State, command: SetHold, by: str, now: datetime) -> tuple[ClusterSettings, str]:

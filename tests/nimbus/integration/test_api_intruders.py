@@ -28,6 +28,7 @@ from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.calendars import Calendar
+from nimbus.domain.catalog import Skips
 from nimbus.domain.commands import CommandOutcome, CreateBackfill, NoteRun, QueuedCommand
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import BackfillId, CommandId, DatasetName, PipelineName, RunId, TaskName
@@ -359,7 +360,10 @@ def test_role_on_a_pipeline_shows_reasons_and_notes_as_it_says(secured: Secured)
     )
     world.cluster.set("outcomes", refused.command, refused)
     secured.ask("POST", "/api/v1/pipelines/sums/rewind", "admin", json={"reason": "hidden why"})
+    skips = Skips().with_fires((T0,), "hidden skip", after=None, now=T0)
+    world.cluster.put(replace(world.record, schedule_position=T0, skips=skips))
     of_api = ("commands", "commands/cmd-0000000009", "runs", "runs/r3", "runs/r9", "runs/r3/timeline")
+    of_api += ("pipelines/sums", "pipelines/sums/explanation")
     of_pages = ("", "commands", "runs", "runs/r3", "pipelines/sums", "runs/r3/tasks/extract")
     paths = [f"/api/v1/{path}" for path in of_api] + [f"/ui/{path}" for path in of_pages]
     paths += [
@@ -377,7 +381,7 @@ def test_role_on_a_pipeline_shows_reasons_and_notes_as_it_says(secured: Secured)
             for said in re.findall(r"hidden \w+", secured.ask("GET", path, "none").text)
         }
 
-    reasons = {"hidden end", "hidden reason", "hidden message", "hidden cause", "hidden why"}
+    reasons = {"hidden end", "hidden reason", "hidden message", "hidden cause", "hidden why", "hidden skip"}
     assert told(AccessRole.STATUS) == set()
     assert told(AccessRole.LOGS) == reasons
     assert told(AccessRole.VIEWER) == {

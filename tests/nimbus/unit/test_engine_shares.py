@@ -189,6 +189,15 @@ def test_weight_is_set_with_who_and_why_and_removed() -> None:
     assert not state.settings.shares
 
 
+def test_weight_of_a_team_that_owns_nothing_says_so() -> None:
+    state = shared()
+
+    mistyped, right = (asked(state, SetShare(team=team, weight=3)) for team in ("finanse", "finance"))
+
+    assert "no pipeline has this owner" in mistyped.message
+    assert right.message == "team finance has the weight 3"
+
+
 @pytest.mark.parametrize("weight", [0, -1, 1001])
 def test_weight_out_of_range_is_refused_with_what_to_do(weight: int) -> None:
     state = shared()
