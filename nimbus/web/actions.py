@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter
@@ -29,7 +29,10 @@ _WAIT_S = 5
 _MAX_FIELDS = 1000
 _PASSED_ON = ("host", "cookie", "authorization", "origin", "sec-fetch-site", "x-nimbus-user")
 
+_APPROVAL = "runs/{run_id}/tasks/{task}/approval"
+
 Form = Mapping[str, list[str]]
+Body = Callable[[Form], Any]
 Send = Callable[..., Awaitable[Response]]
 """The type of `send` in `router`."""
 
@@ -41,9 +44,7 @@ def router(pages: Pages) -> APIRouter:
     process, and with them it would keep the API of each test.
     """
 
-    async def send(
-        request: Request, path: str, body: Callable[[Form], Any], place: str | None = None
-    ) -> Response:
+    async def send(request: Request, path: str, body: Body, place: str | None = None) -> Response:
         """Send a form to `path` of the API, then show `place` below `/ui`, or the run of the command."""
         import httpx  # late: a scheduler starts without it
 
@@ -73,79 +74,35 @@ def router(pages: Pages) -> APIRouter:
         return RedirectResponse(f"/ui/{shown}?command={segment(told['command_id'])}", 303)
 
     routes = APIRouter()
-    for part in (_of_runs, _of_pipelines, _of_backfills, _of_the_cluster):
-        part(routes, send)
-    return routes
+    for path, target, body, place in _FORMS:
+        _add(routes, send, path, target, body, place)
 
-
-def _of_runs(routes: APIRouter, send: Send) -> None:
-    @routes.post("/runs/{run_id}/stop")
-    async def stop(request: Request, run_id: str) -> Response:
-        return await send(request, f"runs/{segment(run_id)}/stop", _reason)
-
-    @routes.post("/runs/{run_id}/pause")
-    async def pause(request: Request, run_id: str) -> Response:
-        return await send(request, f"runs/{segment(run_id)}/pause", lambda _: None)
-
-    @routes.post("/runs/{run_id}/resume")
-    async def resume(request: Request, run_id: str) -> Response:
-        return await send(request, f"runs/{segment(run_id)}/resume", lambda _: None)
-
-    @routes.post("/runs/{run_id}/rerun")
-    async def rerun(request: Request, run_id: str) -> Response:
-        return await send(request, f"runs/{segment(run_id)}/rerun", _rerun)
-
-    @routes.post("/runs/{run_id}/tasks/{task}/approval")
-    async def approve(request: Request, run_id: str, task: str) -> Response:
-        return await send(
-            request,
-            f"runs/{segment(run_id)}/tasks/{segment(task)}/approval",
-            _approval,
-            f"runs/{segment(run_id)}",
-        )
-
-    @routes.post("/selection")
-    async def select(request: Request) -> Response:
-        return await send(request, "selections", _selection, "commands")
-
-
-def _of_pipelines(routes: APIRouter, send: Send) -> None:
     @routes.post("/pipelines/{name}/start")
     async def start(request: Request, name: str) -> Response:
         return await send(request, "runs", partial(_start, name))
 
-    @routes.post("/pipelines/{name}/pause")
-    async def pause_pipeline(request: Request, name: str) -> Response:
-        place = f"pipelines/{segment(name)}"
-        return await send(request, f"{place}/pause", lambda _: None, place)
-
-    @routes.post("/pipelines/{name}/activate")
-    async def activate(request: Request, name: str) -> Response:
-        place = f"pipelines/{segment(name)}"
-        return await send(request, f"{place}/activate", _release, place)
-
-
-def _of_backfills(routes: APIRouter, send: Send) -> None:
-    @routes.post("/backfills/{backfill}/{verb}")
-    async def steer(request: Request, backfill: str, verb: Literal["pause", "resume", "cancel"]) -> Response:
-        place = f"backfills/{segment(backfill)}"
-        return await send(request, f"{place}/{verb}", _reason_if_any, place)
-
     @routes.post("/pipelines/{name}/backfill/{backfill}")
     async def create(request: Request, name: str, backfill: str) -> Response:
-        return await send(
-            request, "backfills", partial(_backfill, name, backfill), f"backfills/{segment(backfill)}"
-        )
+        place = f"backfills/{segment(backfill)}"
+        return await send(request, "backfills", partial(_backfill, name, backfill), place)
+
+    return routes
 
 
-def _of_the_cluster(routes: APIRouter, send: Send) -> None:
-    @routes.post("/election/abdicate")
-    async def abdicate(request: Request) -> Response:
-        return await send(request, "cluster/abdicate", _abdication, "election")
+def _add(routes: APIRouter, send: Send, path: str, target: str, body: Body, place: str | None) -> None:
+    @routes.post(f"/{path}")
+    async def form(request: Request) -> Response:
+        names = {name: segment(value) for name, value in request.path_params.items()}
+        shown = None if place is None else place.format(**names)
+        return await send(request, target.format(**names), body, shown)
 
 
 def _first(form: Form, name: str) -> str:
     return form.get(name, [""])[0]
+
+
+def _nothing(_form: Form) -> None:
+    return None
 
 
 def _reason(form: Form) -> dict[str, Any]:
@@ -264,3 +221,18 @@ def _json(text: str) -> Any:
         return parsed_json(text)
     except ValueError:
         return text
+
+
+_FORMS: Sequence[tuple[str, str, Body, str | None]] = (
+    ("runs/{run_id}/stop", "runs/{run_id}/stop", _reason, None),
+    ("runs/{run_id}/pause", "runs/{run_id}/pause", _nothing, None),
+    ("runs/{run_id}/resume", "runs/{run_id}/resume", _nothing, None),
+    ("runs/{run_id}/rerun", "runs/{run_id}/rerun", _rerun, None),
+    (_APPROVAL, _APPROVAL, _approval, "runs/{run_id}"),
+    ("selection", "selections", _selection, "commands"),
+    ("pipelines/{name}/pause", "pipelines/{name}/pause", _nothing, "pipelines/{name}"),
+    ("pipelines/{name}/activate", "pipelines/{name}/activate", _release, "pipelines/{name}"),
+    ("backfills/{backfill}/{verb}", "backfills/{backfill}/{verb}", _reason_if_any, "backfills/{backfill}"),
+    ("election/abdicate", "cluster/abdicate", _abdication, "election"),
+)
+"""Paths below `/ui`, paths of the API, what is sent, and the page that is shown then: none, the run's."""
