@@ -112,7 +112,7 @@ class LatchCore:
     def expired(self) -> Steps[None]:
         """Handle the timer: `due_at` has come."""
         self.due_at = None
-        yield from self.handle(m.Due())
+        yield from self.handle(m.TimerDue())
 
     def abort(self, reason: str) -> None:
         """Lose the lock, in any state, because the driver failed or ends.

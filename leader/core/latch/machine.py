@@ -126,7 +126,7 @@ def _latent(state: m.Latent, event: Event) -> Transition:
             return _join()
         case m.CloseAsked():
             return Transition(m.Closed(), (m.LatchEnded(),))
-        case m.LinkUp() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone() | m.Due():
+        case m.LinkUp() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone() | m.TimerDue():
             return Transition(state)
         case m.Joined() | m.SawSelf() | m.LatchGone() | m.Claimed() | m.Postponed() | m.Barred():
             return Transition(state)
@@ -136,7 +136,7 @@ def _latent(state: m.Latent, event: Event) -> Transition:
 
 def _joining(state: m.Joining, event: Event) -> Transition:
     match event:
-        case m.LinkUp() | m.Due():
+        case m.LinkUp() | m.TimerDue():
             return Transition(state, (m.Join(),))
         case m.Joined(node):
             return _look(node, state.tries)  # keeps `tries`: another client may delete each new node
@@ -164,7 +164,7 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
             if next_in_line and state.place is not None and state.place.before == name:
                 return _claim(state.node)
             return Transition(state, (m.ReadQueue(state.node),))
-        case m.Due():
+        case m.TimerDue():
             return _timer_due(state)
         case m.WatchFired():
             return Transition(state, (m.ReadQueue(state.node),))
@@ -217,7 +217,7 @@ def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - on
             return _suspend(state.node)
         case m.CloseAsked():
             return _withdraw()
-        case m.Due():  # the driver failed before the answer came
+        case m.TimerDue():  # the driver failed before the answer came
             return _look(state.node)
         case m.Started() | m.WatchFired() | m.NodeGone() | m.Joined() | m.SawSelf():
             return Transition(state)
@@ -231,7 +231,7 @@ def _holding(  # noqa: C901 - one branch for each group of events
     match event:
         case m.CloseAsked(reason):
             return _lost(reason, _withdraw())
-        case m.Due():
+        case m.TimerDue():
             return Transition(state, (m.Prove(state.node),))
         case m.Proven():
             return Transition(state, (SetTimer(Timer.PROOF),))
@@ -279,7 +279,7 @@ def _suspended(state: m.Suspended, event: Event) -> Transition:
             return _lost("the session was replaced", _join())
         case m.SessionGone() | m.LatchGone():
             return _lost("the ZooKeeper session is over", _join()) if state.held else _join()
-        case m.Due():
+        case m.TimerDue():
             probe = Transition(m.Suspended(state.node), (SetTimer(Timer.RETRY, 3), m.Probe()))
             return _lost("the deadline of the last proof passed", probe) if state.held else probe
         case m.CallFailed():
@@ -297,7 +297,7 @@ def _withdrawing(state: m.Withdrawing, event: Event) -> Transition:
     match event:
         case m.Withdrawn():
             return Transition(m.Closed(), (m.LatchEnded(),))
-        case m.LinkUp() | m.Due() | m.CloseAsked():
+        case m.LinkUp() | m.TimerDue() | m.CloseAsked():
             return Transition(state, (m.Withdraw(),))
         case m.CallFailed() | m.Refused() | m.Barred() | m.Postponed():
             tries = state.tries + 1

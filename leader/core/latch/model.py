@@ -130,7 +130,7 @@ class NodeGone:
 
 
 @record
-class Due:
+class TimerDue:
     """The timer has run out."""
 
 
@@ -222,7 +222,7 @@ Answer = (
     Joined | SawSelf | LatchGone | Claimed | Postponed | Barred | Proven | Refused | CallFailed | Withdrawn
 )
 
-Event = Started | LinkEvent | WatchFired | NodeGone | Due | CloseAsked | Answer
+Event = Started | LinkEvent | WatchFired | NodeGone | TimerDue | CloseAsked | Answer
 
 
 # --- requests: effects that an event answers at once ----------------------------------------------
@@ -327,7 +327,7 @@ class Timer(Enum):
 
 @record
 class SetTimer:
-    """Send Due after a delay. The delay of RETRY is random and grows with `count`."""
+    """Send TimerDue after a delay. The delay of RETRY is random and grows with `count`."""
 
     timer: Timer
     count: int = 0

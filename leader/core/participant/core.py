@@ -36,8 +36,8 @@ from leader.protocol.terms import Leadership
 
 _log = structlog.get_logger(__name__)
 
-_TROUBLE = (m.CallFailed, m.Crashed, m.LeaderNodeRefused)
-_FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.Due)
+_TROUBLE = (m.WriteFailed, m.Crashed, m.LeaderNodeRefused)
+_FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.DelayOver)
 
 
 class ParticipantCore:
@@ -148,7 +148,7 @@ class ParticipantCore:
         now = self._clock()
         if self._due_at is not None and self._due_at <= now:
             self._due_at = None
-            yield from self.handle(m.Due())
+            yield from self.handle(m.DelayOver())
         latch = self._latch
         if latch is not None and latch.due_at is not None and latch.due_at <= now:
             yield from self._settle(latch.expired())
@@ -198,7 +198,7 @@ class ParticipantCore:
                 if answer is not None:
                     pending.append(answer)
             except LeaderError as exc:
-                pending.append(m.CallFailed(str(exc)) if exc.retryable else m.Crashed(str(exc)))
+                pending.append(m.WriteFailed(str(exc)) if exc.retryable else m.Crashed(str(exc)))
             except Exception as exc:  # noqa: BLE001 - no error is ignored: leadership ends, a retry follows
                 _log.exception("election_failed", state=type(self.state).__name__)
                 pending.append(m.Crashed(f"{type(exc).__name__}: {exc}"))

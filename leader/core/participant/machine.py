@@ -94,11 +94,11 @@ def _outside(state: m.Outside, event: Event) -> Transition:
             return _queue_up()
         case m.CloseAsked():
             return Transition(m.Closed(), (m.EndCore(),))
-        case m.RemoveAsked() | m.AbdicationAsked() | m.Poked() | m.WatchFired() | m.Due() | m.Drained():
+        case m.RemoveAsked() | m.AbdicationAsked() | m.Poked() | m.WatchFired() | m.DelayOver() | m.Drained():
             return Transition(state)
         case m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded() | m.GuardSaid():
             return Transition(state)
-        case m.Published() | m.LeaderNodeRefused() | m.CallFailed() | m.Crashed():
+        case m.Published() | m.LeaderNodeRefused() | m.WriteFailed() | m.Crashed():
             return Transition(state)
 
 
@@ -125,9 +125,9 @@ def _in_line(state: m.InLine, event: Event) -> Transition:  # noqa: C901 - one b
             return _leave(reason, Leave.BACK_OFF, state.refusals + 1)
         case m.Poked():
             return Transition(m.InLine())
-        case m.AddAsked() | m.LatchLost() | m.GuardSaid() | m.Drained() | m.WatchFired() | m.Due():
+        case m.AddAsked() | m.LatchLost() | m.GuardSaid() | m.Drained() | m.WatchFired() | m.DelayOver():
             return Transition(state)
-        case m.Published() | m.LeaderNodeRefused() | m.CallFailed():
+        case m.Published() | m.LeaderNodeRefused() | m.WriteFailed():
             return Transition(state)
 
 
@@ -141,7 +141,7 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
                 leading = m.Leading(state.leadership, state.refusals)
                 return Transition(leading, (m.GrantLeadership(state.leadership), SetTimer(Timer.PUBLISH)))
             return _leave(verdict.why(), Leave.BACK_OFF, refusals)
-        case m.Due():
+        case m.DelayOver():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)
         case m.LatchLost():
             return Transition(m.InLine(state.refusals))
@@ -159,7 +159,7 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
             return _leave("closed", Leave.CLOSE)
         case m.Poked():
             return Transition(replace(state, refusals=0))  # a no under way may be older than this
-        case m.AddAsked() | m.LatchGained() | m.Drained() | m.WatchFired() | m.Published() | m.CallFailed():
+        case m.AddAsked() | m.LatchGained() | m.Drained() | m.WatchFired() | m.Published() | m.WriteFailed():
             return Transition(state)
 
 
@@ -174,7 +174,7 @@ def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one 
         case m.LatchEnded():
             reason = "the latch ended by itself"
             return _revoked(state, reason, _back_off(reason, state.refusals + 1))
-        case m.Due():
+        case m.DelayOver():
             if state.published:  # it has led for `requeue_backoff_max`
                 return Transition(replace(state, refusals=0), (m.Publish(state.leadership),))
             published = replace(state, published=True)
@@ -183,7 +183,7 @@ def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one 
             return Transition(state, (m.Publish(state.leadership),))
         case m.Published():
             return Transition(replace(state, tries=0))
-        case m.CallFailed():
+        case m.WriteFailed():
             # Retry only: the proofs of the latch find a dead link.
             tries = state.tries + 1
             return Transition(replace(state, published=False, tries=tries), (SetTimer(Timer.RETRY, tries),))
@@ -203,7 +203,7 @@ def _draining(state: m.Draining, event: Event) -> Transition:
             if epoch != state.leadership.epoch:
                 return Transition(state)
             return _leave(state.reason, state.leave, state.refusals)
-        case m.Due() | m.LatchLost() | m.Crashed():
+        case m.DelayOver() | m.LatchLost() | m.Crashed():
             return _leave(state.reason, state.leave, state.refusals)
         case m.LatchEnded():
             return _after_leaving(m.Leaving(state.reason, state.refusals, state.leave))
@@ -216,7 +216,7 @@ def _draining(state: m.Draining, event: Event) -> Transition:
             return _add_while_leaving(state)
         case m.AbdicationAsked() | m.Poked() | m.LatchGained() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case m.WatchFired() | m.Published() | m.LeaderNodeRefused() | m.CallFailed():
+        case m.WatchFired() | m.Published() | m.LeaderNodeRefused() | m.WriteFailed():
             return Transition(state)
 
 
@@ -235,9 +235,9 @@ def _leaving(state: m.Leaving, event: Event) -> Transition:
             return Transition(replace(state, refusals=0))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case m.Drained() | m.WatchFired() | m.Due() | m.Published() | m.LeaderNodeRefused():
+        case m.Drained() | m.WatchFired() | m.DelayOver() | m.Published() | m.LeaderNodeRefused():
             return Transition(state)
-        case m.CallFailed() | m.Crashed():
+        case m.WriteFailed() | m.Crashed():
             return Transition(state)  # the latch withdraws until it is closed
 
 
@@ -255,7 +255,7 @@ def _after_leaving(state: m.Leaving) -> Transition:
 
 def _backing_off(state: m.BackingOff, event: Event) -> Transition:
     match event:
-        case m.Due():
+        case m.DelayOver():
             return _queue_up(state.refusals)
         case m.Poked() | m.AddAsked():
             return _queue_up()
@@ -263,7 +263,7 @@ def _backing_off(state: m.BackingOff, event: Event) -> Transition:
             return Transition(m.Outside())
         case m.CloseAsked():
             return Transition(m.Closed(), (m.EndCore(),))
-        case m.Crashed() | m.CallFailed():
+        case m.Crashed() | m.WriteFailed():
             return Transition(state, (SetTimer(Timer.BACK_OFF, state.refusals),))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded():
             return Transition(state)

@@ -216,7 +216,7 @@ class Published:
 
 
 @record
-class Due:
+class DelayOver:
     """The timer has run out."""
 
 
@@ -231,7 +231,7 @@ class LeaderNodeRefused:
 
 
 @record
-class CallFailed:
+class WriteFailed:
     """No answer. A write may have been applied or not."""
 
     reason: str
@@ -248,7 +248,7 @@ FromOwner = AddAsked | RemoveAsked | CloseAsked | AbdicationAsked | Poked
 FromLatch = LatchGained | LatchLost | LatchVetoed | LatchEnded
 FromCallbacks = GuardSaid | Drained
 FromPublisher = Published | LeaderNodeRefused
-Event = FromOwner | FromLatch | FromCallbacks | FromPublisher | WatchFired | Due | CallFailed | Crashed
+Event = FromOwner | FromLatch | FromCallbacks | FromPublisher | WatchFired | DelayOver | WriteFailed | Crashed
 
 
 # --- effects ------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class Timer(Enum):
 
 @record
 class SetTimer:
-    """Send Due after a delay. The delay of RETRY and BACK_OFF is random and grows with `count`."""
+    """Send DelayOver after a delay. The delay of RETRY and BACK_OFF is random and grows with `count`."""
 
     timer: Timer
     count: int = 1

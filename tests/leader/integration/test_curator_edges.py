@@ -182,7 +182,7 @@ def test_a_deletion_whose_reply_was_lost_is_repeated_until_it_is_confirmed(
         latch.finish()
         assert not latch.core.ended
         latch.core.due_at = None
-        latch.begin(m.Due())
+        latch.begin(m.TimerDue())
     latch.finish()
 
     assert latch.core.ended

@@ -25,7 +25,7 @@ outside: some.SearchStrategy[m.Event] = some.one_of(
     some.just(m.SessionGone()),
     some.just(m.WatchFired()),
     some.builds(m.NodeGone, names),
-    some.just(m.Due()),
+    some.just(m.TimerDue()),
     some.just(m.CloseAsked()),
 )
 failures: some.SearchStrategy[m.Event] = some.builds(m.CallFailed, reasons)
@@ -87,7 +87,7 @@ def hopeful(state: State) -> m.Event:
         case m.Claiming():
             return m.Claimed()
         case m.Holding():
-            return m.Due()
+            return m.TimerDue()
         case m.Suspended():
             return m.LinkUp(1)
         case m.Withdrawing():
@@ -175,7 +175,7 @@ def test_no_state_of_a_latch_waits_in_silence_and_closing_always_ends(
     world = World(policy, answer)
     world.tell(m.Started())
     for event in data.draw(some.lists(outside, max_size=25)):
-        if not isinstance(event, m.Due):
+        if not isinstance(event, m.TimerDue):
             world.tell(event)
         elif world.timer:
             world.timer = False

@@ -31,7 +31,7 @@ anything: some.SearchStrategy[m.Event] = some.one_of(
             m.Poked(),
             m.WatchFired(),
             m.Published(),
-            m.Due(),
+            m.DelayOver(),
             m.LatchEnded(),
         ]
     ),
@@ -42,7 +42,7 @@ anything: some.SearchStrategy[m.Event] = some.one_of(
     some.builds(m.GuardSaid, epochs, verdicts),
     some.builds(m.Drained, epochs),
     some.builds(m.LeaderNodeRefused, reasons),
-    some.builds(m.CallFailed, reasons),
+    some.builds(m.WriteFailed, reasons),
     some.builds(m.Crashed, reasons),
 )
 
@@ -57,7 +57,7 @@ class Witness:
         self.timer = False
 
     def saw(self, before: State, event: m.Event, after: State, effects: tuple[m.Effect, ...]) -> None:
-        if type(before) is not type(after) or event == m.Due():
+        if type(before) is not type(after) or event == m.DelayOver():
             self.timer = False
         if event == m.LatchEnded():
             self.latch = False
@@ -104,7 +104,7 @@ def hopeful(state: State, epoch: int, *, ready: bool = True, late: bool = False)
         case m.Guarding(leadership):
             return m.GuardSaid(leadership.epoch - late, Verdict(ready))
         case m.Leading():
-            return m.Due() if late else m.WatchFired() if ready else m.CallFailed("x")
+            return m.DelayOver() if late else m.WatchFired() if ready else m.WriteFailed("x")
         case m.Closed():
             return m.WatchFired()
         case m.Draining(leadership):

@@ -55,8 +55,8 @@ def test_who_had_trouble_does_not_claim_on_what_it_saw_before() -> None:
 
 
 def test_the_next_in_line_proves_itself_and_now_and_then_looks() -> None:
-    proving = step(NEXT, m.Due())
-    tired = step(m.Waiting(NODE, Place(1, BEFORE), proofs=PROOFS_BEFORE_LOOK), m.Due())
+    proving = step(NEXT, m.TimerDue())
+    tired = step(m.Waiting(NODE, Place(1, BEFORE), proofs=PROOFS_BEFORE_LOOK), m.TimerDue())
 
     assert proving.effects == (m.Prove(NODE),)
     assert step(proving.state, m.Proven()).effects == (SetTimer(Timer.PROOF),)
@@ -89,7 +89,7 @@ def test_a_postponed_claim_is_tried_again() -> None:
     postponed = step(m.Claiming(NODE), m.Postponed("paused"))
 
     assert postponed.effects == (SetTimer(Timer.FIRST_PROOF),)
-    assert step(postponed.state, m.Due()).effects == (m.ReadQueue(NODE),)
+    assert step(postponed.state, m.TimerDue()).effects == (m.ReadQueue(NODE),)
 
 
 def test_under_the_standard_policy_a_broken_connection_loses_the_lock_at_once() -> None:
@@ -109,7 +109,7 @@ def test_under_the_session_policy_it_does_not_but_a_timer_runs() -> None:
     assert back.effects == (m.ReadQueue(NODE),)
 
 
-@pytest.mark.parametrize("event", [m.SessionGone(), m.LinkUp(12), m.Due()])
+@pytest.mark.parametrize("event", [m.SessionGone(), m.LinkUp(12), m.TimerDue()])
 def test_under_the_session_policy_the_lock_is_lost_with_the_session_or_the_time(event: m.Event) -> None:
     moved = step(m.Suspended(NODE, held=True), event, SuspendedPolicy.SESSION)
 
@@ -150,7 +150,7 @@ def test_a_deleted_node_ends_it_and_makes_a_new_one() -> None:
 def test_closing_says_first_that_the_lock_is_lost_and_forgets_the_node_only_when_it_is_gone() -> None:
     closing = step(m.Holding(NODE), m.CloseAsked("closed"))
     unsure = step(closing.state, m.CallFailed("no answer"))
-    retried = step(unsure.state, m.Due())
+    retried = step(unsure.state, m.TimerDue())
 
     assert closing.effects == (m.LatchLost("closed"), m.Withdraw())
     assert unsure.state == m.Withdrawing(1)

@@ -62,16 +62,16 @@ def test_a_leader_publishes_soon_again_after_a_failure_and_forgets_refusals_when
     None
 ):
     new = m.Leading(TERM, refusals=2)
-    told = step(new, m.Due())
-    failed = step(told.state, m.CallFailed("no answer"))
-    again = step(failed.state, m.Due())
-    settled = step(told.state, m.Due())
+    told = step(new, m.DelayOver())
+    failed = step(told.state, m.WriteFailed("no answer"))
+    again = step(failed.state, m.DelayOver())
+    settled = step(told.state, m.DelayOver())
 
     assert told.state == m.Leading(TERM, refusals=2, published=True)
     assert told.effects == (SetTimer(Timer.SETTLED), m.Publish(TERM))
     assert failed.effects == (SetTimer(Timer.RETRY, 1),)
     assert again.effects == told.effects
-    assert step(again.state, m.CallFailed("no answer")).effects == (SetTimer(Timer.RETRY, 2),)
+    assert step(again.state, m.WriteFailed("no answer")).effects == (SetTimer(Timer.RETRY, 2),)
     assert step(again.state, m.Published()).state == told.state
     assert settled.state == m.Leading(TERM, published=True)
     assert settled.effects == (m.Publish(TERM),)
@@ -85,7 +85,9 @@ def test_a_no_closes_the_latch_and_says_why() -> None:
 
 
 def test_silence_is_a_no() -> None:
-    assert step(m.Guarding(TERM), m.Due()).effects == (m.CloseLatch("the guard gave no answer in time"),)
+    assert step(m.Guarding(TERM), m.DelayOver()).effects == (
+        m.CloseLatch("the guard gave no answer in time"),
+    )
 
 
 def test_an_answer_for_an_older_epoch_is_none() -> None:
@@ -133,7 +135,7 @@ def test_work_that_does_not_finish_does_not_hold_the_lock_for_ever() -> None:
     draining = m.Draining(TERM, "closed", Leave.CLOSE)
 
     assert step(draining, m.Drained(4)).effects == ()
-    assert step(draining, m.Due()).effects == (m.CloseLatch("closed"),)
+    assert step(draining, m.DelayOver()).effects == (m.CloseLatch("closed"),)
 
 
 def test_an_abdication_meant_for_an_older_term_is_none() -> None:
@@ -163,7 +165,7 @@ def test_no_new_latch_while_the_old_one_is_closing() -> None:
     assert step(added.state, m.LatchEnded()).effects == (m.StartLatch(),)
 
 
-@pytest.mark.parametrize("event", [m.Poked(), m.AddAsked(), m.Due()])
+@pytest.mark.parametrize("event", [m.Poked(), m.AddAsked(), m.DelayOver()])
 def test_a_back_off_ends_with_its_time_or_when_readiness_changes(event: m.Event) -> None:
     assert step(m.BackingOff("x", 3), event).effects == (m.StartLatch(),)
 

@@ -134,7 +134,7 @@ class HandDriven:
     def expire(self) -> None:
         """Its timer runs out."""
         self.core.due_at = None
-        self.do(m.Due())
+        self.do(m.TimerDue())
 
     def _advance(self, answer: Any, error: LeaderError | None) -> None:
         assert self._steps is not None
