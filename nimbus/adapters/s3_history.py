@@ -140,7 +140,7 @@ class S3History:
             marks = valid_objects(self._store, published, f"{published}{last}")
             self._store.delete_many(info.key for info in marks)
             versions = valid_objects(self._store, f"{DATASETS}{dataset}/")
-            self._store.delete_many(one.key for one in versions if one.key.rpartition("~")[2] > last)
+            self._store.delete_many(info.key for info in versions if info.key.rpartition("~")[2] > last)
 
     def kept_version(self, run: Run, now: datetime) -> KeptReason | None:
         kept = set[KeptReason]()
@@ -153,16 +153,16 @@ class S3History:
                 return KeptReason.PUBLISHED
             if newest.keep_versions > 1:
                 stored = self.versions(publication.dataset, newest.keep_versions, version.partition)
-                kept |= {KeptReason.VERSIONS for one in stored if one.run == run.id}
+                kept |= {KeptReason.VERSIONS for other in stored if other.run == run.id}
         return next(iter(kept), None)
 
     def forget_versions(self, run: Run) -> None:
         with or_unavailable(f"versions of run {run.id} could not be removed"):
             for publication, version in versions_of(run):
                 stored = self.versions(publication.dataset, MAX_OF_PARTITION, version.partition)
-                again = [one for one in stored if one.run == run.id]  # by withdrawals of later versions
+                again = [other for other in stored if other.run == run.id]  # by withdrawals of later versions
                 for key in (_mark_key, version_key):
-                    self._store.delete_many(key(publication.dataset, one) for one in (version, *again))
+                    self._store.delete_many(key(publication.dataset, other) for other in (version, *again))
 
     def newest_versions(
         self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
@@ -192,7 +192,7 @@ class S3History:
                 if published <= sequence:
                     break
                 newest[partition] = max(newest.get(partition, (0, 0)), (number, published))
-        for partition, (_, published) in sorted(newest.items(), key=lambda one: one[1][1]):
+        for partition, (_, published) in sorted(newest.items(), key=lambda item: item[1][1]):
             version = self.version(dataset, partition)
             # Else a run published late, after the newest version, or another version is there by now.
             if version is not None and version.sequence == published:
@@ -223,7 +223,7 @@ class S3History:
                 begin = None if before is None else _version_key(dataset, partition, before)
                 keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit)]
             found = [self._readable(key, records.VERSION) for key in keys]
-        return tuple(one for one in found if one is not None)
+        return tuple(version for version in found if version is not None)
 
     def store_results(
         self, run: RunId, results: Results, tables: Mapping[TaskName, Table] = MappingProxyType({})
@@ -255,7 +255,7 @@ class S3History:
                 last = str(place_at(since, "~"))
                 names = takewhile(lambda name: name <= last, names)
             succeeded = state is RunState.SUCCEEDED
-            others = [Ascending(self._names(pipeline, one, after)) for one in INDEXED_STATES if succeeded]
+            others = [Ascending(self._names(pipeline, ended, after)) for ended in INDEXED_STATES if succeeded]
 
             def fitting() -> Iterator[str]:
                 for name in islice(names, MAX_SCANNED):
@@ -265,7 +265,7 @@ class S3History:
 
             found = list(islice(fitting(), limit + 1))
             with ThreadPoolExecutor(READERS, "nimbus-history") as pool:
-                keys = (run_key(RunId(one.id)) for one in readable_places(found[:limit]))
+                keys = (run_key(RunId(entry.id)) for entry in readable_places(found[:limit]))
                 runs = list(pool.map(lambda key: self._readable(key, records.RUN), keys))
         passed = found[:limit] if len(found) > limit else scanned if len(scanned) == MAX_SCANNED else []
         more_after = max(readable_places(passed), default=None)
@@ -281,16 +281,16 @@ class S3History:
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
         """Store outcomes in one object for each kind, named by the newest time and the first command."""
-        refused = tuple(one for one in outcomes if not one.accepted)
-        accepted = tuple(one for one in outcomes if one.accepted)
+        refused = tuple(outcome for outcome in outcomes if not outcome.accepted)
+        accepted = tuple(outcome for outcome in outcomes if outcome.accepted)
         self._store_kind(REFUSED, refused, records.OutcomesBody(refusals=refused))
         self._store_kind(ACCEPTED, accepted, records.OutcomesBody(accepted=accepted))
 
     def _store_kind(self, prefix: str, kept: Sequence[CommandOutcome], body: records.OutcomesBody) -> None:
         if not kept:
             return
-        at = int(max(one.decided_at for one in kept).timestamp())
-        key = f"{prefix}{LATEST_S - at:010d}~{min(one.command for one in kept)}.json"
+        at = int(max(outcome.decided_at for outcome in kept).timestamp())
+        key = f"{prefix}{LATEST_S - at:010d}~{min(outcome.command for outcome in kept)}.json"
         with or_unavailable("commands could not be stored in history"):
             self._store.write(key, records.OUTCOMES.encode(body))
 
@@ -313,8 +313,8 @@ class S3History:
                 if (body := self._readable(info.key, records.OUTCOMES)) is None:
                     continue
                 all_of_it = (*body.refusals, *body.accepted)
-                fitting = (one for one in all_of_it if pipeline in (None, one.pipeline))
-                found |= {(one.decided_at, one.command): one for one in fitting}
+                fitting = (outcome for outcome in all_of_it if pipeline in (None, outcome.pipeline))
+                found |= {(outcome.decided_at, outcome.command): outcome for outcome in fitting}
                 if len(found) >= limit:
                     break
         return found

@@ -88,7 +88,9 @@ def alert_tests(settings: Settings, targets: Mapping[str, AlertTarget]) -> Alert
         )
         targets[name].send(words)
 
-    return AlertTests(kinds={name: one.kind for name, one in settings.alerts.targets.items()}, send=send)
+    return AlertTests(
+        kinds={name: target.kind for name, target in settings.alerts.targets.items()}, send=send
+    )
 
 
 def _cluster(settings: Settings) -> str:
@@ -114,11 +116,7 @@ def _target(name: str, target: TargetSettings, environ: Mapping[str, str]) -> Al
 
 
 def secret_of(name: str, target: TargetSettings, environ: Mapping[str, str]) -> str | None:
-    """The secret of a target, if it has one.
-
-    Raises:
-        AlertNotSentError: it cannot be read.
-    """
+    """The secret of a target, if it has one. Raises AlertNotSentError: it cannot be read."""
     if target.secret_variable is not None:
         if not (secret := environ.get(target.secret_variable)):
             raise AlertNotSentError(f"{name}: the variable {target.secret_variable} is not set")

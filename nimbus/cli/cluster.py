@@ -96,7 +96,7 @@ def status(api: Api, out: Output) -> None:
         ("runs", _counts(answer["runs"])),
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
-        *((f"set aside: {_aside_name(one)}", one["why"]) for one in answer.get("set_aside", ())),
+        *((f"set aside: {_parked_name(parked)}", parked["why"]) for parked in answer.get("set_aside", ())),
         *_clocks(answer),
         *((("succession", said),) if (said := answer.get("succession")) else ()),
         *_schema(answer),
@@ -257,9 +257,9 @@ def _adopted(row: dict[str, Any]) -> str:
     return ", ".join([counted(found["runs"], "run"), counted(attempts, "attempt"), *marks])
 
 
-def _aside_name(one: dict[str, Any]) -> str:
-    what = f"task {one['task']} of run" if one["kind"] == "children" else one["kind"]
-    return f"{what} {one['id']}"
+def _parked_name(parked: dict[str, Any]) -> str:
+    what = f"task {parked['task']} of run" if parked["kind"] == "children" else parked["kind"]
+    return f"{what} {parked['id']}"
 
 
 def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -87,15 +87,15 @@ def _show(out: Output, differences: list[AclDifference], *, fixed: bool) -> None
     if out.as_json:
         nodes = [
             {
-                "path": one.path,
-                "found": [str(entry) for entry in one.found],
-                "wanted": [str(entry) for entry in one.wanted],
+                "path": node.path,
+                "found": [str(entry) for entry in node.found],
+                "wanted": [str(entry) for entry in node.wanted],
             }
-            for one in differences
+            for node in differences
         ]
         out.data({"nodes": nodes, "fixed": fixed})
         return
-    rows = [(one.path, ", ".join(map(str, one.found)) or "nothing") for one in differences]
+    rows = [(node.path, ", ".join(map(str, node.found)) or "nothing") for node in differences]
     columns = ("node", "was open to" if fixed else "is open to")
     out.table(columns, rows, empty="every node has the access list that it should have")
 

@@ -74,7 +74,7 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
     for span in answer["spans"]:
         out.line(f"  published from {clock(span['start'])} to {clock(span['end'])}")
     out.table(_VERSION, list(map(_row, answer["versions"])), empty="no versions")
-    if table := next(filter(None, (one["table"] for one in answer["versions"])), None):
+    if table := next(filter(None, (version["table"] for version in answer["versions"])), None):
         out.line("")
         more = f"and {table['more']} more"
         rows = [*table["columns"].items(), *([(more, "")] if table["more"] else [])]

@@ -73,7 +73,7 @@ def _example(name: str) -> Path:
     folder = shipped("examples")
     found = [file.parent for file in folder.rglob("pipeline.yaml")]
     # One that is written in Python has its name in its code.
-    known = sorted(str(one.relative_to(folder)) for one in found if not (one / "pipeline.py").exists())
+    known = sorted(str(place.relative_to(folder)) for place in found if not (place / "pipeline.py").exists())
     if name not in known:
         raise click.UsageError(f"there is no example {name}; there are: {', '.join(known)}")
     return folder / name
@@ -171,14 +171,14 @@ def show(config: Path | None, output: str, origins: bool, changed: bool) -> None
     from nimbus.config.settings import shown
 
     out = Output(output)
-    found = [one for one in shown(settings_of(config)) if not (changed and one.is_default)]
-    if out.told({"settings": [_data(one, origins=origins) for one in found]}):
+    found = [setting for setting in shown(settings_of(config)) if not (changed and setting.is_default)]
+    if out.told({"settings": [_data(setting, origins=origins) for setting in found]}):
         return
     columns = ("key", "value", "from") if origins else ("key", "value")
-    rows = [(one.key, one.text, one.origin)[: len(columns)] for one in found]
+    rows = [(setting.key, setting.text, setting.origin)[: len(columns)] for setting in found]
     out.table(columns, rows, empty="every key has its default")
 
 
-def _data(one: Shown, *, origins: bool) -> dict[str, object]:
-    data: dict[str, object] = {"key": one.key, "value": one.value}
-    return {**data, "origin": one.origin} if origins else data
+def _data(setting: Shown, *, origins: bool) -> dict[str, object]:
+    data: dict[str, object] = {"key": setting.key, "value": setting.value}
+    return {**data, "origin": setting.origin} if origins else data

@@ -215,7 +215,9 @@ def _schedules(row: dict[str, Any]) -> str:
     from nimbus.cli.releases import schedules_in
 
     found = schedules_in(row)
-    return "; ".join(f"{one.name}: {one.in_words}" if one.name else one.in_words for one in found)
+    return "; ".join(
+        f"{schedule.name}: {schedule.in_words}" if schedule.name else schedule.in_words for schedule in found
+    )
 
 
 def _default(parameter: dict[str, Any]) -> Any:

@@ -105,11 +105,7 @@ class _ReplicaWish:
 
 
 def _replica_wish(wanted: int, timeout: str, policy: str) -> _ReplicaWish:
-    """Build the wish from the options.
-
-    Raises:
-        CliError: the timeout is no duration.
-    """
+    """Build the wish from the options. Raises CliError: the timeout is no duration."""
     if not wanted:
         return _ReplicaWish(0, timedelta(0), policy)
     from nimbus.config.problems import SuggestingError

@@ -42,12 +42,16 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     then = PipelineSpecModel.model_validate(spec).model_dump(mode="json")
     changed = list(changes(before, then))
     waits = list(_waits(api, spec))
-    followed = any(one.calendar and one.days is None for one in spec.schedules)
-    known = {one["name"]: one["days"] for one in api.get("/calendars")["calendars"]} if followed else {}
+    followed = any(schedule.calendar and schedule.days is None for schedule in spec.schedules)
+    known = (
+        {calendar["name"]: calendar["days"] for calendar in api.get("/calendars")["calendars"]}
+        if followed
+        else {}
+    )
     fires = _fires(schedules_in(current or {}), _with_days(spec, known).schedules)
     if out.as_json:
         shown = {"pipeline": spec.name, "known": current is not None, "compared": before is not None}
-        rows = [{"key": one.key, "now": one.now, "then": one.then} for one in changed]
+        rows = [{"key": change.key, "now": change.now, "then": change.then} for change in changed]
         out.data({**shown, "changes": rows, "next_fires": fires, "waits": waits})
         return
     if current is None:
@@ -86,7 +90,9 @@ def schedules_in(pipeline: Mapping[str, Any]) -> tuple[Schedule, ...]:
     from nimbus.domain.pipeline import Schedule
 
     found = (pipeline.get("schedule"), *pipeline.get("more_schedules", ()))
-    return TypeAdapter(tuple[Schedule, ...]).validate_python([one for one in found if one is not None])
+    return TypeAdapter(tuple[Schedule, ...]).validate_python(
+        [schedule for schedule in found if schedule is not None]
+    )
 
 
 def _with_days(spec: PipelineSpec, known: Mapping[str, Any]) -> PipelineSpec:
@@ -108,7 +114,8 @@ def _fires(now: Iterable[Schedule], then: Iterable[Schedule]) -> dict[str, list[
     at = datetime.now(UTC)
     return {
         name: [
-            fire.isoformat() for fire in islice(merge(*(fires_after(one, at) for one in schedules)), _FIRES)
+            fire.isoformat()
+            for fire in islice(merge(*(fires_after(schedule, at) for schedule in schedules)), _FIRES)
         ]
         for name, schedules in (("now", now), ("then", then))
     }
@@ -146,7 +153,7 @@ def releases(api: Api, out: Output, name: str, limit: int) -> None:
     columns: Columns = {
         "release": "digest",
         "it is": _is,
-        "published": lambda one: clock(one["published_at"]),
+        "published": lambda release: clock(release["published_at"]),
     }
     out.listed(answer, "releases", columns, empty="nothing")
     if not (out.as_json or answer["complete"]):
@@ -187,7 +194,8 @@ def _tell(out: Output, answer: dict[str, Any]) -> None:
     from nimbus.definition.difference import in_words
 
     files = [
-        (one["change"], one["path"], _file(one["before"]), _file(one["after"])) for one in answer["files"]
+        (file["change"], file["path"], _file(file["before"]), _file(file["after"]))
+        for file in answer["files"]
     ]
     out.table(("file is", "path", "before", "after"), files, empty="no file differs")
     if (more := answer["files_changed"] - len(files)) > 0:
@@ -196,8 +204,8 @@ def _tell(out: Output, answer: dict[str, Any]) -> None:
         out.note(f"the definitions are not compared: {answer['definition_why_none']}")
         return
     keys = [
-        (one["change"], one["key"], in_words(one["before"]), in_words(one["after"]))
-        for one in answer["definition"]
+        (change["change"], change["key"], in_words(change["before"]), in_words(change["after"]))
+        for change in answer["definition"]
     ]
     out.line("")
     out.table(("key is", "key", "before", "after"), keys, empty="no key of the definition differs")
@@ -217,7 +225,8 @@ def _digest(api: Api, name: str, text: str) -> str:
     if len(text) == _DIGEST:
         return text
     known: list[str] = [
-        one["digest"] for one in api.listed(("pipelines", name, "releases"), "releases", 10_000)["releases"]
+        release["digest"]
+        for release in api.listed(("pipelines", name, "releases"), "releases", 10_000)["releases"]
     ]
     found = [digest for digest in known if digest.startswith(text)]
     if len(found) != 1:
@@ -228,8 +237,12 @@ def _digest(api: Api, name: str, text: str) -> str:
     return found[0]
 
 
-def _is(one: dict[str, Any]) -> str:
-    said = {"active": one["active"], "the newest": one["newest"], "used by a backfill": one["pinned"]}
+def _is(release: dict[str, Any]) -> str:
+    said = {
+        "active": release["active"],
+        "the newest": release["newest"],
+        "used by a backfill": release["pinned"],
+    }
     return ", ".join(word for word, holds in said.items() if holds)
 
 

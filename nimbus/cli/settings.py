@@ -188,7 +188,7 @@ def list_calendars(api: Api, out: Output) -> None:
 @remote
 def show(api: Api, out: Output, name: str) -> None:
     """Show the days of a calendar, in the form of its file."""
-    found = next((one for one in api.get("/calendars")["calendars"] if one["name"] == name), None)
+    found = next((row for row in api.get("/calendars")["calendars"] if row["name"] == name), None)
     if found is None:
         message = f"there is no calendar {name}: see `nimbus calendar list`."
         raise CliError(message, code="unknown_calendar", exit_code=Exit.NOT_FOUND)
@@ -209,8 +209,8 @@ def _as_file(days: dict[str, Any]) -> str:
 
     from nimbus.definition.calendar_file import WEEKDAYS
 
-    off = [one for one in days["exceptions"] if date.fromisoformat(one).weekday() in days["weekdays"]]
-    on = [one for one in days["exceptions"] if one not in off]
+    off = [day for day in days["exceptions"] if date.fromisoformat(day).weekday() in days["weekdays"]]
+    on = [day for day in days["exceptions"] if day not in off]
     worked = [WEEKDAYS[number] for number in days["weekdays"]]
     lists = (("weekdays", worked), ("holidays", off), ("workdays", on))
     return "\n".join(f"{key}: [{', '.join(values)}]" for key, values in lists)

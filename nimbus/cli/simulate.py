@@ -95,9 +95,9 @@ def simulate(
     known = _durations(api.get("/runs", state="succeeded", limit=_MAX_RUNS)["runs"])
     assumed = Known(parse_duration(assume), _ASSUMED)
     expected = _expected(api, known, assumed, with_priority=limit is not None)
-    if only is not None and only not in {one.name for one in expected}:
+    if only is not None and only not in {pipeline.name for pipeline in expected}:
         raise CliError(f"{only} has no schedule that fires.", code="no_schedule", exit_code=Exit.NOT_FOUND)
-    lines: dict[str, Line] = {str(one.name): Line() for one in expected}
+    lines: dict[str, Line] = {str(pipeline.name): Line() for pipeline in expected}
     shown: list[Forecast] = []
     for found in forecast(expected, after, until, max_running=limit):
         _count(lines[found.pipeline], found)
@@ -108,7 +108,7 @@ def simulate(
     if out.as_json:
         rows = [_summary(name, lines[name], basis[name]) for name in names]
         whole = {"from": after.isoformat(), "to": until.isoformat(), "max_running": limit, "pipelines": rows}
-        out.data({**whole, "runs": [_data(one) for one in shown]} if each else whole)
+        out.data({**whole, "runs": [_data(run) for run in shown]} if each else whole)
         return
     columns = ("pipeline", "fires", "run", "skipped", "replaced", "waited", "longest wait", "takes", "")
     out.table(columns, [_row(name, lines[name], basis[name]) for name in names], empty="no schedule fires")
@@ -116,7 +116,7 @@ def simulate(
         out.line("")
         out.table(
             ("fire", "pipeline", "", "start", "end"),
-            [_run_row(_data(one)) for one in shown],
+            [_run_row(_data(run)) for run in shown],
             empty="nothing fires",
         )
 

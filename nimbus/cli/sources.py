@@ -60,7 +60,11 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
         )
     _check_made(place)
     spec = read_definition(place)
-    calendars = {calendar_file(one.calendar) for one in spec.schedules if one.calendar and one.of_release}
+    calendars = {
+        calendar_file(schedule.calendar)
+        for schedule in spec.schedules
+        if schedule.calendar and schedule.of_release
+    }
     try:
         files = collect(
             folder, include=(*spec.files, DEFINITION_FILE, *calendars), dependencies=spec.libraries
@@ -113,7 +117,7 @@ def _check_wheels(place: Path, spec: PipelineSpec, paths: list[str]) -> None:
     from nimbus.worker.libraries import same_package
 
     shared = frozenset(spec.dependencies)
-    own = ([one for one in task.dependencies if one not in shared] for task in spec.tasks)
+    own = ([pattern for pattern in task.dependencies if pattern not in shared] for task in spec.tasks)
     for patterns in (spec.dependencies, *own):
         wheels = sorted({path for pattern in patterns for path in matching(pattern, paths)})
         if same := same_package(map(PurePosixPath, wheels)):

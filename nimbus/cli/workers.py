@@ -128,9 +128,9 @@ def wanted(api: Client, out: Output) -> int:
     """List the slots that ready tasks lack, by label and target, and for how long. For autoscalers."""
     found = api.wanted()
     if out.as_json:
-        out.data({"wanted": None if found is None else [asdict(one) for one in found]})
+        out.data({"wanted": None if found is None else [asdict(need) for need in found]})
     elif found is not None:
-        rows = [(", ".join(one.labels), one.target, one.slots, span(one.waited_s)) for one in found]
+        rows = [(", ".join(need.labels), need.target, need.slots, span(need.waited_s)) for need in found]
         out.table(("labels", "target", "slots", "waited"), rows, empty="no ready task lacks a worker")
     if found is None:
         out.note("there is no leader: what is wanted is not known.")

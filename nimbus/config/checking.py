@@ -54,8 +54,8 @@ def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, l
         return model.model_validate(document.data), []
     except ValidationError as error:
         found = [(_place(detail), detail) for detail in error.errors(include_url=False)]
-        found.sort(key=lambda one: document.line_of(one[0]) or 0)
-        shown = [_problem(model, document, *one) for one in found[:MAX_SHOWN]]
+        found.sort(key=lambda item: document.line_of(item[0]) or 0)
+        shown = [_problem(model, document, *item) for item in found[:MAX_SHOWN]]
         # The others are only counted: suggestions for 100,000 keys would take hours.
         return None, shown + shown[-1:] * (len(found) - len(shown))
 

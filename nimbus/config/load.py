@@ -93,11 +93,11 @@ def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
             origin = settings.origins[f"{section}.{key}"]
             if not origin.startswith(f"{ENVIRONMENT} "):
                 files.add(Path(origin.rpartition(":")[0]))
-    targets = (one for one in settings.spark.targets.values() if one.kind != "kubernetes")
-    named = (settings.zookeeper.tls_key_file, *(one.token_file for one in targets))
-    of_alerts = (one.secret_file for one in settings.alerts.targets.values())
+    targets = (target for target in settings.spark.targets.values() if target.kind != "kubernetes")
+    named = (settings.zookeeper.tls_key_file, *(target.token_file for target in targets))
+    of_alerts = (target.secret_file for target in settings.alerts.targets.values())
     telemetry = (settings.telemetry.traces, settings.telemetry.lineage)
-    of_telemetry = (one.headers_file for one in telemetry if one is not None)
+    of_telemetry = (section.headers_file for section in telemetry if section is not None)
     return files | {file for file in (*named, *of_alerts, *of_telemetry) if file is not None}
 
 

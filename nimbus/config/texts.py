@@ -114,7 +114,7 @@ def url(value: object) -> str:
 def link(value: object) -> str:
     """`http(s)://host[:port]/path`, without credentials, for people to open."""
     text, parts = _split(value, "http(s)://host[:port]/path")
-    if "@" in parts.netloc or any(one.isspace() for one in text):
+    if "@" in parts.netloc or any(char.isspace() for char in text):
         raise SuggestingError("must hold neither credentials nor spaces")
     return text
 

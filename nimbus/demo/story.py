@@ -46,11 +46,7 @@ class Stage:
     api: Api
 
     def command(self, *words: str) -> None:
-        """Print and run a command, like a user.
-
-        Raises:
-            DemoFailedError: it failed.
-        """
+        """Print and run a command, like a user. Raises DemoFailedError: it failed."""
         say(click.style(f"$ nimbus {' '.join(words)}", dim=True))
         servers = ",".join(self.stack.addresses.schedulers)
         sys.stdout.flush()
@@ -279,11 +275,7 @@ def _figure(value: float) -> str:
 def conclude(
     run: Mapping[str, Any], before: BeforeTheKill, successor: Mapping[str, Any], drivers: list[str]
 ) -> None:
-    """Print each claim with its evidence.
-
-    Raises:
-        DemoFailedError: a claim is false.
-    """
+    """Print each claim with its evidence. Raises DemoFailedError: a claim is false."""
     chapter("Checked")
     claims = check(run, before, new_leader=successor["id"], new_epoch=successor["epoch"], drivers=drivers)
     for claim in claims:

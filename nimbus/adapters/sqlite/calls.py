@@ -78,7 +78,7 @@ class SqliteCalls(Calls):
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
     ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
         with self._store.reading() as tree:
-            names = [self._list(tree, *one) for one in zip(parents, changed, strict=True)]
+            names = [self._list(tree, *pair) for pair in zip(parents, changed, strict=True)]
             return names, [tree.get(node) for node in nodes]
 
     def await_watches(self) -> None:

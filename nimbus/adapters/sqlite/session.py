@@ -104,11 +104,7 @@ class SqliteSession:
         """Never called: a session ends with its process, and not before."""
 
     def start(self) -> None:
-        """Open the database, and begin the session.
-
-        Raises:
-            StoreUnavailableError: it cannot be opened.
-        """
+        """Open the database, and begin the session. Raises StoreUnavailableError: it cannot be opened."""
         with _translated_errors(f"open {self.file}"):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._database = _opened(self.file, self._call_timeout)
@@ -192,7 +188,7 @@ class SqliteSession:
     def unfollow(self, follower: Follower) -> None:
         """Undo `follow`."""
         with self._telling:
-            self._followers = [one for one in self._followers if one != follower]
+            self._followers = [other for other in self._followers if other != follower]
 
     def tell(self) -> None:
         """Call the watches for all operations that were not delivered yet."""
@@ -215,7 +211,7 @@ class SqliteSession:
         for change in changes:
             for key in concerned(change):
                 watches = self._watches.get(key, {})
-                for changed in [one for one, seen in watches.items() if seen < change.zxid]:
+                for changed in [callback for callback, seen in watches.items() if seen < change.zxid]:
                     del watches[changed]
                     yield changed
                 if not watches:
@@ -240,7 +236,7 @@ class SqliteSession:
     def _end_dead_sessions(self) -> None:
         """End the sessions of processes that have ended."""
         with self.reading() as tree:
-            ended = [one for one, pid, started in tree.sessions() if _has_ended(pid, started)]
+            ended = [session for session, pid, started in tree.sessions() if _has_ended(pid, started)]
         if ended:
             with self.writing() as tree:
                 tree.end_sessions(ended)

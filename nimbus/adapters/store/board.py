@@ -261,7 +261,9 @@ def read_slots(
     names, data = calls.list_and_read(parents, changed.values(), nodes)
     found = dict(zip(nodes, data, strict=True))
     there = {attempt: some or () for attempt, some in zip(changed, names, strict=True)}
-    if kept := [paths.checkpoint(one) for one in changed if progress and CHECKPOINT in there[one]]:
+    if kept := [
+        paths.checkpoint(attempt) for attempt in changed if progress and CHECKPOINT in there[attempt]
+    ]:
         found |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
     return {
         attempt: _slots(attempt, there[attempt], found, parent)

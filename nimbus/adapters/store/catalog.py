@@ -75,7 +75,7 @@ def watched_pipelines(
     without = [name for name in records if name not in positions]
     calls.await_all({paths.schedule(PipelineName(name)): changed[name] for name in without})
     positions |= calls.read_all(paths.schedules, without)
-    return {one.name: one for one in without_unreadable(_decoded(paths, records, positions))}
+    return {record.name: record for record in without_unreadable(_decoded(paths, records, positions))}
 
 
 def _decoded(

@@ -90,7 +90,9 @@ class TreeClusterReader:
         return tuple(map(DatasetName, self._names_below(self._paths.datasets)))
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
-        return {one.name: one for one in datasets.readable_datasets(self._calls, self._paths, names)}
+        return {
+            dataset.name: dataset for dataset in datasets.readable_datasets(self._calls, self._paths, names)
+        }
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         return datasets.read(self._calls, self._paths, name)

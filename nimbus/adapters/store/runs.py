@@ -58,11 +58,7 @@ def prepare(run: Run) -> None:
 
 
 def creation(paths: Paths, run: Run) -> Iterator[Operation]:
-    """The operations that create a run.
-
-    Raises:
-        RecordTooLargeError: it is too large, or could become so.
-    """
+    """The operations that create a run. Raises RecordTooLargeError: it is too large, or could become so."""
     nodes = run_record.encoded_ahead(run)
     if nodes is None:
         check_growth(run)

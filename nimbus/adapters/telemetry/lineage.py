@@ -61,15 +61,15 @@ class LineageSink:
         cluster, dropped = self._facts.cluster, self._facts.dropped(before, run)
         accepted = self._accepted.pop(run.id, set())
         found = [
-            one
-            for one in events(cluster, before, run, self._facts.family(run), dropped)
-            if (one.of.run_id, one.type) not in accepted
+            event
+            for event in events(cluster, before, run, self._facts.family(run), dropped)
+            if (event.of.run_id, event.type) not in accepted
         ]
         owner = self._facts.owner(run.pipeline) if found else None
         try:
-            for one in found:
-                transport.emit(self._event(run, one, owner))
-                accepted.add((one.of.run_id, one.type))
+            for event in found:
+                transport.emit(self._event(run, event, owner))
+                accepted.add((event.of.run_id, event.type))
         except Exception:
             if len(self._accepted) >= MAX_UNFINISHED:
                 self._accepted.clear()  # they are sent again, under the same ids
@@ -112,26 +112,27 @@ class LineageSink:
                 )
         return self._transport
 
-    def _event(self, run: Run, one: LineageEvent, owner: str | None) -> RunEvent:
+    def _event(self, run: Run, event: LineageEvent, owner: str | None) -> RunEvent:
         from openlineage.client import event_v2 as ol
 
         return ol.RunEvent(
-            eventType=ol.RunState[one.type.value],
-            eventTime=one.at.isoformat(),
-            run=ol.Run(runId=one.of.run_id, facets=dict(self._run_facets(run, one))),
+            eventType=ol.RunState[event.type.value],
+            eventTime=event.at.isoformat(),
+            run=ol.Run(runId=event.of.run_id, facets=dict(self._run_facets(run, event))),
             job=ol.Job(
-                namespace=self._namespace, name=one.of.job, facets=dict(self._job_facets(run, one, owner))
+                namespace=self._namespace, name=event.of.job, facets=dict(self._job_facets(run, event, owner))
             ),
             inputs=[
-                ol.InputDataset(self._namespace, data.dataset, facets=_version(data)) for data in one.inputs
+                ol.InputDataset(self._namespace, data.dataset, facets=_version(data)) for data in event.inputs
             ],
             outputs=[
-                ol.OutputDataset(self._namespace, data.dataset, facets=_version(data)) for data in one.outputs
+                ol.OutputDataset(self._namespace, data.dataset, facets=_version(data))
+                for data in event.outputs
             ],
             producer=PRODUCER,
         )
 
-    def _run_facets(self, run: Run, one: LineageEvent) -> Mapping[str, RunFacet]:
+    def _run_facets(self, run: Run, event: LineageEvent) -> Mapping[str, RunFacet]:
         from openlineage.client.facet_v2 import (
             error_message_run,
             nominal_time_run,
@@ -149,15 +150,15 @@ class LineageSink:
                 version=__version__, name="nimbus"
             ),
         }
-        if one.parent is not None:
+        if event.parent is not None:
             facets["parent"] = parent_run.ParentRunFacet(
-                run=parent_run.Run(runId=one.parent.run_id),
-                job=parent_run.Job(namespace=self._namespace, name=one.parent.job),
-                root=self._root(one.root),
+                run=parent_run.Run(runId=event.parent.run_id),
+                job=parent_run.Job(namespace=self._namespace, name=event.parent.job),
+                root=self._root(event.root),
             )
-        if one.error is not None:
+        if event.error is not None:
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
-                message=one.error, programmingLanguage="PYTHON"
+                message=event.error, programmingLanguage="PYTHON"
             )
         return facets
 
@@ -175,7 +176,7 @@ class LineageSink:
             return f"urn:nimbus-scheduler:{self._facts.cluster}:pipelines:{pipeline}"
         return f"{self._public_url}/api/v1/pipelines/{pipeline}"
 
-    def _job_facets(self, run: Run, one: LineageEvent, owner: str | None) -> Mapping[str, JobFacet]:
+    def _job_facets(self, run: Run, event: LineageEvent, owner: str | None) -> Mapping[str, JobFacet]:
         from openlineage.client.facet_v2 import (
             job_type_job,
             ownership_job,
@@ -183,7 +184,7 @@ class LineageSink:
             sql_job,
         )
 
-        task = one.task
+        task = event.task
         facets: dict[str, JobFacet] = {
             "jobType": job_type_job.JobTypeJobFacet(
                 processingType="BATCH", integration="NIMBUS", jobType="PIPELINE" if task is None else "TASK"
@@ -197,7 +198,7 @@ class LineageSink:
         }
         if owner is not None:
             facets["ownership"] = ownership_job.OwnershipJobFacet(owners=[ownership_job.Owner(name=owner)])
-        if task is not None and task.kind is TaskKind.SQL and one.type is EventType.START:
+        if task is not None and task.kind is TaskKind.SQL and event.type is EventType.START:
             text = self._facts.sql(ReleaseOf(run.pipeline, run.release), task.script)
             if text is not None:
                 facets["sql"] = sql_job.SQLJobFacet(query=text, dialect="spark")

@@ -97,10 +97,10 @@ def _readable(batch: list[Span], service: str) -> list[ReadableSpan]:
     from opentelemetry.sdk.resources import Resource
 
     resource = Resource({"service.name": service, "service.version": __version__})
-    return [_span(one, resource) for one in batch]
+    return [_span(span, resource) for span in batch]
 
 
-def _span(one: Span, resource: Resource) -> ReadableSpan:
+def _span(span: Span, resource: Resource) -> ReadableSpan:
     """A span for the exporter. Not from a tracer, which would generate its own ids and times."""
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -108,15 +108,15 @@ def _span(one: Span, resource: Resource) -> ReadableSpan:
     from opentelemetry.trace.status import Status, StatusCode
 
     return ReadableSpan(
-        name=one.name,
-        context=_context(one.trace_id, one.span_id),
-        parent=None if one.parent_id is None else _context(one.trace_id, one.parent_id),
+        name=span.name,
+        context=_context(span.trace_id, span.span_id),
+        parent=None if span.parent_id is None else _context(span.trace_id, span.parent_id),
         resource=resource,
-        attributes=one.attributes,
-        links=() if one.linked is None else (Link(_context(*one.linked)),),
-        status=Status(StatusCode.OK) if one.error is None else Status(StatusCode.ERROR, one.error),
-        start_time=_nanoseconds(one.started_at),
-        end_time=_nanoseconds(one.ended_at),
+        attributes=span.attributes,
+        links=() if span.linked is None else (Link(_context(*span.linked)),),
+        status=Status(StatusCode.OK) if span.error is None else Status(StatusCode.ERROR, span.error),
+        start_time=_nanoseconds(span.started_at),
+        end_time=_nanoseconds(span.ended_at),
         instrumentation_scope=InstrumentationScope("nimbus", __version__),
     )
 

@@ -138,7 +138,7 @@ class ZooKeeperCalls(Calls):
             found = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
         names = [None if listed is None else tuple(sorted(listed)) for listed in found[: len(parents)]]
         there = zip(parents, changed, names, strict=True)
-        self._arm(zxid, "children", {path: tell for path, tell, one in there if tell and one is not None})
+        self._arm(zxid, "children", {path: tell for path, tell, below in there if tell and below is not None})
         return names, found[len(parents) :]
 
     def await_watches(self) -> None:
