@@ -107,7 +107,7 @@ def run_worker(settings: Settings) -> int:
     registrations = TreeRegistrations(calls_on(resources.session), settings.cluster.root)
     registry = CollectorRegistry()
     tell_build(registry)
-    tell_sync(registry, resources, syncer)
+    add_sync_metrics(registry, resources, syncer)
     worker = build_worker(resources, syncer, registrations, WorkerMetrics(registry), scheduler_id=None)
     collector = build_collector(resources, GarbageMetrics(registry), leads=None)
     metrics = build_metrics_server(resources, registry)
@@ -229,7 +229,7 @@ def build_metrics_server(resources: Resources, registry: CollectorRegistry) -> M
     return MetricsServer(server, access)
 
 
-def tell_sync(registry: CollectorRegistry, resources: Resources, syncer: Syncer) -> None:
+def add_sync_metrics(registry: CollectorRegistry, resources: Resources, syncer: Syncer) -> None:
     """Add the metrics of this daemon's local store."""
     SyncMetrics(
         registry,

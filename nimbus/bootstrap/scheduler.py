@@ -50,7 +50,7 @@ from nimbus.bootstrap.access import (
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import add_purges, build_collector, output_files
 from nimbus.bootstrap.late_parts import LateParts
-from nimbus.bootstrap.processes import tell_sync
+from nimbus.bootstrap.processes import add_sync_metrics
 from nimbus.bootstrap.resources import (
     LOOK_LIMITS,
     Resources,
@@ -113,7 +113,7 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
     late = LateParts()
     targets = alert_targets(settings, os.environ)
     syncer = build_syncer(resources, late.synced)
-    tell_sync(registry, resources, syncer)
+    add_sync_metrics(registry, resources, syncer)
     late.announcer = ReplicaAnnouncer(
         board=ReplicaBoard(resources.store),
         me=identity.id,

@@ -74,7 +74,7 @@ def create(
     }
     with connect(server_urls) as api:
         answer = api.command("PUT", f"/tokens/{made.id}", body)
-    if not out.told({**answer, "token": made.text, "token_id": made.id}):
+    if not out.printed_json({**answer, "token": made.text, "token_id": made.id}):
         out.line(made.text)
     return report_command(out, answer, quiet=True)
 
@@ -191,7 +191,7 @@ def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
     with Api(urls, token=token) as api:
         who = api.get("/whoami")
     place = keep_tokens({**kept, **dict.fromkeys(urls, token)})
-    if out.told(who):
+    if out.printed_json(who):
         return
     out.line(f"you are {who['name']} ({who['role']}) for {', '.join(urls)}; the token is in {place}")
 
@@ -256,6 +256,6 @@ def show(api: Api, out: Output, who: str | None) -> None:
 def can(api: Api, out: Output, who: str, role: str, on: str) -> int:
     """Tell whether WHO has a ROLE on something, and by which rule. Exit code 7: it has not."""
     answer = api.get("/grants/may", who=who, role=role, on=on)
-    if not out.told(answer):
+    if not out.printed_json(answer):
         out.line(f"{'yes' if answer['allowed'] else 'no'}: {answer['why']}")
     return Exit.OK if answer["allowed"] else Exit.DENIED

@@ -44,7 +44,7 @@ def test(api: Api, out: Output, target: str) -> int:
     Exit code 1 if the target does not accept it.
     """
     answer = api.post(("alerts", "targets", target, "test"), {})
-    if not out.told(answer):
+    if not out.printed_json(answer):
         out.line(
             f"{target} accepted it" if answer["sent"] else f"{target} did not accept it: {answer['error']}"
         )

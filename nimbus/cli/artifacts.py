@@ -48,7 +48,7 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
         )
     settings = settings_of(config)
     with logs_on_stderr():
-        report, in_use = _look(settings)
+        report, in_use = _examined(settings)
     out = Output(output)
     if out.as_json:
         out.data(
@@ -59,13 +59,13 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
             }
         )
         return Exit.OK
-    _tell(out, report, len(in_use))
+    _print_report(out, report, len(in_use))
     if not settings.artifacts.gc:
         out.note("none of this is deleted: artifacts.gc is off in this configuration")
     return Exit.OK
 
 
-def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
+def _examined(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     from blobsync import collect_garbage
     from nimbus.adapters.store.calls import calls_on
     from nimbus.adapters.store.cluster import TreeWholeState
@@ -83,7 +83,7 @@ def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     return collect_garbage(object_store(settings.storage), in_use, policy=policy, dry_run=True), in_use
 
 
-def _tell(out: Output, report: CollectionReport, in_use: int) -> None:
+def _print_report(out: Output, report: CollectionReport, in_use: int) -> None:
     """Print the report as text."""
     rows = [
         ("keep", kind.value, reason.value, tally.count, format_size(tally.size_bytes))

@@ -142,7 +142,7 @@ def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
 def list_(api: Api, out: Output, pipeline: str | None) -> None:
     """List backfills, newest first."""
     answer = api.get("/backfills", pipeline=pipeline)
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     rows = [
         (b["id"], b["pipeline"], b["state"], b["progress"], b["failed"], clock(b["created_at"]), b["reason"])
@@ -158,7 +158,7 @@ def list_(api: Api, out: Output, pipeline: str | None) -> None:
 def show(api: Api, out: Output, backfill_id: str) -> None:
     """Show a backfill: its progress, and what it waits for."""
     b = api.get(("backfills", backfill_id))
-    if out.told(b):
+    if out.printed_json(b):
         return
     counts = ("started", "succeeded", "failed", "stopped", "under_way", "skipped")
     rows = [
@@ -208,7 +208,7 @@ def _steer(api: Api, out: Output, backfill_id: str, verb: str, reason: str | Non
 
 
 def _plan(out: Output, answer: dict[str, Any]) -> int:
-    if out.told(answer):
+    if out.printed_json(answer):
         return Exit.OK
     rows = [(clock(row["end"]), clock(row["start"]), row["state"], row["run"]) for row in answer["dates"]]
     out.table(("date", "data since", "state", "last run"), rows)

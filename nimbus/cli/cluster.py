@@ -85,7 +85,7 @@ def leader(api: Api, out: Output) -> int:
 def status(api: Api, out: Output) -> None:
     """Show the cluster at a glance."""
     answer = api.get("/status")
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     leads = answer["leader"]
     rows = [
@@ -184,7 +184,7 @@ def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
 def history(api: Api, out: Output, limit: int) -> None:
     """List terms, newest first: leader, end, reason of the end, and the time without a leader before."""
     answer = api.listed("/cluster/history", "terms", limit)
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     now = datetime.now(UTC)
     rows = [
@@ -216,7 +216,7 @@ def history(api: Api, out: Output, limit: int) -> None:
 def succession(api: Api, out: Output) -> None:
     """Predict what happens if the leader dies now: next leader, what it lacks, time until it leads."""
     answer = api.get("/cluster/succession")
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     out.line(answer["said"])
     if (gap := answer["gap"]) is not None:

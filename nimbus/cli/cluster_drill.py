@@ -69,7 +69,7 @@ def drill(api: Api, out: Output, limit: float, *, hand_over: bool, kill_leader: 
         "runs_before": len(live),
         "runs_lost": lost,
     }
-    if not out.told(report):
+    if not out.printed_json(report):
         out.table(
             ("what", "is"),
             [(name.removesuffix("_s").replace("_", " "), _said(value)) for name, value in report.items()],

@@ -68,7 +68,7 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
             "releases": _spelled(contents.releases),
         },
     )
-    tell(Output(output), manifest)
+    print_manifest(Output(output), manifest)
     return Exit.OK
 
 
@@ -101,7 +101,7 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
             make_cluster(session, settings.cluster.root, archive.state)
         finally:
             session.close(CLOSE_LIMIT)
-    tell(Output(output), archive.manifest)
+    print_manifest(Output(output), archive.manifest)
     return Exit.OK
 
 
@@ -136,7 +136,7 @@ def verify(file: Path, config: Path | None, output: str) -> int:
     if restored != archive.state:
         message = f"{file} was restored, and what came out is not what is in it: keep an older backup"
         raise CliError(message, code="drill_failed", exit_code=Exit.RUN_FAILED)
-    tell(Output(output), archive.manifest)
+    print_manifest(Output(output), archive.manifest)
     unchecked = (
         "" if find_config(config) else "; without --config, its releases were not looked for in a bucket"
     )
@@ -177,9 +177,9 @@ def _spelled(releases: Iterable[ReleaseRef]) -> list[str]:
     return sorted(f"{ref.name}@{ref.digest}" for ref in releases)
 
 
-def tell(out: Output, manifest: Any) -> None:
+def print_manifest(out: Output, manifest: Any) -> None:
     """Print the manifest of an archive."""
-    if out.told(dict(manifest)):
+    if out.printed_json(dict(manifest)):
         return
     out.table(("part", "nodes"), [(name, part["nodes"]) for name, part in manifest["parts"].items()])
     out.note(

@@ -57,7 +57,7 @@ def show(api: Api, out: Output, name: str, partition: str | None, limit: int) ->
     answer = api.get(path)
     listed = api.get((*path, "versions"), partition=partition, limit=limit, results=True)
     answer |= {"versions": listed["versions"], "complete": listed["complete"]}
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     publishers = ", ".join(answer["publishers"]) or "nobody: no active release publishes it"
     by = f", by {answer['partition']}" if answer["partition"] in ("interval", "key") else ""

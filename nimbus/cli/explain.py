@@ -42,7 +42,7 @@ def explain_pipeline(api: Api, out: Output, name: str) -> None:
 
 
 def _show(out: Output, answer: dict[str, Any]) -> None:
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     out.line(f"{answer['id']}: {answer['state']}")
     for reason in answer["reasons"]:
@@ -71,7 +71,7 @@ def intervals(api: Api, out: Output, name: str, first: str | None, last: str | N
         page = api.get(path, **{"from": page["next_from"], "to": last})
         answer["intervals"] += page["intervals"]
     answer["next_from"] = None
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     rows = [
         (clock(row["end"]), clock(row["start"]), row["state"], row["run"], clock(row["ended_at"]))
@@ -91,7 +91,7 @@ def replay(api: Api, out: Output, run_id: str, at: str) -> None:
     Attempts that the record only counts, pauses that are over, and child runs are not shown.
     """
     answer = api.get(("runs", run_id, "replay"), at=at)
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     out.line(f"run    {answer['run_id']} at {clock(answer['at'])}")
     out.line(f"state  {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))
@@ -129,7 +129,7 @@ def children(api: Api, out: Output, run_id: str, task: str, state: str | None) -
     """List the items of a task of type `pipeline`, each with its last child run."""
     answer = api.get(("runs", run_id, "tasks", task, "children"))
     found = [row for row in answer["children"] if state in (None, row["state"])]
-    if out.told({**answer, "children": found}):
+    if out.printed_json({**answer, "children": found}):
         return
     rows = [
         (row["index"], _words(row["item"]), row["state"], _run(row), row["attempt"] or "") for row in found

@@ -172,7 +172,7 @@ def show(config: Path | None, output: str, origins: bool, changed: bool) -> None
 
     out = Output(output)
     found = [setting for setting in shown(settings_of(config)) if not (changed and setting.is_default)]
-    if out.told({"settings": [_data(setting, origins=origins) for setting in found]}):
+    if out.printed_json({"settings": [_data(setting, origins=origins) for setting in found]}):
         return
     columns = ("key", "value", "from") if origins else ("key", "value")
     rows = [(setting.key, setting.text, setting.origin)[: len(columns)] for setting in found]

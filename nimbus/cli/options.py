@@ -161,17 +161,17 @@ def confirm(question: str) -> None:
         raise CliError("not confirmed: nothing was done", code="not_confirmed", exit_code=Exit.INTERRUPTED)
 
 
-def find_config(told: Path | None) -> Path | None:
+def find_config(given: Path | None) -> Path | None:
     """The configuration file: the given one, else that of the local stack in this folder."""
-    if told is not None:
-        return told
+    if given is not None:
+        return given
     from nimbus.client.servers import read_client_file
 
     file = read_client_file()
     return file.config if file is not None else None
 
 
-def settings_of(told: Path | None) -> Settings:
+def settings_of(given: Path | None) -> Settings:
     """Read the configuration.
 
     Raises:
@@ -180,17 +180,17 @@ def settings_of(told: Path | None) -> Settings:
     """
     from nimbus.config import load_settings
 
-    found = find_config(told)
+    found = find_config(given)
     if found is None:
         raise _no_config()
     return load_settings(found, os.environ)
 
 
-def storage_of(told: Path | None) -> Storage:
+def storage_of(given: Path | None) -> Storage:
     """Read the section `storage` alone. Errors as of `settings_of`."""
     from nimbus.config.load import load_storage
 
-    found = find_config(told)
+    found = find_config(given)
     if found is None and "NIMBUS__STORAGE__BUCKET" not in os.environ:
         raise _no_config()
     return load_storage(found, os.environ)

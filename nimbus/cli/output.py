@@ -113,7 +113,7 @@ class Output:
         # JSON leaves some control characters in its strings; \u escapes are the same characters.
         click.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
 
-    def told(self, document: Any) -> bool:
+    def printed_json(self, document: Any) -> bool:
         """Print a JSON document if JSON was asked for. False: nothing is printed."""
         if self.as_json:
             self.data(document)
@@ -128,7 +128,7 @@ class Output:
 
     def listed(self, answer: Mapping[str, Any], name: str, columns: Columns, *, empty: str = "") -> None:
         """Print the list `name` of an answer as a table, or all of the answer as JSON."""
-        if not self.told(answer):
+        if not self.printed_json(answer):
             cells = columns.values()
             rows = [[row[of] if isinstance(of, str) else of(row) for of in cells] for row in answer[name]]
             self.table(tuple(columns), rows, empty=empty or f"no {name}")

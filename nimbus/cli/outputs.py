@@ -40,7 +40,7 @@ def outputs(api: Api, out: Output, run_id: str, task: str | None, limit: int) ->
     run = ("runs", run_id)
     answer = api.get((*run, "outputs"), task=task, limit=limit)
     results = api.get((*run, "results"), task=task)["results"] if answer["outputs"] else {}
-    if out.told(answer | {"results": results}):
+    if out.printed_json(answer | {"results": results}):
         return
     out.table(
         ("task", "files", "size", "rows", "where"),
@@ -106,7 +106,7 @@ def copy_output(api: Api, out: Output, run_id: str, task: str, folder: Path) -> 
         remove_tree(part)
     size = sum(file["size_bytes"] for file in got)
     verified = "size and digest" if all(file["sha256"] for file in made["files"]) else "size"
-    if not out.told({"folder": str(folder), "verified": verified, "files": got, "size_bytes": size}):
+    if not out.printed_json({"folder": str(folder), "verified": verified, "files": got, "size_bytes": size}):
         out.line(str(folder))
         out.note(f"{counted(len(got), 'file')}, {format_size(size)}, verified by {verified}")
 

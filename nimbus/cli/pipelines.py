@@ -171,7 +171,7 @@ def list_(api: Api, out: Output, **where: str | None) -> None:
 def show(api: Api, out: Output, name: str) -> None:
     """Show one pipeline: state, releases, tasks, parameters."""
     answer = api.get(("pipelines", name))
-    if out.told(answer):
+    if out.printed_json(answer):
         return
     spec = answer["spec"]
     rows = [

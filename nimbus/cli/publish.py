@@ -91,7 +91,7 @@ def publish(
             f"{spec.name}: uploaded {uploaded} ({format_size(release.uploaded_bytes)}), "
             f"reused {release.reused_count} ({format_size(release.reused_bytes)})"
         )
-    return _Telling(api, out, store, spec.name, release, wish).tell(activate=activate)
+    return _CatalogEntry(api, out, store, spec.name, release, wish).create(activate=activate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _replica_data(report: ReplicaReport) -> dict[str, Any]:
 
 
 @dataclass
-class _Telling:
+class _CatalogEntry:
     """Enters an uploaded release in the catalog, waits for replicas if requested, and activates it."""
 
     api: Api
@@ -155,7 +155,7 @@ class _Telling:
     wish: _ReplicaWish
     replicas: ReplicaReport | None = None
 
-    def tell(self, *, activate: bool) -> Exit:
+    def create(self, *, activate: bool) -> Exit:
         """Do it and print the results; return the exit code."""
         # Schedulers fetch releases of the catalog, so it is entered first, and activated when verified.
         answer = self._command(activate=activate and not self.wish.wanted)

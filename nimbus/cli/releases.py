@@ -181,16 +181,16 @@ def diff(api: Api, out: Output, name: str, release: str | None, against: str | N
     after = _digest(api, name, release or record["published"])
     before = _digest(api, name, against or record["release"] or record["published"])
     answer = api.get(("pipelines", name, "releases", after, "diff"), against=before, file=file)
-    if out.told(answer):
+    if out.printed_json(answer):
         return Exit.OK
     out.note(f"from {short(before)} to {short(after)}")
     if file is not None:
-        return _tell_text(out, answer["text"])
-    _tell(out, answer)
+        return _print_text(out, answer["text"])
+    _print_diff(out, answer)
     return Exit.OK
 
 
-def _tell(out: Output, answer: dict[str, Any]) -> None:
+def _print_diff(out: Output, answer: dict[str, Any]) -> None:
     from nimbus.definition.difference import in_words
 
     files = [
@@ -211,7 +211,7 @@ def _tell(out: Output, answer: dict[str, Any]) -> None:
     out.table(("key is", "key", "before", "after"), keys, empty="no key of the definition differs")
 
 
-def _tell_text(out: Output, text: dict[str, Any]) -> int:
+def _print_text(out: Output, text: dict[str, Any]) -> int:
     if text["diff"] is None:
         out.note(text["why_none"])
         return Exit.REFUSED

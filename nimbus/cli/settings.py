@@ -192,7 +192,7 @@ def show(api: Api, out: Output, name: str) -> None:
     if found is None:
         message = f"there is no calendar {name}: see `nimbus calendar list`."
         raise CliError(message, code="unknown_calendar", exit_code=Exit.NOT_FOUND)
-    if not out.told(found):
+    if not out.printed_json(found):
         out.line(_as_file(found["days"]))
 
 
@@ -235,7 +235,7 @@ def set_variable(api: Api, out: Output, name: str, value: str) -> int:
 def list_variables(api: Api, out: Output) -> None:
     """List variables with their values."""
     answer = api.get("/variables")
-    if not out.told(answer):
+    if not out.printed_json(answer):
         out.table(("variable", "value"), list(answer["variables"].items()), empty="no variables")
 
 

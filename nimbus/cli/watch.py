@@ -205,7 +205,7 @@ def events(api: Client, out: Output, run_id: str, task: str, attempt: int | None
         )
     if _is_whole(place):
         place = place.rename(folder / place.name.removesuffix(_UNENDED))
-    if not out.told({"file": str(place), "size_bytes": offset}):
+    if not out.printed_json({"file": str(place), "size_bytes": offset}):
         out.line(str(place))
 
 

@@ -117,7 +117,7 @@ def drain(api: Client, out: Output, worker_id: str, reason: str, timeout: float)
     if (code := report_command(out, answer, quiet=True)) is not Exit.OK:
         return code
     api.await_drained(worker_id, timeout_s=timeout)
-    if not out.told({"worker": worker_id, "busy": 0}):
+    if not out.printed_json({"worker": worker_id, "busy": 0}):
         out.line(f"worker {worker_id} has no open attempt, and gets no new tasks")
     return Exit.OK
 

@@ -181,7 +181,7 @@ class DictStore:
             for key in concerned(change):
                 self._due.extend(changed for _, changed in self.watches.pop(key, ()))
 
-    def tell(self) -> None:
+    def deliver(self) -> None:
         """Call the watches for the transactions that are done."""
         with suppress(IndexError):  # another thread was faster
             while self._due:
@@ -192,7 +192,7 @@ class DictStore:
         with self.lock:
             self._due.extend(changed for some in self.watches.values() for _, changed in some)
             self.watches.clear()
-        self.tell()
+        self.deliver()
 
 
 class _Reading:
@@ -231,7 +231,7 @@ class DictSession:
                 self.store.tree.roll_back()
                 raise
             self.store.commit()
-        self.store.tell()
+        self.store.deliver()
 
     def reach(self) -> None:
         """Called before each transaction. Raises StoreUnavailableError: it does not arrive."""
@@ -242,12 +242,12 @@ class DictSession:
         self.store.watches.setdefault((kind, path), {})[self, changed] = None
 
     @property
-    def told(self) -> int:
+    def delivered(self) -> int:
         return self.store.tree.last()
 
-    def tell(self) -> None:
+    def deliver(self) -> None:
         self.reach()
-        self.store.tell()
+        self.store.deliver()
 
     def follow(self, follower: Follower) -> None:
         self.store.followers += (follower,)
@@ -264,7 +264,7 @@ class DictSession:
                     del some[one]
             store.tree.end_session(self.session_id)
             store.commit()
-        store.tell()
+        store.deliver()
 
 
 class DictCalls(SqliteCalls):

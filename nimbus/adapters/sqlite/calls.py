@@ -82,7 +82,7 @@ class SqliteCalls(Calls):
             return names, [tree.get(node) for node in nodes]
 
     def await_watches(self) -> None:
-        self._store.tell()
+        self._store.deliver()
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
         check_size(path, len(data))
@@ -219,15 +219,15 @@ class SqliteChanges:
         """Set by the thread that delivers changes."""
 
     def version(self) -> int:
-        return self._session.told
+        return self._session.delivered
 
     def start(self, told: Enqueue) -> None:
         self._gathered, self._lost = Gathered(self._topics, told), True
         self._session.follow(self._on_changes)
 
     def take(self, *, beats: bool) -> LiveChanges:
-        self._session.tell()
-        version, lost = self._session.told, self._lost
+        self._session.deliver()
+        version, lost = self._session.delivered, self._lost
         self._lost = False
         found = self._gathered.take(beats=beats or lost)
         return LiveChanges(found, version, max(version, self._upto), lost=lost)

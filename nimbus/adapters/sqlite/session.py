@@ -4,7 +4,7 @@ A session lives as long as its process, which is identified by pid, start time a
 no heartbeats. Every second each session checks the processes of the others, and removes ephemeral nodes of
 dead ones.
 
-Thread `nimbus-store`: delivers changes of other processes, within `LOOK_S`.
+Thread `nimbus-store`: delivers changes of other processes, within `DELIVERY_PAUSE_S`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ADVICE = {
     sqlite3.SQLITE_IOERR: ". Its disk returns errors: look into the kernel's log",
 }
 """What to do, by SQLite's primary result code."""
-LOOK_S = 0.02
+DELIVERY_PAUSE_S = 0.02
 SESSIONS_CHECKED_S = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -82,13 +82,13 @@ class SqliteSession:
         self._trouble = ""
         self._watches: dict[tuple[WatchedPart, str], dict[Enqueue, int]] = {}
         """Watches, each with the last operation that its reader has seen."""
-        self._told = 0
+        self._delivered = 0
         self._followers: list[Follower] = []
-        self._telling = threading.Lock()
+        self._delivering = threading.Lock()
         self._due: deque[Enqueue] = deque()
         """Fired watches whose callbacks were not called yet."""
         self._wake, self._closing = threading.Event(), threading.Event()
-        self._teller = threading.Thread(target=self._run, name="nimbus-store", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="nimbus-store", daemon=True)
 
     @property
     def session_id(self) -> int:
@@ -110,16 +110,16 @@ class SqliteSession:
             self._database = _opened(self.file, self._call_timeout)
         with self.writing() as tree:
             self._id = tree.begin_session(self._pid, _start_of(self._pid) or "")
-            self._told = tree.last()
+            self._delivered = tree.last()
         self._end_dead_sessions()
-        self._teller.start()
+        self._thread.start()
 
     def close(self, timeout: timedelta) -> None:
         """End the session and remove its ephemeral nodes. Safe to repeat."""
         self._closing.set()
         self._wake.set()
-        if self._teller.is_alive():
-            self._teller.join(timeout.total_seconds())
+        if self._thread.is_alive():
+            self._thread.join(timeout.total_seconds())
         if self._database is None:
             return
         with suppress(StoreUnavailableError), self.writing() as tree:  # other sessions detect the end anyway
@@ -176,29 +176,29 @@ class SqliteSession:
         self._watches.setdefault((kind, path), {})[changed] = tree.last()
 
     @property
-    def told(self) -> int:
+    def delivered(self) -> int:
         """The last operation that was delivered to watches and followers."""
-        return self._told
+        return self._delivered
 
     def follow(self, follower: Follower) -> None:
         """Deliver all changes from now on to `follower`."""
-        with self._telling:
+        with self._delivering:
             self._followers = [*self._followers, follower]
 
     def unfollow(self, follower: Follower) -> None:
         """Undo `follow`."""
-        with self._telling:
+        with self._delivering:
             self._followers = [other for other in self._followers if other != follower]
 
-    def tell(self) -> None:
+    def deliver(self) -> None:
         """Call the watches for all operations that were not delivered yet."""
-        with self._telling:
+        with self._delivering:
             with self.reading() as tree:
-                changes, last = tree.changes(self._told), tree.last()
+                changes, last = tree.changes(self._delivered), tree.last()
                 self._due.extend(self._every_watch() if changes is None else self._concerned(changes))
             for follower in self._followers if changes is None or changes else ():
                 follower(changes)
-            self._told = last
+            self._delivered = last
             while self._due:
                 self._due.popleft()()
 
@@ -221,8 +221,8 @@ class SqliteSession:
         rounds = 0
         while not self._closing.is_set():
             try:
-                self.tell()
-                if rounds % int(SESSIONS_CHECKED_S / LOOK_S) == 0:
+                self.deliver()
+                if rounds % int(SESSIONS_CHECKED_S / DELIVERY_PAUSE_S) == 0:
                     self._end_dead_sessions()
             except StoreUnavailableError as exc:
                 _log.warning("store_unavailable", error=str(exc))
@@ -230,7 +230,7 @@ class SqliteSession:
             except Exception:  # noqa: BLE001 - top of the thread: one watch that fails must not end all others
                 _log.exception("store_watch_failed")
             rounds += 1
-            self._wake.wait(LOOK_S)
+            self._wake.wait(DELIVERY_PAUSE_S)
             self._wake.clear()
 
     def _end_dead_sessions(self) -> None:

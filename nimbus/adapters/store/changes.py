@@ -87,11 +87,11 @@ def _of_attempt(attempt: str) -> tuple[str, ...]:
 class Gathered:
     """Collects changed nodes until they are taken. One thread adds, another takes."""
 
-    def __init__(self, topics: Topics, told: Enqueue) -> None:
-        self._topics, self._told = topics, told
+    def __init__(self, topics: Topics, notify: Enqueue) -> None:
+        self._topics, self._notify = topics, notify
         self._changed: deque[str] = deque()
         self._beats: deque[str] = deque()
-        self._has_told = False
+        self._has_notified = False
 
     def add(self, path: str, *, is_change: bool) -> None:
         """Add a node; `is_change`: its data changed, it was not created or removed."""
@@ -99,13 +99,13 @@ class Gathered:
             self._beats.append(path)
             return
         self._changed.append(path)
-        if not self._has_told:
-            self._has_told = True
-            self._told()
+        if not self._has_notified:
+            self._has_notified = True
+            self._notify()
 
     def take(self, *, beats: bool) -> frozenset[str]:
         """Return the topics of the added nodes, and clear them."""
-        self._has_told = False  # first, so that later changes are reported again
+        self._has_notified = False  # first, so that later changes are reported again
         found = set(_drained(self._changed))
         if beats:
             found.update(_drained(self._beats))

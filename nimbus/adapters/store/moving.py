@@ -79,13 +79,13 @@ def read_state(session: StoreSession, root: str) -> ClusterState:
     before = _read(session, root)
     for _ in range(TRIES):
         after = _read(session, root)
-        if _settled(after) == _settled(before):
+        if _without_terms(after) == _without_terms(before):
             return after
         before = after
     raise ClusterInUseError(f"the state of {root} changes all the time: try again when less goes on.")
 
 
-def _settled(state: ClusterState) -> tuple[Mapping[str, bytes], int]:
+def _without_terms(state: ClusterState) -> tuple[Mapping[str, bytes], int]:
     """The state without the records of terms, which a leader updates even when nothing else changes."""
     nodes = {path: data for path, data in state.nodes.items() if not path.startswith("terms/")}
     return nodes, state.epoch
@@ -276,9 +276,9 @@ def read_archive(file: Path) -> Archive:
             if manifest["format"] != FORMAT:
                 raise ArchiveError(f"{file} has format {manifest['format']}, this release reads {FORMAT}.")
             nodes: dict[str, bytes] = {}
-            for name, told in manifest["parts"].items():
+            for name, part in manifest["parts"].items():
                 data = archive.read(f"{name}.jsonl")
-                if hashlib.sha256(data).hexdigest() != told["sha256"]:
+                if hashlib.sha256(data).hexdigest() != part["sha256"]:
                     raise ArchiveError(f"{file} is damaged: {name} is not what was exported.")
                 nodes.update(_decoded(data))
             state = ClusterState(

@@ -47,7 +47,7 @@ def doctor(config: Path | None, output: str) -> int:
             advice = "correct it; configs/nimbus.example.yaml has every key"
             results.append(fail("configuration", str(exc), advice))
     bad = any(result.verdict is Level.FAIL for result in results)
-    if not out.told({"ok": not bad, "checks": [dataclasses.asdict(result) for result in results]}):
+    if not out.printed_json({"ok": not bad, "checks": [dataclasses.asdict(result) for result in results]}):
         rows = [(result.check, result.verdict.value, result.detail, result.advice) for result in results]
         out.table(("check", "", "found", "advice"), rows)
     return Exit.RUN_FAILED if bad else Exit.OK

@@ -132,12 +132,12 @@ def test_a_watch_is_told_once_and_not_of_what_its_reader_has_seen(
     told = []
     calls.create("/a", b"1")
     calls.get("/a", lambda: told.append("a"))
-    session.tell()
+    session.deliver()
     assert told == []
 
     calls.set("/a", b"2")
     calls.set("/a", b"3")
-    session.tell()
+    session.deliver()
     assert told == ["a"]
 
 
@@ -172,7 +172,7 @@ def test_every_watch_is_told_when_changes_were_forgotten_before_they_were_read(
         for number in range(5):
             tree.create(f"/{number}", b"")
 
-    session.tell()
+    session.deliver()
     assert told.is_set()
 
 

@@ -68,7 +68,7 @@ def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_with
         monkeypatch.setattr(processes, name, lambda *_given, part=part, **_named: part)
     built = Stub("worker", called)
     monkeypatch.setattr(worker, "build_worker", lambda *_given, **_named: built)
-    for name in ("configure", "give_back_large_blocks", "tell_build", "tell_sync", "_look_for_java"):
+    for name in ("configure", "give_back_large_blocks", "tell_build", "add_sync_metrics", "_look_for_java"):
         monkeypatch.setattr(processes, name, lambda *_given: None)
     monkeypatch.setattr(processes, "_keep_what_is_loaded", lambda: None)
 
