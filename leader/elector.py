@@ -47,7 +47,6 @@ class Guard(Protocol):
         The answer must come within `guard_timeout` of the question. That time includes the wait for the
         thread, for example behind a slow `revoked`.
         """
-        ...
 
 
 class Electable(Protocol):
@@ -60,11 +59,9 @@ class Electable(Protocol):
 
     def elected(self, leadership: Leadership) -> None:
         """Start to lead, with the token of `leadership`. If this raises, the participant abdicates."""
-        ...
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
         """Stop the work of this leadership. The leadership is already over; return soon."""
-        ...
 
 
 class Phase(Enum):
@@ -190,31 +187,24 @@ class Elector(Protocol):
         Raises:
             ElectionStateError: The elector was closed.
         """
-        ...
 
     def remove_from_leader_lock_queue(self) -> None:
         """Leave the queue, leader or not, and stay out until added again. Returns at once."""
-        ...
 
     def close(self, timeout: timedelta) -> None:
         """Stop leading, and end. Safe to repeat."""
-        ...
 
     def is_leader(self) -> bool:
         """True when this participant certainly leads at this moment. No I/O; any thread."""
-        ...
 
     def leadership(self) -> Leadership | None:
         """Return the leadership with its token; None unless `is_leader()`. No I/O; any thread."""
-        ...
 
     def abdicate(self, reason: str) -> None:
         """Leave the queue, leader or not; wait (back-off); queue again at the end. Returns at once."""
-        ...
 
     def poke(self) -> None:
         """End a back-off, because the guard may now answer differently. Returns at once."""
-        ...
 
     def publish_readiness(
         self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
@@ -230,23 +220,18 @@ class Elector(Protocol):
             missing_bytes: Bytes still to fetch.
             reasons: What is missing; text for people.
         """
-        ...
 
     def get_all_participants(self) -> list[ParticipantView]:
         """Read the queue, oldest first. ZooKeeperUnavailableError."""
-        ...
 
     def get_leader(self) -> LeaderInfo | None:
         """Read the leader node; None without one. ZooKeeperUnavailableError, RecordError.
 
         A leader whose connection broke is shown until its session ends or the next term begins.
         """
-        ...
 
     def get_epoch(self) -> EpochRecord | None:
         """Read the epoch node; None in a new election. ZooKeeperUnavailableError, RecordError."""
-        ...
 
     def status(self) -> ElectionStatus:
         """Return the state of this participant. No I/O; any thread."""
-        ...

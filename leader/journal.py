@@ -83,7 +83,6 @@ class Journal(Protocol):
 
     def record(self, entry: Entry) -> None:
         """Record `entry`. Must return quickly: the election waits."""
-        ...
 
 
 class DeferredJournal:

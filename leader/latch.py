@@ -53,11 +53,9 @@ class LatchListener(Protocol):
 
     def is_leader(self) -> None:
         """The latch has gained the lock."""
-        ...
 
     def not_leader(self) -> None:
         """The latch has lost the lock."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,9 @@ class Watched(Protocol):
 
     def is_leader(self) -> bool:
         """See `Elector.is_leader`."""
-        ...
 
     def status(self) -> ElectionStatus:
         """See `Elector.status`."""
-        ...
 
 
 class ElectionMetrics:

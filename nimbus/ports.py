@@ -152,7 +152,6 @@ class LeaderTransaction(Protocol):
         Raises:
             RecordTooLargeError: these writes alone are too large. Nothing was added.
         """
-        ...
 
     def commit(self) -> None:
         """Apply all writes. Call it once. An empty transaction does nothing.
@@ -163,7 +162,6 @@ class LeaderTransaction(Protocol):
             StaleStateError: a node to be changed or removed does not exist.
             StoreUnavailableError: no answer; the writes may or may not have been applied: load again.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,89 +183,69 @@ class LeaderStore(Protocol):
 
     def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
         """Set the functions that a change calls. Called once, before the first read."""
-        ...
 
     def load(self) -> Iterator[LoadedPart]:
         """Read everything, and arm all watches. Each part is read when the iterator reaches it.
 
         The order is one `RegisteredPart`, then zero or more `RunsPart`, then one `CatalogPart`.
         """
-        ...
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         """Waiting commands that are not in `known`, oldest first, at most `most`.
 
         A command that cannot be read is returned as `Unreadable`, which is refused.
         """
-        ...
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
-        ...
 
     def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
         """Registered schedulers."""
-        ...
 
     def read_terms(self) -> tuple[Term, ...]:
         """The newest term and the one before it, newest first; an unreadable term is left out."""
-        ...
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """The slots of these attempts, read together; every attempt has an entry."""
-        ...
 
     def await_ends(self, attempts: Iterable[AttemptId]) -> None:
         """Arm a watch on END alone of these attempts. It fires at once for those that have ended already."""
-        ...
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """CLAIM and END of those of these attempts that have ended, read together. Arms no watch."""
-        ...
 
     def read_run(self, run: RunId) -> Run | None:
         """One run; None if it does not exist or cannot be read."""
-        ...
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline; None if it does not exist or cannot be read."""
-        ...
 
     def read_backfill(self, backfill: BackfillId) -> Backfill | None:
         """One backfill; None if it does not exist or cannot be read."""
-        ...
 
     def read_alerts(self) -> tuple[Alert, ...]:
         """All alerts whose records are kept, in the order in which they were raised."""
-        ...
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """The index of a pipeline's data intervals and their results; None: there is no index."""
-        ...
 
     def read_datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
         """Those of these datasets that exist and can be read."""
-        ...
 
     def read_due(self, name: PipelineName) -> Due | None:
         """What is due for a pipeline; None: it does not start by data, or its record cannot be read."""
-        ...
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
         """The health of the pipelines that have a health record."""
-        ...
 
     def old_terms(self, most: int) -> tuple[Term, ...]:
         """Terms beyond the newest `most`, oldest first, a few hundred at most: they move to history."""
-        ...
 
     def forget_terms(self, epochs: Sequence[int]) -> None:
         """Remove these terms; remove none if one does not exist. Raises as `prune_outcomes`."""
-        ...
 
     def begin(self) -> LeaderTransaction:
         """Begin to collect writes."""
-        ...
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Some of the oldest outcomes: those decided before `before`, and those beyond the newest `most`.
@@ -278,18 +256,15 @@ class LeaderStore(Protocol):
             FencedOutError: another scheduler leads.
             StoreUnavailableError: no answer.
         """
-        ...
 
     def prune_keys(self, before: datetime, most: int) -> None:
         """Read at most `most` keys of commands, and remove those decided before `before`.
 
         The next call continues with other keys. Raises as `prune_outcomes`.
         """
-        ...
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Remove the outcomes of these commands; remove none if one does not exist. Raises as above."""
-        ...
 
 
 class CommandQueue(Protocol):
@@ -316,26 +291,21 @@ class CommandQueue(Protocol):
         Raises:
             KeyUsedError: a command with this key was queued before.
         """
-        ...
 
     def keyed(self, key_hash: str) -> KeyedCommand | None:
         """The record of the command with this key. It is kept for a day after the decision."""
-        ...
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """The outcome of a command. None while it waits; `changed` is then called when it may be decided.
 
         Outcomes are kept for about an hour, the last 10,000 of them.
         """
-        ...
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
         """All that are kept."""
-        ...
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
         """The newest kept refusal to start `run`. Reads all outcomes."""
-        ...
 
 
 class ClusterReader(Protocol):
@@ -343,83 +313,63 @@ class ClusterReader(Protocol):
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog, by name."""
-        ...
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
-        ...
 
     def backfills(self) -> tuple[Backfill, ...]:
         """All that are kept."""
-        ...
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
         """One backfill; None if it does not exist."""
-        ...
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """The index of a pipeline's data intervals; None: no run with a data interval has ended."""
-        ...
 
     def dataset_names(self) -> tuple[DatasetName, ...]:
         """All datasets that were ever published. It reads no record."""
-        ...
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
         """Those of these datasets that exist and can be read."""
-        ...
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         """One dataset; None: it was never published."""
-        ...
 
     def due(self, name: PipelineName) -> Due | None:
         """What is due for a pipeline; None: it does not start by data."""
-        ...
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs, by id."""
-        ...
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """Those of the `wanted` runs that have not moved to history."""
-        ...
 
     def run(self, run: RunId) -> Run | None:
         """One run, unless it has moved to history."""
-        ...
 
     def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
         """The slots of these attempts, with the progress of running ones."""
-        ...
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
         """Registered schedulers."""
-        ...
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
-        ...
 
     def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
         """Orders of these workers: for each, the names of the open attempts that it must run or reap."""
-        ...
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
-        ...
 
     def settings(self) -> ClusterSettings:
         """Cluster settings, such as pools and cordoned workers."""
-        ...
 
     def terms(self, most: int) -> tuple[Term, ...]:
         """The newest kept terms, newest first, at most `most`."""
-        ...
 
     def alerts(self) -> tuple[Alert, ...]:
         """Alerts that wait and alerts that ended lately, in the order in which they were raised."""
-        ...
 
 
 class AccessStore(Protocol):
@@ -427,11 +377,9 @@ class AccessStore(Protocol):
 
     def settings(self, changed: Enqueue) -> ClusterSettings:
         """The tokens and grants of the cluster; `changed` is called, perhaps several times, on a change."""
-        ...
 
     def session_key(self) -> bytes:
         """The secret that signs browser sessions. The first call creates it."""
-        ...
 
 
 class IdentityProviderError(NimbusError):
@@ -451,15 +399,12 @@ class IdentityProvider(Protocol):
 
     async def prepare(self, token: str) -> None:
         """Fetch the signing keys if that of `token` is unknown or the keys are old. Bounded; never raises."""
-        ...
 
     async def login_url(self, *, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
         """URL where a browser logs in. `challenge`: of PKCE, method S256. Raises IdentityProviderError."""
-        ...
 
     async def id_token(self, *, code: str, redirect_uri: str, verifier: str) -> str:
         """Exchange the code that the browser brought back for an ID token. Raises IdentityProviderError."""
-        ...
 
 
 class Catalog(Protocol):
@@ -470,7 +415,6 @@ class Catalog(Protocol):
 
         `changed` is called, perhaps several times, when a pipeline is added, removed or changed.
         """
-        ...
 
 
 class Registrations(Protocol):
@@ -488,7 +432,6 @@ class Registrations(Protocol):
         Raises:
             SchedulerIdInUseError: another live scheduler has this id.
         """
-        ...
 
     def publish_worker(self, info: WorkerInfo) -> datetime | None:
         """Write this worker's registration. Also called again.
@@ -499,7 +442,6 @@ class Registrations(Protocol):
         Raises:
             WorkerIdInUseError: a live worker elsewhere has this id.
         """
-        ...
 
     def data_mark(self, mark: str) -> str:
         """Record the mark of the cluster's folder of outputs, unless one is recorded; "" only asks.
@@ -507,11 +449,9 @@ class Registrations(Protocol):
         Returns:
             The recorded mark; "": there is none.
         """
-        ...
 
     def withdraw(self) -> None:
         """Remove what this process has registered."""
-        ...
 
 
 class AttemptBoard(Protocol):
@@ -519,7 +459,6 @@ class AttemptBoard(Protocol):
 
     def cluster(self) -> ClusterId:
         """Id of the cluster. It is the same for all processes, whatever address they reach the cluster by."""
-        ...
 
     def claim(self, claim: Claim) -> Claim:
         """Put `claim` into the CLAIM slot. Return its content: `claim`, or an earlier one.
@@ -527,7 +466,6 @@ class AttemptBoard(Protocol):
         Raises:
             AttemptWithdrawnError: the attempt has no record (any more): do not start it.
         """
-        ...
 
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
         """Put several claims and ends into their slots, in one transaction if all slots are empty.
@@ -537,7 +475,6 @@ class AttemptBoard(Protocol):
         Returns:
             The content of each slot, as of `claim` and `end`; None: the attempt has no record (any more).
         """
-        ...
 
     def refuse(self, claim: Claim, end: End) -> Claim:
         """Put `claim` and `end` into both slots in one step, unless CLAIM is taken.
@@ -550,7 +487,6 @@ class AttemptBoard(Protocol):
         Raises:
             AttemptWithdrawnError: the attempt has no record (any more), or was ended before it was claimed.
         """
-        ...
 
     def end(self, end: End) -> End:
         """Put `end` into the END slot. Return its content: `end`, or an earlier one.
@@ -559,19 +495,15 @@ class AttemptBoard(Protocol):
             AttemptWithdrawnError: the attempt has no record any more (its run is over and archived), or it
                 belongs to a later run of the same id: the nonce of its CLAIM is not that of `end`.
         """
-        ...
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
         """Read the slots; `changed` is called once, when CLAIM, END, heartbeat or stop comes or goes."""
-        ...
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
         """Read the slots of several attempts together, each with its `changed` as of `read`."""
-        ...
 
     def heartbeat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write the heartbeat, an ephemeral node of this session, with the driver's progress."""
-        ...
 
     def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
         """Store the checkpoint for the next attempt, in place of the one before. Safe to repeat.
@@ -584,7 +516,6 @@ class AttemptBoard(Protocol):
         Raises:
             AttemptWithdrawnError: CLAIM has another nonce, or END is filled; the earlier checkpoint stays.
         """
-        ...
 
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """Record durably that a driver of the attempt was submitted to a cluster. Safe to repeat.
@@ -595,19 +526,15 @@ class AttemptBoard(Protocol):
         Raises:
             AttemptWithdrawnError: the attempt has no record any more.
         """
-        ...
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write the driver's progress into the attempt's heartbeat; do nothing if there is none."""
-        ...
 
     def attempt_key(self) -> bytes:
         """The cluster's secret from which tokens for attempts are derived. The first call creates it."""
-        ...
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
         """Orders to a worker; `changed` is called once, when an order is added or removed."""
-        ...
 
 
 class AttemptWithdrawnError(NimbusError):
@@ -658,34 +585,27 @@ class History(Protocol):
 
     def store(self, run: Run) -> None:
         """Keep a finished run. Safe to repeat."""
-        ...
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
-        ...
 
     def version(self, dataset: DatasetName, partition: str) -> Version | None:
         """The newest stored version of a partition; None: there is none. `store` stores those of a run."""
-        ...
 
     def store_versions(self, dataset: DatasetName, versions: Iterable[Version]) -> None:
         """Keep versions that commands have made. Safe to repeat."""
-        ...
 
     def forget_dataset(self, dataset: DatasetName, before: int) -> None:
         """Remove the versions of a dataset whose numbers are below `before`. Safe to repeat.
 
         If it comes late, from a deposed leader, a dataset that was created again keeps its versions.
         """
-        ...
 
     def kept_version(self, run: Run, now: datetime) -> KeptRun | None:
         """Why datasets keep a version that a finished run published; None: they do not."""
-        ...
 
     def forget_versions(self, run: Run) -> None:
         """Remove the versions that a run published, after its outputs are deleted. Safe to repeat."""
-        ...
 
     def newest_versions(
         self, dataset: DatasetName, interval: DataInterval | None, longest: timedelta
@@ -694,14 +614,12 @@ class History(Protocol):
 
         `longest`: the longest interval that was ever published. Raises UnreadableRecordError.
         """
-        ...
 
     def newer_versions(self, dataset: DatasetName, sequence: int) -> Iterator[Version]:
         """The newest stored version of each partition with a larger sequence, in the order of sequences.
 
         Raises UnreadableRecordError.
         """
-        ...
 
     def versions(
         self,
@@ -714,21 +632,17 @@ class History(Protocol):
 
         `before`: a sequence, or for a partition a number; only versions with smaller ones are returned.
         """
-        ...
 
     def store_results(
         self, run: RunId, results: Results, tables: Mapping[TaskName, Table] = MappingProxyType({})
     ) -> None:
         """Keep what a run's tasks gave. Called before `store` of the run. Safe to repeat."""
-        ...
 
     def given(self, run: RunId) -> TaskResults:
         """What the tasks of a finished run gave."""
-        ...
 
     def results(self, run: RunId) -> Results:
         """Results of the tasks of a finished run."""
-        ...
 
     def recent(
         self,
@@ -750,49 +664,38 @@ class History(Protocol):
             state: Only runs in this final state.
             since: Only runs that were created at that time, to the second, or later.
         """
-        ...
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
         """Keep outcomes of commands; at least one. Safe to repeat."""
-        ...
 
     def outcomes(
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
     ) -> tuple[CommandOutcome, ...]:
         """Outcomes, or only refusals, newest first; each once. Reads a bounded number of objects."""
-        ...
 
     def store_terms(self, terms: Sequence[Term]) -> None:
         """Keep terms of leadership that have ended. Safe to repeat."""
-        ...
 
     def terms(self, before: int, limit: int) -> tuple[Term, ...]:
         """Terms of epochs below `before`, newest first, at most `limit`."""
-        ...
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
         """Ids of finished runs created before `when`, newest first. May include one that is purged."""
-        ...
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
         """Finished runs that reuse tasks of `run`, and so their outputs."""
-        ...
 
     def purged(self, run: RunId) -> Purged | None:
         """What is purged of a run, or is being purged; None: nothing."""
-        ...
 
     def note(self, run: RunId) -> RunNote | None:
         """The note about an ended run."""
-        ...
 
     def put_note(self, note: RunNote) -> None:
         """Replace the note about a run; without a text, remove it. Safe to repeat."""
-        ...
 
     def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
         """Keep the order of a purge command until the leader's collector has done it. Safe to repeat."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -817,7 +720,6 @@ class ChangeFeed(Protocol):
 
     def version(self) -> int:
         """Version of the last change that this process has seen; 0: none. From memory; any thread."""
-        ...
 
     def start(self, told: Enqueue) -> None:
         """Begin to collect changes; `told` is called when `take` has some.
@@ -825,7 +727,6 @@ class ChangeFeed(Protocol):
         Raises:
             StoreUnavailableError: no answer. Call `stop`.
         """
-        ...
 
     def take(self, *, beats: bool) -> LiveChanges:
         """What has changed since the last call. The first call returns `lost`.
@@ -836,11 +737,9 @@ class ChangeFeed(Protocol):
         Raises:
             StoreUnavailableError: no answer. The next call returns what this one missed.
         """
-        ...
 
     def stop(self) -> None:
         """Collect no more changes. Safe to repeat."""
-        ...
 
 
 class AlertNotSentError(NimbusError):
@@ -864,7 +763,6 @@ class AlertTarget(Protocol):
         Raises:
             AlertNotSentError: it was refused, or there was no answer.
         """
-        ...
 
 
 class TelemetryNotSentError(NimbusError):
@@ -890,11 +788,9 @@ class RunSink(Protocol):
             TelemetryNotSentError: not all was accepted; send everything again.
             NimbusError: data that the sink needs could not be read.
         """
-        ...
 
     def close(self) -> None:
         """Make a running `send` end soon. From any thread."""
-        ...
 
 
 class Definitions(Protocol):
@@ -907,7 +803,6 @@ class Definitions(Protocol):
             DefinitionNotHereError: the release is not on this disk now.
             RefusedError: the release has no valid definition.
         """
-        ...
 
 
 class DefinitionNotHereError(NimbusError):
@@ -936,24 +831,20 @@ class LogArchive(Protocol):
 
     def append(self, attempt: AttemptId, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG) -> None:
         """Store bytes `offset` to `offset + len(data)` of an attempt's log. Safe to repeat."""
-        ...
 
     def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
         """Store several complete logs, of any runs. Nothing of them is stored yet, except by an earlier try.
 
         This writes one object for each run.
         """
-        ...
 
     def read(
         self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: KeptLog = KeptLog.LOG
     ) -> bytes:
         """At most `limit` stored bytes from `offset` on; empty if nothing is stored there (yet)."""
-        ...
 
     def size(self, attempt: AttemptId) -> int:
         """Number of stored bytes of an attempt's log, up to the first gap."""
-        ...
 
 
 class Clock(Protocol):
@@ -961,8 +852,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Wall clock, aware, UTC: for times that people see or that outlive a process."""
-        ...
 
     def elapsed_s(self) -> float:
         """Seconds on a clock that never steps and that counts suspend: for deadlines within a process."""
-        ...

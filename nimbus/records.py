@@ -62,11 +62,9 @@ class Codec(Protocol[T]):
 
     def encode(self, record: T, /) -> bytes:
         """JSON, UTF-8, with the schema number."""
-        ...
 
     def decode(self, data: bytes, place: str) -> T:
         """Read a record. Raises UnreadableRecordError if the bytes are none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,6 @@ class ListedInputs(Protocol):
 
     def files(self, task: str) -> Iterable[PurePath]:
         """The files of the input of `task`, relative to that input."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,9 @@ class ObjectStore(Protocol):
 
     def check(self) -> None:
         """Check that the store answers and lets this caller in. Makes one small request, changes nothing."""
-        ...
 
     def close(self) -> None:
         """Close the connections, after the last call. Safe to repeat."""
-        ...
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """Stream an object, or a range of it, in pieces of at most `PIECE_BYTES`.
@@ -90,7 +88,6 @@ class ObjectStore(Protocol):
             BlobNotFoundError: there is no such object.
             StoreUnavailableError: also if the answer breaks off, or is for another range.
         """
-        ...
 
     def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         """Write a range of an object into an open file, at the same offset. The caller makes it durable.
@@ -111,7 +108,6 @@ class ObjectStore(Protocol):
             StoreUnavailableError: also if the object ends before. The bytes before that may be in the file.
             LocalStoreError: the file cannot be written.
         """
-        ...
 
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         """Create or replace an object. Readers see all of it or nothing.
@@ -129,11 +125,9 @@ class ObjectStore(Protocol):
         Raises:
             LocalStoreError: the file cannot be read, or changed meanwhile.
         """
-        ...
 
     def size(self, key: str) -> int | None:
         """Size in bytes; None: there is no such object."""
-        ...
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Objects whose keys begin with `prefix`, in byte order of their keys, each key once.
@@ -144,11 +138,9 @@ class ObjectStore(Protocol):
             prefix: May be empty or end anywhere.
             start_after: Only keys after this one.
         """
-        ...
 
     def delete(self, key: str) -> None:
         """Remove an object. Safe to repeat: a missing one is no error."""
-        ...
 
     def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
         """Remove objects, many with each request. Missing ones are no error. Safe to repeat.
@@ -160,18 +152,15 @@ class ObjectStore(Protocol):
             before_each: Called before each request; there may be one for each object. Its exceptions pass
                 through, and nothing more is removed.
         """
-        ...
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """Uploads that run or broke off, of keys that begin with `prefix`. In no order."""
-        ...
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
         """Remove unfinished uploads that were begun that long ago. Returns how many.
 
         An upload that still runs then fails, so `older_than` must be longer than any upload takes.
         """
-        ...
 
 
 class PatientStore:

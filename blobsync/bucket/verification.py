@@ -39,11 +39,9 @@ class Reader(Protocol):
 
     def pieces(self, start: int, size_bytes: int) -> Iterable[bytes | memoryview]:
         """Yield a range, cut where the object ends. A piece is valid until the next one."""
-        ...
 
     def whole(self, start: int, size_bytes: int) -> bytes | memoryview:
         """Read a range of a few MiB at once, cut where the object ends."""
-        ...
 
 
 class MemoryReader:
@@ -82,7 +80,6 @@ class Digest(Protocol):
 
     def update(self, data: bytes | memoryview, /) -> object:
         """Take the next bytes."""
-        ...
 
 
 def verify_object(

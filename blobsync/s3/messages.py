@@ -191,17 +191,14 @@ class Credentials(Protocol):
     @property
     def access_key(self) -> str:
         """The access key id."""
-        ...
 
     @property
     def secret_key(self) -> str:
         """Never logged."""
-        ...
 
     @property
     def token(self) -> str | None:
         """Token of a session that expires; None: the keys do not expire."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

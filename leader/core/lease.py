@@ -115,11 +115,9 @@ class SessionView(Protocol):
     @property
     def liveness(self) -> SessionLiveness:
         """The keeper of the session facts."""
-        ...
 
     def reconnect(self) -> None:
         """Cut a connection that seems dead, so that kazoo makes another."""
-        ...
 
 
 def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:

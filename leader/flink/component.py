@@ -40,25 +40,21 @@ class LeaderContender(Protocol):
     @property
     def description(self) -> str:
         """Name of the contender, for error messages."""
-        ...
 
     def grant(self, session: UUID) -> None:
         """Start to lead under this session id; then confirm it with an address.
 
         If this raises, the participant abdicates, since all components share one leadership.
         """
-        ...
 
     def revoke(self) -> None:
         """Stop the work of the last grant. The leadership is already over; return soon."""
-        ...
 
     def handle_error(self, error: LeaderError) -> None:
         """Receive the first of several failures in a row to write the leader information.
 
         The write is tried again while the term lasts. There is no call if the term is over already.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -53,7 +53,6 @@ class LeaderRetrievalListener(Protocol):
 
         Until ZooKeeper has answered once, there is no call: the view is UNKNOWN.
         """
-        ...
 
 
 class LeaderRetrievalService:

@@ -128,28 +128,22 @@ class Core(Protocol):
     @property
     def ended(self) -> bool:
         """True when the core has ended: it has no more steps to run."""
-        ...
 
     @property
     def due_at(self) -> timedelta | None:
         """Time at which the driver must call `expired`; None if no timer runs."""
-        ...
 
     def watch_fired(self, path: str, gone: bool) -> Steps[None]:
         """Handle a watch that has fired: the node at `path` has changed, or is gone."""
-        ...
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:
         """Handle a change of the session's state."""
-        ...
 
     def expired(self) -> Steps[None]:
         """Handle the timer: the time `due_at` is reached."""
-        ...
 
     def abort(self, reason: str) -> None:
         """End leadership at once, in any state: the driver has failed, or ends."""
-        ...
 
 
 class Session(SessionView, Protocol):
@@ -158,19 +152,15 @@ class Session(SessionView, Protocol):
     @property
     def answer_limit(self) -> timedelta:
         """Limit of the wait for one answer."""
-        ...
 
     def add_listener(self, enqueue: Listener) -> None:
         """Call `enqueue` at each change of state, on a thread that it must not block."""
-        ...
 
     def remove_listener(self, enqueue: Listener) -> None:
         """Undo `add_listener`."""
-        ...
 
     def heal(self) -> None:
         """Start the connection thread again, if it has ended."""
-        ...
 
 
 class Driver:

@@ -49,7 +49,6 @@ class OfPipeline(Protocol):
     @property
     def pipeline(self) -> PipelineName:
         """Its pipeline."""
-        ...
 
 
 class Lookups(NamedTuple):

@@ -89,23 +89,18 @@ class HealthPort(Protocol):
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Check what serving needs. Takes under a second, and never raises: an error is a failed check."""
-        ...
 
     def info(self) -> SchedulerInfo:
         """This scheduler's registration, from memory."""
-        ...
 
     def participants(self) -> Sequence[QueuePlace]:
         """The lock queue, in order."""
-        ...
 
     def schema(self) -> int | None:
         """The schema of the cluster; None before its first leader."""
-        ...
 
     def leader(self) -> ConfirmedLeader | None:
         """The confirmed leader; None while there is none."""
-        ...
 
 
 class Releases(Protocol):
@@ -116,23 +111,18 @@ class Releases(Protocol):
 
     def published(self, pipeline: PipelineName) -> Sequence[ReleasePublication]:
         """Publications of releases, newest first. Reads storage."""
-        ...
 
     def is_here(self, release: ReleaseOf) -> bool:
         """True when a release is on this disk, complete and verified."""
-        ...
 
     def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
         """Its files, by path; None: there is no such release. Reads storage if it is not on this disk."""
-        ...
 
     def content(self, release: ReleaseOf, path: str) -> bytes | None:
         """The bytes of a file; None: it is not on this disk. Never reads storage."""
-        ...
 
     def holders(self, digest: ReleaseDigest) -> Holders:
         """The schedulers that have it. Reads storage."""
-        ...
 
 
 class OpenedFile(NamedTuple):
@@ -152,15 +142,12 @@ class OutputFiles(Protocol):
 
     def uri(self, reference: str) -> str:
         """The URI below which the files of an output are."""
-        ...
 
     def listed(self, reference: str, limit: int, after: str = "") -> Listing:
         """The first files after a path."""
-        ...
 
     def opened(self, reference: str, path: str) -> OpenedFile | None:
         """Open a file; None: the output has none of that name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

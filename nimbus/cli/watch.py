@@ -30,7 +30,6 @@ class View(Protocol):
 
     def __call__(self, run: dict[str, Any]) -> None:
         """Show the run."""
-        ...
 
 
 @click.command(epilog=examples("nimbus run watch flights-20260301t060000z-1a2b3c --watch-timeout 600"))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import reduce
 from itertools import pairwise
-from typing import Protocol
 
 from nimbus.domain.catalog import Profile
 from nimbus.domain.datasets import Dataset
@@ -24,7 +23,7 @@ from nimbus.domain.intervals import DataInterval, with_span, without_span
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, StartWhen
 from nimbus.domain.publications import Read, Version
 from nimbus.domain.reads import read_apart
-from nimbus.domain.run import DataCause, RunCause
+from nimbus.domain.run import DataCause, ListedRun, Run, RunCause
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 
@@ -189,14 +188,7 @@ def cause_of(dataset: DatasetName, version: Version, now: datetime) -> DataCause
     )
 
 
-class HasCause(Protocol):
-    """A run that has not ended."""
-
-    @property
-    def cause(self) -> RunCause: ...  # noqa: D102
-
-
-def has_room(live: Sequence[HasCause], profile: Profile) -> bool:
+def has_room(live: Sequence[Run | ListedRun], profile: Profile) -> bool:
     """True when one more run of a pipeline may start by data. Without a limit, one may be under way."""
     if profile.concurrency is not None:
         return len(live) < profile.concurrency.limit

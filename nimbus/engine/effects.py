@@ -74,7 +74,6 @@ class ReleasePreparer(Protocol):
         Raises:
             NimbusError: the release is not available; `code` goes into the command's outcome.
         """
-        ...
 
 
 class Effects:

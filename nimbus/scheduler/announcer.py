@@ -36,11 +36,9 @@ class Board(Protocol):
 
     def announce(self, record: ReplicaRecord) -> None:
         """Write the record of this host."""
-        ...
 
     def withdraw(self, host: str) -> None:
         """Remove the record of a host."""
-        ...
 
 
 class ReplicaAnnouncer(Follower):

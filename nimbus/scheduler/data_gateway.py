@@ -25,12 +25,10 @@ class Presigner(Protocol):
 
     def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
         """The signed URL of an object for one method. It is computed without a request."""
-        ...
 
     @property
     def write_headers(self) -> dict[str, str]:
         """Headers that a request with a URL for `PUT` must have."""
-        ...
 
 
 class DataGateway:

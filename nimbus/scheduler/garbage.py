@@ -49,7 +49,6 @@ class BucketCollector(Protocol):
         progress: Callable[[Progress], None],
     ) -> CollectionReport:
         """Condemn and delete."""
-        ...
 
 
 def bucket_policy(artifacts: Artifacts) -> CollectionPolicy:

@@ -29,19 +29,15 @@ class WholeState(Protocol):
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
-        ...
 
     def all_pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""
-        ...
 
     def all_runs(self) -> tuple[Run, ...]:
         """Live and recently finished runs."""
-        ...
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         """A dataset; None: nothing was published."""
-        ...
 
 
 class NothingKnownError(NimbusError):

@@ -72,7 +72,6 @@ class OutputPlace(Protocol):
         Raises:
             BlobSyncError, NimbusError, OSError: they cannot be deleted now.
         """
-        ...
 
 
 @dataclass(slots=True)

@@ -32,15 +32,12 @@ class Startable(Protocol):
 
     def start(self) -> None:
         """Bind and serve."""
-        ...
 
     def warm_up(self) -> None:
         """Do what the first request would wait for."""
-        ...
 
     def stop(self, timeout: timedelta) -> None:
         """End."""
-        ...
 
 
 class EmbeddedWorker(Protocol):
@@ -51,15 +48,12 @@ class EmbeddedWorker(Protocol):
 
     def start(self) -> None:
         """Register and take orders."""
-        ...
 
     def drain(self) -> None:
         """Take no new orders."""
-        ...
 
     def close(self, timeout: timedelta) -> None:
         """End. Running attempts go on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

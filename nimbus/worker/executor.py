@@ -50,7 +50,6 @@ class Executor(Protocol):
 
     def sweep(self) -> None:
         """Take over attempts of an earlier worker: watch living ones, and settle dead ones."""
-        ...
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
         """Start an attempt. An attempt that cannot be started here is refused.
@@ -58,11 +57,9 @@ class Executor(Protocol):
         Raises:
             OSError, StoreUnavailableError: temporary failure; try again.
         """
-        ...
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """Check the holder that an attempt's claim names. None: the attempt is not claimed."""
-        ...
 
     def collect(self, attempt: str, claim: Claim | None) -> End:
         """Kill the remaining processes of an attempt whose holder is dead.
@@ -70,11 +67,9 @@ class Executor(Protocol):
         Returns:
             The content for END: the record that the holder left, or "lost".
         """
-        ...
 
     def close(self) -> None:
         """Accept no more attempts; running ones continue."""
-        ...
 
 
 class AttemptPhase(Enum):

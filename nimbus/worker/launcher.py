@@ -56,7 +56,6 @@ class Launcher(Protocol):
         Raises:
             LaunchFailedError: it could not be started.
         """
-        ...
 
 
 @contextmanager

@@ -52,7 +52,6 @@ class ReleaseProvider(Protocol):
             Exception: `retryable` is true for a temporary failure (S3 down), false otherwise (no such
             release).
         """
-        ...
 
     def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
         """True if a release is complete on this machine's disk. Does not contact storage.
@@ -60,7 +59,6 @@ class ReleaseProvider(Protocol):
         Raises:
             Exception: as of `pinned`.
         """
-        ...
 
 
 class CannotRunHereError(NimbusError):

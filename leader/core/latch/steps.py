@@ -22,15 +22,12 @@ class Claimant(Protocol):
 
     def stand_by(self, node: Node, place: Place) -> r.Steps[None]:
         """Read and watch what a later claim needs. Called at the end of each look at the queue."""
-        ...
 
     def claim(self, node: Node) -> r.Steps[ClaimAnswer]:
         """Take the lock: commit a write that checks `node`, the oldest. After a hand-over none is needed."""
-        ...
 
     def prove(self, node: Node) -> r.Steps[ProofAnswer]:
         """Commit a check of `node` and, while the lock is held, of all that the owner's term depends on."""
-        ...
 
     def withdraw(self, path: str) -> r.Steps[bool]:
         """Delete `path`, the latch's node, in one transaction with the other writes that release the lock.
@@ -38,7 +35,6 @@ class Claimant(Protocol):
         Returns:
             False if nothing was deleted: then the latch deletes its node alone.
         """
-        ...
 
 
 class LatchSteps:

@@ -21,15 +21,12 @@ class CallbackPort(Protocol):
 
     def ask(self, epoch: int) -> None:
         """Request a call of the guard. A newer `ask` replaces one that has not begun. -> later GuardSaid."""
-        ...
 
     def elected(self, leadership: Leadership) -> None:
         """Request a call of `elected`. -> AbdicationAsked, if it raises."""
-        ...
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
         """Request a call of `revoked`. -> Drained."""
-        ...
 
 
 @record

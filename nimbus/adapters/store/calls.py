@@ -110,19 +110,15 @@ class StoreTransaction(Protocol):
 
     def create(self, path: str, data: bytes = b"", /, *, ephemeral: bool = False) -> None:
         """Create a node, whose parent exists. NodeExistsError, NoNodeError."""
-        ...
 
     def set_data(self, path: str, data: bytes) -> None:
         """Replace a node's data. NoNodeError."""
-        ...
 
     def delete(self, path: str) -> None:
         """Delete a node without children. NoNodeError, NotEmptyError."""
-        ...
 
     def check(self, path: str, version: int) -> None:
         """Check that a node exists in this version; -1: in any version. NoNodeError, BadVersionError."""
-        ...
 
 
 Build = Callable[[StoreTransaction], None]

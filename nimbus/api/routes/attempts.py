@@ -110,26 +110,21 @@ class AttemptGateway(Protocol):
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
         """True when the token is valid for this attempt and its release."""
-        ...
 
     @property
     def schedulers(self) -> Callable[[], Sequence[str]]:
         """Returns the base URLs of the registered schedulers."""
-        ...
 
     def bootstrap(self) -> bytes:
         """The program that runs in the cluster, as a zip archive."""
-        ...
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
         """A tar file of the release, in pieces."""
-        ...
 
     def claim(
         self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
     ) -> bool:
         """Fill CLAIM. True: this driver holds it. Safe to repeat."""
-        ...
 
     def heartbeat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
@@ -138,7 +133,6 @@ class AttemptGateway(Protocol):
 
         `checkpoint`: a new checkpoint of its task, as text; None: there is none.
         """
-        ...
 
     def log(
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
@@ -148,7 +142,6 @@ class AttemptGateway(Protocol):
         Raises:
             StoreUnavailableError: the claim is not there, as of `HeartbeatAnswer.claimed`.
         """
-        ...
 
     def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
         """The values of the task's secrets, by variable; None: no access, or it is over for this driver.
@@ -157,11 +150,9 @@ class AttemptGateway(Protocol):
             AttemptWithdrawnError: the claim is not there (yet).
             NimbusError: they cannot be had; with code `secret_denied`, its pipeline may not use one.
         """
-        ...
 
     def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
         """True when the token is valid for this output and these inputs of the attempt."""
-        ...
 
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
         """The signed URL of an object; None: no access, or the attempt is over for this driver.
@@ -169,11 +160,9 @@ class AttemptGateway(Protocol):
         Raises:
             AttemptWithdrawnError: the claim is not there, as of `HeartbeatAnswer.claimed`.
         """
-        ...
 
     def end(self, attempt: ClusterAttempt, report: AttemptReport) -> str:
         """Fill END. Return the outcome in END, which may be an earlier one."""
-        ...
 
 
 _Text = Annotated[str, Field(max_length=256)]

@@ -93,7 +93,6 @@ class ClusterManager(Protocol):
             SubmissionRefusedError: nothing was submitted, and a retry would fail again.
             SubmissionUnknownError: it may have been submitted.
         """
-        ...
 
     def find(self, name: str) -> str | None:
         """The driver that was submitted with a name and has not ended.
@@ -103,11 +102,9 @@ class ClusterManager(Protocol):
         Raises:
             ClusterUnreachableError: try again.
         """
-        ...
 
     def look(self, driver: str) -> DriverStatus:
         """Check a driver. Never raises: the state is `UNKNOWN` if it cannot be read."""
-        ...
 
     def kill(self, driver: str) -> None:
         """Request the end of a driver; `look` shows when it is gone. Safe to repeat.
@@ -115,7 +112,6 @@ class ClusterManager(Protocol):
         Raises:
             ClusterUnreachableError: try again.
         """
-        ...
 
 
 class NotSentError(Exception):

@@ -31,7 +31,6 @@ class ConnectReach(Protocol):
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
         """The plan for a session on an external server; None if this worker does not know the server."""
-        ...
 
 
 class ConnectProvider(ConnectReach, Protocol):
@@ -39,7 +38,6 @@ class ConnectProvider(ConnectReach, Protocol):
 
     def is_up(self) -> bool:
         """True if `plan` returns at once."""
-        ...
 
     def plan(self) -> ConnectPlan:
         """A session plan for an attempt; starts a server if there is none.
@@ -47,12 +45,9 @@ class ConnectProvider(ConnectReach, Protocol):
         Raises:
             ConnectServerError: it cannot be started.
         """
-        ...
 
     def look_after(self) -> bool:
         """Stop unused servers; return True if any is left. Called from time to time; never blocks long."""
-        ...
 
     def close(self) -> None:
         """The worker ends; servers in use continue."""
-        ...

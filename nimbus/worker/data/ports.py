@@ -26,15 +26,12 @@ class DataStore(Protocol):
 
     def read(self, key: str) -> Iterator[bytes]:
         """Stream an object."""
-        ...
 
     def write(self, key: str, data: bytes | Path) -> None:
         """Store an object."""
-        ...
 
     def size(self, key: str) -> int | None:
         """Size of an object in bytes; None if it does not exist."""
-        ...
 
 
 class DataPlace(Protocol):
@@ -45,7 +42,6 @@ class DataPlace(Protocol):
 
     def prefix(self, output: str) -> str:
         """The place of an attempt's output: `output` of its order, or a name that begins with it."""
-        ...
 
     def output(self, output: str, own: Path) -> Path:
         """The local folder that an attempt writes to. This call does not create it.
@@ -54,7 +50,6 @@ class DataPlace(Protocol):
             output: `output` of the attempt's order.
             own: A path in the attempt's own folder on this host.
         """
-        ...
 
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Store the content of the folder durably; return its reference. The folder must not change any more.
@@ -70,7 +65,6 @@ class DataPlace(Protocol):
             OutputRefusedError: it contains something that cannot be stored.
             BlobSyncError: the store did not answer for a long time, or refused.
         """
-        ...
 
     def input(self, reference: str) -> Path:
         """The local folder of a committed output, which `fetch` creates.
@@ -78,11 +72,9 @@ class DataPlace(Protocol):
         Raises:
             InputRefusedError: it is not a reference of this kind of place.
         """
-        ...
 
     def is_here(self, reference: str) -> bool:
         """True if `fetch` has nothing to do."""
-        ...
 
     def fetch(self, reference: str, group: int | None = None) -> None:
         """Make a committed output readable on this host, verified. Safe to repeat.
@@ -96,4 +88,3 @@ class DataPlace(Protocol):
             BlobSyncError: the store did not answer, or refused; see `retryable`.
             OSError: the disk is full.
         """
-        ...

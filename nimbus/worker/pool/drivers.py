@@ -53,19 +53,15 @@ class DriversOwner(Protocol):
 
     def drivers_are_ready(self) -> None:
         """Drivers can be started: after the start, and each time after `zygote_ended`."""
-        ...
 
     def not_preloaded(self, reasons: Mapping[str, str]) -> None:
         """These modules cannot be imported; each with the reason, up to 300 characters."""
-        ...
 
     def driver_ended(self, end: DriverEnd) -> None:
         """A driver has ended, or could not begin."""
-        ...
 
     def zygote_ended(self) -> None:
         """All drivers have ended. Another zygote is starting, see `Drivers.are_ready`."""
-        ...
 
 
 class Drivers:
