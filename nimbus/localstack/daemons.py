@@ -24,6 +24,9 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 BUCKET = "nimbus"
 DATA_BUCKET = "nimbus-data"
 ROOT = "/nimbus"
+_ASK_DEADLINE_S = 2.0
+STARTED = b"worker_started"
+"""The log line of a worker that has registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,26 +150,15 @@ def _write_private(file: Path, text: str) -> None:
     part.replace(file)
 
 
-_ASK_DEADLINE_S = 2.0
-
-
 class SchedulerProcess(ManagedProcess):
-    """A scheduler daemon. It is ready when `GET /readyz` returns 200.
-
-    Args:
-        name: Its id, such as `scheduler-1`.
-        command: Its command line.
-        port: The port of its API, as in its configuration.
-        log: File for its output.
-        environment: Added to the environment of the process.
-    """
+    """A scheduler daemon. It is ready when `GET /readyz` returns 200."""
 
     def __init__(
         self, *, name: str, command: Sequence[str], port: int, log: Path, environment: Mapping[str, str]
     ) -> None:
-        super().__init__(name=name, log=log, environment=environment, start_deadline=timedelta(seconds=60))
-        self.port = port
-        self._words = list(command)
+        """`name`: its id, such as `scheduler-1`. `port`: that of its API, as in its configuration."""
+        super().__init__(name=name, log=log, environment=environment)
+        self.port, self._words = port, list(command)
 
     @property
     def url(self) -> str:
@@ -188,19 +180,14 @@ class SchedulerProcess(ManagedProcess):
             connection.close()
 
 
-STARTED = b"worker_started"
-"""The log line of a worker that has registered."""
-
-
 class WorkerProcess(ManagedProcess):
     """A worker daemon. It has no port, so its log shows when it is ready."""
 
     def __init__(
         self, *, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]
     ) -> None:
-        super().__init__(name=name, log=log, environment=environment, start_deadline=timedelta(seconds=60))
-        self._words = list(command)
-        self._begin = 0
+        super().__init__(name=name, log=log, environment=environment)
+        self._words, self._begin = list(command), 0
 
     def _command(self) -> Sequence[str]:
         self._begin = self.log.stat().st_size if self.log.exists() else 0

@@ -18,6 +18,13 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import WantedSlots
 
+_COSTS = {
+    "cpu_seconds": "Processor time of attempts that ended, on their drivers' hosts.",
+    "spark_task_seconds": "Time in which tasks of Spark ran for attempts that ended, over all executors.",
+    "spark_shuffle_write_bytes": "Bytes that Spark wrote for shuffles of attempts that ended.",
+    "spark_spill_bytes": "Bytes that Spark wrote to disks for attempts that ended, because memory was short.",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCounts:
@@ -61,12 +68,12 @@ class ClusterMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
         self._leads = leads
-        self._standing: ClusterCounts | None = None
+        self._counts: ClusterCounts | None = None
         registry.register(self)
 
-    def tell(self, standing: ClusterCounts | None) -> None:
+    def tell(self, counts: ClusterCounts | None) -> None:
         """Set the counts; None: this scheduler does not lead. Engine thread."""
-        self._standing = standing
+        self._counts = counts
 
     def describe(self) -> Iterator[Metric]:
         """Describe nothing, so that registration does not call `collect` before the election exists."""
@@ -74,61 +81,58 @@ class ClusterMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
-        found = self._standing
-        if found is None or not self._leads():
+        counts = self._counts
+        if counts is None or not self._leads():
             return
-        yield _labelled("nimbus_runs", "Live runs, by state.", "state", found.runs)
-        yield _labelled("nimbus_tasks", "Tasks of live runs, by state.", "state", found.tasks)
+        yield _labelled("nimbus_runs", "Live runs, by state.", "state", counts.runs)
+        yield _labelled("nimbus_tasks", "Tasks of live runs, by state.", "state", counts.tasks)
         yield _labelled(
             "nimbus_ready_tasks",
             "Tasks whose needs are met, by what they wait for, as in `run show`. assignable: assigned next; "
             "not_asked: not evaluated, because beyond the first 100 groups of tasks that wait for the same.",
             "reason",
-            found.ready_tasks,
+            counts.ready_tasks,
         )
         yield _labelled(
             "nimbus_task_wait_seconds",
             "How long the oldest of these tasks has been ready; 0: there is none.",
             "reason",
-            found.longest_waits_s,
+            counts.longest_waits_s,
         )
-        yield from _wanted(found.wanted)
-        yield GaugeMetricFamily("nimbus_slots", "Slots of all registered workers.", found.slots)
-        yield GaugeMetricFamily("nimbus_open_attempts", "Attempts that are open.", found.open_attempts)
-        yield GaugeMetricFamily(
-            "nimbus_commands_waiting", "Commands that wait for a decision.", found.commands
-        )
-        yield GaugeMetricFamily(
-            "nimbus_quarantined_pipelines", "Pipelines that cannot start runs.", found.quarantined
-        )
-        yield GaugeMetricFamily(
-            "nimbus_set_aside", "Records that the leader cannot read or decide about.", found.set_aside
-        )
+        yield from _wanted(counts.wanted)
+        for name, words, value in (
+            ("nimbus_slots", "Slots of all registered workers.", counts.slots),
+            ("nimbus_open_attempts", "Attempts that are open.", counts.open_attempts),
+            ("nimbus_commands_waiting", "Commands that wait for a decision.", counts.commands),
+            ("nimbus_quarantined_pipelines", "Pipelines that cannot start runs.", counts.quarantined),
+            ("nimbus_set_aside", "Records that the leader cannot read or decide about.", counts.set_aside),
+        ):
+            yield GaugeMetricFamily(name, words, value)
         yield GaugeMetricFamily(
             "nimbus_schedule_lag_seconds",
             "How long the oldest due fire time has waited for its run, or how far the position of a schedule "
             "is ahead of the clock; 0: neither. Without pipelines in quarantine.",
-            found.schedule_lag_s,
+            counts.schedule_lag_s,
         )
         yield _labelled(
             "nimbus_last_success_timestamp_seconds",
             "When the last successful run ended, without backfills. A new leader knows only runs that ended "
             "within runs.keep_finished.",
             "pipeline",
-            {name: at.timestamp() for name, at in found.last_success.items()},
+            {name: at.timestamp() for name, at in counts.last_success.items()},
         )
         outbox = GaugeMetricFamily(
             "nimbus_outbox_entries",
             "Entries of the outbox (alert): waiting, sending, not_delivered (given up, kept for 7 days).",
             labels=("kind", "state"),
         )
-        for labels, count in found.outbox.items():
+        for labels, count in counts.outbox.items():
             outbox.add_metric(labels, count)
         yield outbox
         yield GaugeMetricFamily(
             "nimbus_outbox_oldest_seconds",
             "Age of the oldest entry that waits or is being sent; 0: there is none.",
-            found.outbox_oldest_s,
+            counts.outbox_oldest_s,
         )
 
 
@@ -160,14 +164,6 @@ def _labelled(name: str, words: str, label: str, values: Mapping[str, float]) ->
     for value, number in values.items():
         family.add_metric((value,), number)
     return family
-
-
-_COSTS = {
-    "cpu_seconds": "Processor time of attempts that ended, on their drivers' hosts.",
-    "spark_task_seconds": "Time in which tasks of Spark ran for attempts that ended, over all executors.",
-    "spark_shuffle_write_bytes": "Bytes that Spark wrote for shuffles of attempts that ended.",
-    "spark_spill_bytes": "Bytes that Spark wrote to disks for attempts that ended, because memory was short.",
-}
 
 
 class EngineMetrics:

@@ -110,7 +110,7 @@ The cluster may have PySpark in PYTHONPATH, which `-I` ignores; packages of the 
 """
 
 
-class Task:
+class TaskProcess:
     """The task's process and its descendants."""
 
     def __init__(
@@ -285,7 +285,7 @@ def run_claimed(
     started_at = cost = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
-        task = Task(folder, startup, data_access(startup, nonce, gateway.endpoints), secret)
+        task = TaskProcess(folder, startup, data_access(startup, nonce, gateway.endpoints), secret)
         log = LogThread(gateway, nonce, folder / "log")
         watch(task, life, beats, folder / "work" / "done")
         _kill_descendants()
@@ -345,7 +345,7 @@ def secret_values(startup: Mapping[str, Any], nonce: str) -> dict[str, str]:
     return {variable: str(value) for variable, value in values.items()}
 
 
-def watch(task: Task, life: Life, beats: HeartbeatThread, done: Path) -> None:
+def watch(task: TaskProcess, life: Life, beats: HeartbeatThread, done: Path) -> None:
     """Wait for the task's end. End it when `nimbus.attempt` says so."""
     while isinstance(life.state, m.Running):
         event: m.Event = m.Tick()

@@ -110,7 +110,7 @@ class SourcePlace:
 
 
 @dataclass(frozen=True)
-class _Part(InputPartition):
+class _TableFile(InputPartition):
     """One file."""
 
     key: str
@@ -142,9 +142,9 @@ class NimbusSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the committed files only."""
-        return _Reader(self.place, self._parts(), schema)
+        return _TableReader(self.place, self._parts(), schema)
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[_TableFile]:
         return parts_below(self.place, self._uri, self.options.get("basePath", ""))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -159,7 +159,7 @@ class NimbusSource(DataSource):
         if (fault := partitions.fault_of(by, arrow)) is not None:
             raise NimbusDataError(fault)
         folder = below.removeprefix(self.place.output).strip("/")
-        return _Writer(self.place, folder, arrow, by, replaces=overwrite)
+        return _TableWriter(self.place, folder, arrow, by, replaces=overwrite)
 
     @property
     def _uri(self) -> str:
@@ -182,7 +182,7 @@ def source_of(place: SourcePlace) -> type[NimbusSource]:
     return type("NimbusSourceHere", (NimbusSource,), {"place": place, "__module__": "__main__"})
 
 
-def parts_below(place: SourcePlace, uri: str, table: str = "") -> list[_Part]:
+def parts_below(place: SourcePlace, uri: str, table: str = "") -> list[_TableFile]:
     """The committed Parquet files of a folder of an input, or of a folder that the task itself has written.
 
     Args:
@@ -212,7 +212,7 @@ def parts_below(place: SourcePlace, uri: str, table: str = "") -> list[_Part]:
             if PurePosixPath(file.path).is_relative_to(folder) and file.path.endswith(".parquet")
         ]
     return [
-        _Part(key, sha256, values)
+        _TableFile(key, sha256, values)
         for key, sha256, path in found
         if _counts(path.name) and (values := partitions.values_of(above / path.parent)) is not None
     ]
@@ -225,7 +225,7 @@ def _files_of(place: SourcePlace, below: str) -> tuple[str, Sequence[OutputFile]
     for reference in place.inputs.values():
         prefix, sha256 = parts_of(reference)
         if f"{below}/".startswith(f"{prefix}/"):
-            with opened(place, _Part(reference, sha256)) as file:
+            with opened(place, _TableFile(reference, sha256)) as file:
                 return prefix, OutputManifest.decode(file.read(), reference).files
     raise NimbusDataError(
         f"{place.uri}/{below} is no folder of an input; take context().input_uri(...) or context().output_uri"
@@ -237,7 +237,7 @@ def _counts(name: str) -> bool:
 
 
 @contextmanager
-def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
+def opened(place: SourcePlace, part: _TableFile) -> Iterator[IO[bytes]]:
     """Open a complete, verified file. Retries for ten minutes if the bucket does not answer.
 
     Raises:
@@ -260,8 +260,8 @@ def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
         yield copy
 
 
-class _Reader(DataSourceReader):
-    def __init__(self, place: SourcePlace, parts: Sequence[_Part], schema: StructType) -> None:
+class _TableReader(DataSourceReader):
+    def __init__(self, place: SourcePlace, parts: Sequence[_TableFile], schema: StructType) -> None:
         self._place, self._parts, self._schema = place, parts, schema
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -281,7 +281,7 @@ class _Reader(DataSourceReader):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        assert isinstance(partition, _Part)  # noqa: S101 - it is one of ours
+        assert isinstance(partition, _TableFile)  # noqa: S101 - it is one of ours
         expected, values = self._expected(), dict(partition.values)
         own = [name for name in expected.names if name not in values]
         with opened(self._place, partition) as file:
@@ -302,7 +302,7 @@ class _Written(WriterCommitMessage):
     files: tuple[OutputFile, ...]
 
 
-class _Writer(DataSourceArrowWriter):
+class _TableWriter(DataSourceArrowWriter):
     def __init__(
         self, place: SourcePlace, folder: str, schema: pa.Schema, by: Sequence[str], *, replaces: bool
     ) -> None:

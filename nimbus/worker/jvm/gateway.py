@@ -33,10 +33,10 @@ def use_kept_jvm(answer: int, conf: Mapping[str, str], note: Path) -> None:
         conf: The properties that the JVM has for this attempt.
         note: A file for what the attempt's record says about its JVM.
     """
-    _of_pyspark.launch_gateway = _Kept(answer, conf, note, _of_pyspark.launch_gateway)
+    _of_pyspark.launch_gateway = _KeptJvmLaunch(answer, conf, note, _of_pyspark.launch_gateway)
 
 
-class _Kept:
+class _KeptJvmLaunch:
     def __init__(self, answer: int, conf: Mapping[str, str], note: Path, launch: Callable[..., Any]) -> None:
         self._answer, self._conf, self._note, self._launch = answer, conf, note, launch
         self._driver, self._environment, self._cwd = os.getpid(), dict(os.environ), os.getcwd()  # noqa: PTH109

@@ -25,7 +25,7 @@ from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.host.remains import ATTEMPT_VARIABLE
 from nimbus.worker.host.task_user import TaskUser
 from nimbus.worker.host.usage import Usage
-from nimbus.worker.pool.messages import Outbox
+from nimbus.worker.pool.messages import SendQueue
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE, LARGEST_ORDER
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
@@ -108,7 +108,7 @@ class Drivers:
                 env={**passed_on(os.environ), **self._env, **ROOM},
             )  # fmt: skip
         self._socket.setblocking(False)
-        self._outbox = Outbox(self._socket, self._loop)
+        self._outbox = SendQueue(self._socket, self._loop)
         self._loop.listen(self._socket.fileno(), self._hear)
         if self._preload:
             self._loop.after(PRELOAD_WITHIN_S, partial(self._end_preload, self._zygote))

@@ -47,7 +47,7 @@ from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.folder import ExecutorFolder, ExitRecords
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answer, NotPreloaded, Outbox, Unstored, receive_order
+from nimbus.worker.pool.messages import Answer, NotPreloaded, SendQueue, Unstored, receive_order
 from nimbus.worker.settings import ExecutorStartup, RunnerPlan, read_executor_startup
 
 _TICK_S = 0.5
@@ -83,7 +83,7 @@ class _Held(HeldAttempt):
         return isinstance(self.life.state, m.Running)
 
 
-class Executor:
+class ExecutorProcess:
     """One executor. Main thread."""
 
     def __init__(self, folder: ExecutorFolder, worker: socket.socket, startup: ExecutorStartup) -> None:
@@ -91,7 +91,7 @@ class Executor:
         self._folder, self._worker = folder, worker
         self._loop = Loop()
         self._held: dict[str, _Held] = {}
-        self._answers = Outbox(worker, self._loop)
+        self._answers = SendQueue(worker, self._loop)
         self._leaving = False
         """True if there are no more orders: the process ends with its last attempt."""
         self._ticking, self._oom_kills = False, 0
@@ -352,7 +352,7 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
         given = read_executor_startup(source)
     enter_environment(given.connections)
     try:
-        executor = Executor(folder, worker, given)
+        executor = ExecutorProcess(folder, worker, given)
         signal.signal(signal.SIGTERM, executor.leave)
         status = executor.run()
     except Exception:  # noqa: BLE001 - the top of the program

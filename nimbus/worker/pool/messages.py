@@ -115,7 +115,7 @@ def receive_answer(executor: socket.socket) -> Answer | Unstored | NotPreloaded 
     return Answer(found["attempt"], found["refused"], None if outcome is None else Outcome(outcome))
 
 
-class Outbox:
+class SendQueue:
     """Sends messages in order to a process that may not read them now; never blocks. Loop thread."""
 
     def __init__(self, connection: socket.socket, loop: Loop) -> None:

@@ -99,7 +99,7 @@ def _run(gateway: FakeGateway, archive: bytes, where: Path, monkeypatch: pytest.
     monkeypatch.setattr(bootstrap, "Gateway", lambda _: gateway)
     monkeypatch.setattr(bootstrap, "die_with", lambda _: True)
     monkeypatch.setattr(bootstrap, "adopt_orphans", lambda: None)
-    monkeypatch.setattr(bootstrap, "Task", None)
+    monkeypatch.setattr(bootstrap, "TaskProcess", None)
     monkeypatch.setattr(reports, "_BEAT_S", 0.01)
     return bootstrap.main(where / "program")
 

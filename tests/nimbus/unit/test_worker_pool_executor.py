@@ -23,7 +23,7 @@ from nimbus.worker.host.clock import boottime_s
 from nimbus.worker.host.loop import Loop
 from nimbus.worker.pool import executor
 from nimbus.worker.pool.drivers import DriverEnd, Drivers, DriversOwner
-from nimbus.worker.pool.executor import Executor
+from nimbus.worker.pool.executor import ExecutorProcess
 from nimbus.worker.pool.folder import ExecutorFolder, read_exits
 from nimbus.worker.pool.messages import connected, send_order
 from nimbus.worker.settings import ExecutorStartup
@@ -122,7 +122,7 @@ class _Pool:
             monkeypatch.setattr(module, "boottime_s", self.board.now_s)
         self.folder = ExecutorFolder.new(bench.root / "w1")
         self.worker, theirs = connected()
-        self.executor = Executor(self.folder, theirs, ExecutorStartup(connections=bench.connections))
+        self.executor = ExecutorProcess(self.folder, theirs, ExecutorStartup(connections=bench.connections))
         self.left: Mapping[str, End] | None = None
         """The exit records on disk when the executor ended."""
         self._thread = threading.Thread(target=self._run)
