@@ -21,7 +21,7 @@ from nimbus.access import tokens
 from nimbus.access.gate import AccessGate, Denial, Presented
 from nimbus.access.oidc import is_jwt
 from nimbus.access.rules import check_role
-from nimbus.api.asking import enter, highest_role, principal, role_of
+from nimbus.api.caller import highest_role, principal, role_of, set_caller
 from nimbus.api.problems import problem
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, Thing
 from nimbus.domain.ids import RUN_ID_PATTERN
@@ -208,7 +208,7 @@ class Authenticate:
         found = who_sends(self._gate, scope, headers.get("authorization", ""), session)
         if isinstance(found, Denial):
             return _login_page(scope) if _shows_pages(scope, headers, found) else answer_to(found)
-        enter(replace(found, reason=headers.get(REASON, "")[:500]), self._gate.grants)
+        set_caller(replace(found, reason=headers.get(REASON, "")[:500]), self._gate.grants)
         return None
 
 

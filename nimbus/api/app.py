@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from nimbus.api.access import COOKIE, PLAIN_COOKIE, Authenticate, authorize, is_open
-from nimbus.api.asking import note_who_asks
+from nimbus.api.caller import note_requester
 from nimbus.api.middleware import (
     AnswerHead,
     BodyLimit,
@@ -217,7 +217,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         cluster, commands, limits, backfills, variables, explanations, datasets, pipelines, releases, routes,
         logs, outputs, replay, run_commands, selections, access, purges, terms,
     )  # fmt: skip
-    noted = [Depends(note_who_asks), Depends(note_key), Depends(note_if_match)]
+    noted = [Depends(note_requester), Depends(note_key), Depends(note_if_match)]
     for part in parts:
         app.include_router(part.router(services, PREFIX), dependencies=noted)
     app.include_router(events.router(hub, services.gate, PREFIX))

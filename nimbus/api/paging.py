@@ -43,6 +43,11 @@ class ListPage(NamedTuple, Generic[T]):
     next_cursor: str | None
     at_least: int
 
+    @property
+    def rest(self) -> dict[str, Any]:
+        """The fields of `PageModel`."""
+        return {"next_cursor": self.next_cursor, "at_least": self.at_least}
+
 
 class PageQuery:
     """The requested page of a list. Without a limit: the whole list."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -76,18 +76,50 @@ def problem(
     return JSONResponse(body, status_code=status, media_type=MEDIA_TYPE, headers=headers)
 
 
+class ChangedError(NimbusError):
+    """The object of a request does not have a revision that `If-Match` names. Nothing was done."""
+
+    code = "changed"
+
+
+class KeyReusedError(NimbusError):
+    """The key was used before, with another request."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this Idempotency-Key was sent within the last 24 hours with another method, path or body: "
+            "choose a new key for each new request."
+        )
+
+
+class TooManyStreamsError(NimbusError):
+    """A caller, or all callers together, have reached the limit of streams."""
+
+    code = "too_many_streams"
+    retryable = True
+
+
+_STATUSES: Mapping[type[Exception], int] = {
+    UnsignedRequestError: 401,
+    AccessDeniedError: 403,
+    ObjectNotFoundError: 404,
+    RefusedError: 409,
+    ChangedError: 412,
+    InvalidNameError: 422,
+    KeyReusedError: 422,
+    TooManyStreamsError: 429,
+    StoreUnavailableError: 503,
+}
+"""The status of each error whose code and message are the answer."""
+
+
 def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem document."""
-    app.add_exception_handler(ObjectNotFoundError, _not_found)
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(AccessDeniedError, _denied)
-    app.add_exception_handler(UnsignedRequestError, _unsigned)
-    app.add_exception_handler(TooManyStreamsError, _too_many)
-    app.add_exception_handler(StoreUnavailableError, _unavailable)
+    for error in _STATUSES:
+        app.add_exception_handler(error, _told)
     app.add_exception_handler(NimbusError, _ours)
-    app.add_exception_handler(InvalidNameError, _bad_name)
-    app.add_exception_handler(KeyReusedError, _bad_name)
-    app.add_exception_handler(ChangedError, _changed)
     app.add_exception_handler(RequestValidationError, _bad_input)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
@@ -97,43 +129,21 @@ def _code(exc: Exception) -> str:
     return str(getattr(exc, "code", "internal"))
 
 
-def _not_found(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(404, _code(exc), str(exc))
+def _told(_request: Request, exc: Exception) -> JSONResponse:
+    status = next(_STATUSES[kind] for kind in type(exc).mro() if kind in _STATUSES)
+    return _answered(status, exc)
 
 
-def _unsigned(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(401, _code(exc), str(exc))
-
-
-def _denied(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(403, _code(exc), str(exc))
-
-
-def _refused(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(409, _code(exc), str(exc))
-
-
-def _changed(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(412, _code(exc), str(exc))
-
-
-def _too_many(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(429, _code(exc), str(exc), headers={"Retry-After": str(RETRY_AFTER_S)})
-
-
-def _unavailable(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(503, _code(exc), str(exc), headers={"Retry-After": str(RETRY_AFTER_S)})
+def _answered(status: int, exc: Exception) -> JSONResponse:
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else None
+    return problem(status, _code(exc), str(exc), headers=headers)
 
 
 def _ours(request: Request, exc: Exception) -> JSONResponse:
     if getattr(exc, "retryable", False):
-        return _unavailable(request, exc)
+        return _answered(503, exc)
     _log.error("request_failed", path=request.url.path, code=_code(exc), error=str(exc))
-    return problem(500, _code(exc), str(exc))
-
-
-def _bad_name(_request: Request, exc: Exception) -> JSONResponse:
-    return problem(422, _code(exc), str(exc))
+    return _answered(500, exc)
 
 
 def _bad_input(_request: Request, exc: Exception) -> JSONResponse:
@@ -181,28 +191,3 @@ def _unexpected(request: Request, exc: Exception) -> JSONResponse:
         f"The server failed in a way it does not know. Its log has the cause under reference {reference}.",
         reference=reference,
     )
-
-
-class ChangedError(NimbusError):
-    """The object of a request does not have a revision that `If-Match` names. Nothing was done."""
-
-    code = "changed"
-
-
-class KeyReusedError(NimbusError):
-    """The key was used before, with another request."""
-
-    code = "idempotency_key_reused"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this Idempotency-Key was sent within the last 24 hours with another method, path or body: "
-            "choose a new key for each new request."
-        )
-
-
-class TooManyStreamsError(NimbusError):
-    """A caller, or all callers together, have reached the limit of streams."""
-
-    code = "too_many_streams"
-    retryable = True

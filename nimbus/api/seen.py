@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from nimbus.access.rules import Lookups, OfPipeline
-from nimbus.api.asking import highest_role, principal, role_of
+from nimbus.api.caller import highest_role, principal, role_of
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import AccessDeniedError, AccessRole, Thing
 from nimbus.domain.alerts import Alert

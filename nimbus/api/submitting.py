@@ -21,7 +21,7 @@ from fastapi import Depends, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.access.rules import check_command
-from nimbus.api.asking import grants, principal, who_asks
+from nimbus.api.caller import grants, principal, requester
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import ChangedError, KeyReusedError, ObjectNotFoundError
 from nimbus.api.seen import lookups
@@ -132,7 +132,7 @@ def key_of_request() -> CommandKey | None:
         return None
     key, request = noted
     # The scheduler's name is left out: the same request to another scheduler has the same key.
-    whole = f"{who_asks('')}\n{key}".encode()
+    whole = f"{requester('')}\n{key}".encode()
     return CommandKey(hash=hashlib.sha256(whole).hexdigest()[:32], request=request)
 
 
@@ -228,7 +228,7 @@ async def _submit(
         check_command(asks, command, lookups(services), grants())
         if_match = condition_of(command)
         asks = replace(asks, reason=getattr(command, "reason", "") or asks.reason)
-        name = who_asks(services.health.info().id)
+        name = requester(services.health.info().id)
         try:
             queued = services.commands.submit(
                 command, submitted_by=name, asked_by=asks, key=key, if_match=if_match

@@ -15,7 +15,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import connect, examples, remote, report_command, server_option
 from nimbus.cli.output import Columns, Output, clock, output_option
-from nimbus.client.credentials import keep_tokens, kept_tokens
+from nimbus.client.servers import keep_tokens, kept_tokens
 
 if TYPE_CHECKING:
     from nimbus.access.tokens import NewToken

@@ -14,8 +14,8 @@ from uuid import uuid4
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from nimbus.client.credentials import credentials
 from nimbus.client.errors import KINDS, ClientError, ConflictError, ProblemError, UnreachableError
+from nimbus.client.servers import credentials
 
 PREFIX = "/api/v1"
 Path = str | tuple[str, ...]

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from nimbus.api import views
-from nimbus.api.asking import grants, principal
+from nimbus.api.caller import grants, principal
 from nimbus.api.models import WorkerModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api.access import NEEDS, role_on_path
-from nimbus.api.asking import principal
+from nimbus.api.caller import principal
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices, ConfirmedLeader
 from nimbus.domain.access import AccessRole, Principal

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nimbus.api import asking, problems
+from nimbus.api import caller, problems
 from nimbus.web.pages import Pages
 
 _HEADINGS = {
@@ -56,7 +56,7 @@ def _page_of(
 ) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, exc: Exception) -> Response:
         told: Response = handler(request, exc)
-        if not asking.is_known():  # a page shows who leads, which needs authentication
+        if not caller.is_known():  # a page shows who leads, which needs authentication
             return told
         return problem_page(request, pages, json.loads(bytes(told.body)), told.headers)
 

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 
 from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.access.tokens import TOKEN_ID
-from nimbus.api.asking import grants, principal
+from nimbus.api.caller import grants, principal
 from nimbus.api.models import CommandModel, Model, of
 from nimbus.api.problems import ObjectNotFoundError, form
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody

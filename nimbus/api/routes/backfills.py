@@ -86,11 +86,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """All kept backfills, newest first."""
         found = [one for one in services.reader.backfills() if pipeline in (None, one.pipeline)]
         page = paging.page(found, lambda one: (one.created_at.isoformat(), one.id), newest_first=True)
-        return BackfillsModel(
-            backfills=[backfill_model(one) for one in page.rows],
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
-        )
+        return BackfillsModel(backfills=[backfill_model(one) for one in page.rows], **page.rest)
 
     @routes.get("/backfills/{backfill}")
     def backfill(backfill: BackfillIdText, response: Response) -> BackfillModel:

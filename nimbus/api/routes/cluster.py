@@ -83,10 +83,7 @@ def _alert_routes(services: ApiServices, prefix: str) -> APIRouter:
         """Waiting alerts, and alerts that ended lately."""
         page = paging.page(services.reader.alerts(), lambda one: (one.raised_at.isoformat(), one.id))
         return AlertsModel(
-            alerts=[_alert(alert) for alert in page.rows],
-            targets=dict(services.alerts.kinds),
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
+            alerts=[_alert(alert) for alert in page.rows], targets=dict(services.alerts.kinds), **page.rest
         )
 
     @routes.post("/alerts/targets/{name}/test")
@@ -207,12 +204,7 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
         health = services.health
         found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
         page = paging.page(found.participants, _in_queue)
-        return m.ParticipantsModel(
-            leader=found.leader,
-            participants=page.rows,
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
-        )
+        return m.ParticipantsModel(leader=found.leader, participants=page.rows, **page.rest)
 
     @routes.get("/leader")
     def leader() -> m.LeaderAnswer:
@@ -229,7 +221,7 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
     def workers(paging: Paging) -> m.WorkersModel:
         """Registered workers, with their open attempts and refusals."""
         page = paging.page(known_workers(services), lambda one: (one.id,))
-        return m.WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
+        return m.WorkersModel(workers=page.rows, **page.rest)
 
     @routes.get("/workers/wanted")
     def wanted() -> WantedModel:

@@ -164,12 +164,7 @@ def list_commands(
     known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}
     found = [row for row in (*map(_decided, known.values()), *pending) if wanted.fits(row)]
     page = paging.page(found, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
-    return CommandsModel(
-        commands=page.rows,
-        history_complete=complete,
-        next_cursor=page.next_cursor,
-        at_least=page.at_least,
-    )
+    return CommandsModel(commands=page.rows, history_complete=complete, **page.rest)
 
 
 def _past(

@@ -225,11 +225,7 @@ def list_datasets(services: ApiServices, query: PageQuery) -> DatasetsModel:
     """A page of datasets. Only their records are read."""
     publishers = by_dataset((one, one.profile.datasets) for one in active_pipelines(services))
     page = query.page({*publishers, *services.reader.dataset_names()}, lambda name: (name,))
-    return DatasetsModel(
-        datasets=dataset_summaries(services, page.rows, publishers),
-        next_cursor=page.next_cursor,
-        at_least=page.at_least,
-    )
+    return DatasetsModel(datasets=dataset_summaries(services, page.rows, publishers), **page.rest)
 
 
 def dataset_summaries(

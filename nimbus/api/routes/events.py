@@ -28,7 +28,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nimbus.access.gate import AccessGate
-from nimbus.api.asking import grants, principal
+from nimbus.api.caller import grants, principal
 from nimbus.api.problems import TooManyStreamsError
 from nimbus.domain.topics import PATTERN
 from nimbus.ports import ChangeFeed, LiveChanges, StoreUnavailableError

@@ -157,7 +157,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def pools(paging: Paging) -> PoolsModel:
         """All pools: size, use by open attempts, and number of waiting ready tasks."""
         page = paging.page(_pools(services), lambda one: (one.name,))
-        return PoolsModel(pools=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
+        return PoolsModel(pools=page.rows, **page.rest)
 
     @routes.get("/pools/{name}")
     def pool(name: PipelineNameText, response: Response) -> PoolModel:

@@ -141,9 +141,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         found = (one for one in services.reader.pipelines() if only.takes_pipeline(one))
         page = paging.page((one for one in found if state in (None, one.state)), lambda one: (one.name,))
         return PipelinesModel(
-            pipelines=[views.pipeline_summary(record, bad) for record in page.rows],
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
+            pipelines=[views.pipeline_summary(record, bad) for record in page.rows], **page.rest
         )
 
     @routes.get("/{name}")

@@ -184,12 +184,7 @@ def list_releases(services: ApiServices, name: str, paging: PageQuery) -> Releas
         lambda row: ("" if row.published_at is None else row.published_at.isoformat(), row.digest),
         newest_first=True,
     )
-    return ReleasesModel(
-        releases=page.rows,
-        complete=published is not None,
-        next_cursor=page.next_cursor,
-        at_least=page.at_least,
-    )
+    return ReleasesModel(releases=page.rows, complete=published is not None, **page.rest)
 
 
 def get_release(services: ApiServices, name: str, digest: str) -> ReleaseModel:

@@ -253,8 +253,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         page, complete = known_terms(services, paging)
         return TermsModel(
             terms=[term_model(term) for term in page.rows],
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
+            **page.rest,
             history_complete=complete,
         )
 

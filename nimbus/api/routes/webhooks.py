@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Header, Request
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from nimbus.api.asking import ask_as_webhook
+from nimbus.api.caller import set_webhook_caller
 from nimbus.api.models import CommandModel
 from nimbus.api.requests import DatasetNameText, NewVersionBody, PipelineNameText
 from nimbus.api.routes.datasets import published
@@ -115,7 +115,7 @@ async def _delivered(
     signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
     check_form(signed)
     body = await request.body()
-    ask_as_webhook(request.client.host if request.client else "")
+    set_webhook_caller(request.client.host if request.client else "")
     return _Delivery(signed, body)
 
 

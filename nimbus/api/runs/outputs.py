@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from nimbus.api.asking import principal
+from nimbus.api.caller import principal
 from nimbus.api.models import Model, of
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import FilePathText, RunIdText, TaskNameText

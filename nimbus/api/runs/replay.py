@@ -187,7 +187,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """What happened in a run, oldest first."""
         found = timeline(find_run(services, run_id))
         page = paging.page(found.events, key_of)
-        update = {"events": page.rows, "next_cursor": page.next_cursor, "at_least": page.at_least}
+        update = {"events": page.rows, **page.rest}
         return found.model_copy(update=update)
 
     @routes.get("/{run_id}/tasks/{task}/children")
@@ -202,7 +202,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             )
         listed = children_list(found, known)
         page = paging.page(listed.children, lambda one: (one.index,))
-        update = {"children": page.rows, "next_cursor": page.next_cursor, "at_least": page.at_least}
+        update = {"children": page.rows, **page.rest}
         return listed.model_copy(update=update)
 
     @routes.get("/{run_id}/replay")

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
-from nimbus.api.asking import principal
+from nimbus.api.caller import principal
 from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText

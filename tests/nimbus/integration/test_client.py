@@ -169,7 +169,7 @@ def test_other_schedulers_are_learnt_and_used_when_the_known_one_is_gone() -> No
 def test_learnt_scheduler_gets_the_stored_token_of_the_one_that_named_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nimbus.client.credentials.kept_tokens", lambda: {"https://a": "nbs_a"})
+    monkeypatch.setattr("nimbus.client.servers.kept_tokens", lambda: {"https://a": "nbs_a"})
     client = Client("https://a")
     rows = [{"address": "https://b/"}, {"address": "http://c"}]
     answer = type("Answer", (), {"json": lambda _self: {"participants": rows}})()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.client.credentials import FILE_VARIABLE, VARIABLE, credentials, keep_tokens
 from nimbus.client.errors import SetupError
+from nimbus.client.servers import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, credentials, keep_tokens
 
 URL = "http://127.0.0.1:8470"
 
 
 @pytest.fixture(autouse=True)
 def no_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+    monkeypatch.delenv(TOKEN_FILE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize("given", ["nbs_a", "nbs_a\n", " nbs_a\r\n"])
 def test_new_line_at_the_end_of_a_token_is_not_sent(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv(VARIABLE, given)
+    monkeypatch.setenv(TOKEN_VARIABLE, given)
 
     assert credentials(URL) == {"Authorization": "Bearer nbs_a"}
 
@@ -27,7 +27,7 @@ def test_new_line_at_the_end_of_a_token_is_not_sent(monkeypatch: pytest.MonkeyPa
 def test_token_that_cannot_be_sent_is_refused_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
     with pytest.raises(SetupError) as refused:
         credentials(URL, given)
@@ -38,7 +38,7 @@ def test_token_that_cannot_be_sent_is_refused_and_not_shown(
 
 @pytest.mark.parametrize("given", ["", "\n"])
 def test_without_a_token_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv(VARIABLE, given)
+    monkeypatch.setenv(TOKEN_VARIABLE, given)
 
     assert credentials(URL) == {}
 
@@ -46,7 +46,7 @@ def test_without_a_token_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, given:
 def test_user_without_a_home_folder_has_no_stored_token_and_is_told_when_it_stores_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in (VARIABLE, "XDG_CONFIG_HOME", "HOME"):
+    for name in (TOKEN_VARIABLE, "XDG_CONFIG_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as for a user id that a container was given
 

@@ -19,7 +19,7 @@ _named: ContextVar[str | None] = ContextVar("named", default=None)
 _grants: ContextVar[tuple[AccessGrant, ...]] = ContextVar("grants", default=())
 
 
-async def note_who_asks(
+async def note_requester(
     user: Annotated[
         str | None,
         Header(
@@ -43,7 +43,7 @@ async def note_who_asks(
     _named.set(user)
 
 
-def enter(found: Principal, grants: Iterable[AccessGrant] = ()) -> None:
+def set_caller(found: Principal, grants: Iterable[AccessGrant] = ()) -> None:
     """Set the principal of the current request. `grants`: those of the cluster."""
     _principal.set(found)
     _grants.set(tuple(grant for grant in grants if found.owns(grant.who)))
@@ -65,10 +65,10 @@ def highest_role() -> AccessRole:
     return max((principal().role, *(grant.role for grant in _grants.get())), key=lambda role: role.rank)
 
 
-def ask_as_webhook(address: str) -> None:
+def set_webhook_caller(address: str) -> None:
     """Set the principal of a request that is accepted by its signature."""
     source = PrincipalSource.WEBHOOK
-    enter(Principal(name="webhook", role=AccessRole.OPERATOR, source=source, address=address))
+    set_caller(Principal(name="webhook", role=AccessRole.OPERATOR, source=source, address=address))
 
 
 def principal() -> Principal:
@@ -84,7 +84,7 @@ def is_known() -> bool:
     return _principal.get() is not None
 
 
-def who_asks(scheduler: str) -> str:
+def requester(scheduler: str) -> str:
     """The name that is stored with a command. `scheduler`: the scheduler that received it."""
     found = principal()
     if found.source is PrincipalSource.ANONYMOUS:
