@@ -13,7 +13,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Columns, Output, clock
-from nimbus.cli.outputs import copy_output
+from nimbus.cli.run.outputs import copy_output
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:

@@ -19,9 +19,11 @@ _COMMANDS = {
     "demo": Lazy("nimbus.demo.__main__:demo", "See a leader killed in the middle of a run."),
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
     "init": Lazy("nimbus.cli.init:init", "Make a folder with a first pipeline."),
-    "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish, activate and inspect pipelines."),
-    "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
-    "task": Lazy("nimbus.cli.run_commands:task", "Mark tasks of live runs."),
+    "pipeline": Lazy(
+        "nimbus.cli.pipeline.pipelines:pipeline", "Validate, publish, activate and inspect pipelines."
+    ),
+    "run": Lazy("nimbus.cli.run.runs:run", "Start, watch and stop runs; read their logs."),
+    "task": Lazy("nimbus.cli.run.commands:task", "Mark tasks of live runs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
     "dataset": Lazy("nimbus.cli.datasets:dataset", "See datasets that tasks have published."),
     "command": Lazy("nimbus.cli.commands:command", "List commands to the leader, and refusals."),
@@ -37,7 +39,9 @@ _COMMANDS = {
     "login": Lazy("nimbus.cli.access:login", "Store a token for a scheduler on this machine."),
     "token": Lazy("nimbus.cli.access:token", "Create, list and revoke tokens and their roles."),
     "access": Lazy("nimbus.cli.access:access", "Give roles on pipelines, datasets, names and teams."),
-    "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, delete."),
+    "cluster": Lazy(
+        "nimbus.cli.cluster.status:cluster", "See schedulers and workers; hand over, move, delete."
+    ),
     "scheduler": Lazy("nimbus.cli.workers:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
     "config": Lazy(

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from nimbus.cli.output import console, make_table
-from nimbus.cli.run_rows import gantt
+from nimbus.cli.run.rows import gantt
 from nimbus.client.api import Api
 from nimbus.client.servers import VARIABLE
 from nimbus.demo.checks import BeforeTheKill, DemoClaim, check

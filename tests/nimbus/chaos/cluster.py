@@ -16,7 +16,7 @@ import httpx
 
 from blobsync import publish
 from nimbus.cli.options import object_store
-from nimbus.cli.sources import read_sources
+from nimbus.cli.pipeline.sources import read_sources
 from nimbus.config import load_settings
 from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack

@@ -17,7 +17,7 @@ from nimbus.adapters.s3_purges import S3Purges
 from nimbus.api.access import page_need
 from nimbus.api.runs import outputs as output_routes
 from nimbus.api.services import OpenedFile
-from nimbus.cli import outputs as command
+from nimbus.cli.run import outputs as command
 from nimbus.domain.access import AccessDeniedError, AccessRole
 from nimbus.domain.ids import HostId, PipelineName, RunId, TaskName
 from nimbus.domain.outputs import ListedFile, Listing

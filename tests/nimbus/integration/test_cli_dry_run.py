@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from nimbus.cli import sources
 from nimbus.cli.exits import CliError
 from nimbus.cli.main import cli
+from nimbus.cli.pipeline import sources
 from nimbus.java import JavaMissingError
 from nimbus.worker.host import procfs
 from tests.nimbus.worker_bench import SPARK

@@ -32,7 +32,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.cli.options import object_store
-from nimbus.cli.sources import read_sources
+from nimbus.cli.pipeline.sources import read_sources
 from nimbus.config import load_settings
 from nimbus.definition.cron import fires_between
 from nimbus.domain.catalog import PipelineRecord, PipelineState, profile_of

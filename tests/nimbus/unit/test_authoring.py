@@ -17,7 +17,7 @@ import yaml
 from nimbus import tables
 from nimbus.authoring import Pipeline, options, pipeline, task, trial
 from nimbus.cli.exits import CliError
-from nimbus.cli.sources import read_sources
+from nimbus.cli.pipeline.sources import read_sources
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nimbus.cli.output import between, clock, short, span
-from nimbus.cli.run_rows import gantt
+from nimbus.cli.run.rows import gantt
 from nimbus.domain.wording import format_size
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.cli.exits import CliError
-from nimbus.cli.sources import read_sources, warnings
+from nimbus.cli.pipeline.sources import read_sources, warnings
 from nimbus.definition import InvalidDefinitionError
 
 PIPELINE = """\

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nimbus.cli.run_rows import application_rows, progress, remarks
+from nimbus.cli.run.rows import application_rows, progress, remarks
 
 
 def test_progress_names_the_flows_under_way_and_counts_the_others() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nimbus.cli.output import Output
-from nimbus.cli.watch import Changes
+from nimbus.cli.run.watch import Changes
 
 
 def a_run(why: str, *, done: int = 0) -> dict[str, Any]:

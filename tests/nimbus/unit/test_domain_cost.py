@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.cli.run_rows import cost_rows
+from nimbus.cli.run.rows import cost_rows
 from nimbus.domain.cost import LARGEST, Cost, cost_in_words, cost_of
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.unit.test_spark_application import a_run, closed

@@ -33,7 +33,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     files are not compared. Existing runs keep their release.
     """
     from nimbus.api.models import PipelineSpecModel
-    from nimbus.cli.sources import read_sources
+    from nimbus.cli.pipeline.sources import read_sources
     from nimbus.definition.difference import changes, in_words
 
     spec, _ = read_sources(folder)

@@ -72,8 +72,8 @@ def publish(
     """
     from blobsync import publish as upload
     from nimbus.cli.options import object_store, storage_of
-    from nimbus.cli.sources import dry_run as run_dry
-    from nimbus.cli.sources import read_sources, warnings
+    from nimbus.cli.pipeline.sources import dry_run as run_dry
+    from nimbus.cli.pipeline.sources import read_sources, warnings
 
     wish = _replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)

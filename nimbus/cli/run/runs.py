@@ -12,7 +12,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, filters, parameters, remote, report_command, selected
 from nimbus.cli.output import Columns, Output, between, clock, short
-from nimbus.cli.run_rows import application_rows, cost_rows, output_rows, task_rows
+from nimbus.cli.run.rows import application_rows, cost_rows, output_rows, task_rows
 from nimbus.domain.wording import counted
 
 if TYPE_CHECKING:
@@ -26,26 +26,26 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
 @click.group(
     cls=LazyGroup,
     lazy={
-        "start": Lazy("nimbus.cli.runs:start", "Start a run of a pipeline."),
-        "list": Lazy("nimbus.cli.runs:list_", "List runs, newest first."),
+        "start": Lazy("nimbus.cli.run.runs:start", "Start a run of a pipeline."),
+        "list": Lazy("nimbus.cli.run.runs:list_", "List runs, newest first."),
         "show": Lazy(
-            "nimbus.cli.runs:show", "Show one run: tasks, attempts, times, and why something waits."
+            "nimbus.cli.run.runs:show", "Show one run: tasks, attempts, times, and why something waits."
         ),
-        "explain": Lazy("nimbus.cli.explain:explain_run", "Show why a run or a task is not running."),
-        "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
-        "logs": Lazy("nimbus.cli.watch:logs", "Print the log of a task, also while it grows."),
-        "events": Lazy("nimbus.cli.watch:events", "Store Spark's event log of a task in a file."),
-        "outputs": Lazy("nimbus.cli.outputs:outputs", "List the files that tasks have left."),
-        "get": Lazy("nimbus.cli.outputs:get", "Copy the output of a task into a new folder."),
-        "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
-        "rerun": Lazy("nimbus.cli.run_commands:rerun", "Run a run again as a new run: all tasks, or some."),
-        "children": Lazy("nimbus.cli.explain:children", "List the child runs of a task."),
-        "replay": Lazy("nimbus.cli.explain:replay", "Show a run as it was at a time in its past."),
-        "pause": Lazy("nimbus.cli.run_commands:pause", "Start no new tasks of a run."),
-        "resume": Lazy("nimbus.cli.run_commands:resume", "Resume a paused run."),
-        "note": Lazy("nimbus.cli.run_commands:note", "Note something about an ended run."),
-        "purge": Lazy("nimbus.cli.run_commands:purge", "Delete logs, outputs or history of ended runs."),
-        "approve": Lazy("nimbus.cli.run_commands:approve", "Approve or reject a waiting task."),
+        "explain": Lazy("nimbus.cli.run.explain:explain_run", "Show why a run or a task is not running."),
+        "watch": Lazy("nimbus.cli.run.watch:watch", "Follow a run to its end; the exit code is its result."),
+        "logs": Lazy("nimbus.cli.run.watch:logs", "Print the log of a task, also while it grows."),
+        "events": Lazy("nimbus.cli.run.watch:events", "Store Spark's event log of a task in a file."),
+        "outputs": Lazy("nimbus.cli.run.outputs:outputs", "List the files that tasks have left."),
+        "get": Lazy("nimbus.cli.run.outputs:get", "Copy the output of a task into a new folder."),
+        "stop": Lazy("nimbus.cli.run.runs:stop", "End a run."),
+        "rerun": Lazy("nimbus.cli.run.commands:rerun", "Run a run again as a new run: all tasks, or some."),
+        "children": Lazy("nimbus.cli.run.explain:children", "List the child runs of a task."),
+        "replay": Lazy("nimbus.cli.run.explain:replay", "Show a run as it was at a time in its past."),
+        "pause": Lazy("nimbus.cli.run.commands:pause", "Start no new tasks of a run."),
+        "resume": Lazy("nimbus.cli.run.commands:resume", "Resume a paused run."),
+        "note": Lazy("nimbus.cli.run.commands:note", "Note something about an ended run."),
+        "purge": Lazy("nimbus.cli.run.commands:purge", "Delete logs, outputs or history of ended runs."),
+        "approve": Lazy("nimbus.cli.run.commands:approve", "Approve or reject a waiting task."),
     },
 )
 def run() -> None:
@@ -119,7 +119,7 @@ def start(
         if code is Exit.OK:
             out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {started.id}`")
         return code
-    from nimbus.cli.watch import follow
+    from nimbus.cli.run.watch import follow
 
     return follow(api, out, started.id, timeout_s=watch_timeout)
 
@@ -204,7 +204,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
         answer |= {"results": results} if results else {}
         out.data(answer)
         return
-    from nimbus.cli.run_rows import gantt
+    from nimbus.cli.run.rows import gantt
 
     now = datetime.now(UTC)
     out.line(f"run       {answer['id']}")

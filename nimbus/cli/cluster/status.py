@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     lazy={
-        "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
-        "import": Lazy("nimbus.cli.cluster_move:import_", "Create a cluster from such a file."),
-        "verify": Lazy("nimbus.cli.cluster_move:verify", "Prove that such a file can be restored."),
-        "drill": Lazy("nimbus.cli.cluster_drill:drill", "Let another scheduler lead, and report the cost."),
-        "acl": Lazy("nimbus.cli.cluster_nodes:acl", "List nodes that are open to others, or close them."),
-        "destroy": Lazy("nimbus.cli.cluster_nodes:destroy", "Remove a cluster for good."),
+        "export": Lazy("nimbus.cli.cluster.move:export", "Write the whole state into a file."),
+        "import": Lazy("nimbus.cli.cluster.move:import_", "Create a cluster from such a file."),
+        "verify": Lazy("nimbus.cli.cluster.move:verify", "Prove that such a file can be restored."),
+        "drill": Lazy("nimbus.cli.cluster.drill:drill", "Let another scheduler lead, and report the cost."),
+        "acl": Lazy("nimbus.cli.cluster.nodes:acl", "List nodes that are open to others, or close them."),
+        "destroy": Lazy("nimbus.cli.cluster.nodes:destroy", "Remove a cluster for good."),
     },
 )
 def cluster() -> None:

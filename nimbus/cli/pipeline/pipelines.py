@@ -19,25 +19,31 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     lazy={
-        "validate": Lazy("nimbus.cli.pipelines:validate", "Check a pipeline's folder, offline."),
-        "schema": Lazy("nimbus.cli.pipelines:schema", "Print the JSON Schema of pipeline.yaml, for editors."),
-        "plan": Lazy("nimbus.cli.releases:plan", "Show what publishing a folder would change."),
-        "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release into the catalog."),
+        "validate": Lazy("nimbus.cli.pipeline.pipelines:validate", "Check a pipeline's folder, offline."),
+        "schema": Lazy(
+            "nimbus.cli.pipeline.pipelines:schema", "Print the JSON Schema of pipeline.yaml, for editors."
+        ),
+        "plan": Lazy("nimbus.cli.pipeline.releases:plan", "Show what publishing a folder would change."),
+        "publish": Lazy(
+            "nimbus.cli.pipeline.publish:publish", "Upload a folder as a release into the catalog."
+        ),
         "activate": Lazy(
-            "nimbus.cli.pipelines:activate", "Choose the release for new runs; enable the schedule."
+            "nimbus.cli.pipeline.pipelines:activate", "Choose the release for new runs; enable the schedule."
         ),
-        "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; active runs continue."),
+        "pause": Lazy("nimbus.cli.pipeline.pipelines:pause", "Stop the schedule; active runs continue."),
         "rewind": Lazy(
-            "nimbus.cli.pipelines:rewind", "Set a schedule that is ahead of the clock back to now."
+            "nimbus.cli.pipeline.pipelines:rewind", "Set a schedule that is ahead of the clock back to now."
         ),
-        "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
-        "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
-        "releases": Lazy("nimbus.cli.releases:releases", "List releases of a pipeline."),
-        "diff": Lazy("nimbus.cli.releases:diff", "Show how a release differs from the active one."),
-        "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Show why a pipeline is not running."),
-        "intervals": Lazy("nimbus.cli.explain:intervals", "Show the state of each date of a pipeline."),
-        "own": Lazy("nimbus.cli.pipelines:own", "Set the owner of a pipeline."),
-        "remove": Lazy("nimbus.cli.pipelines:remove", "Remove a pipeline from the catalog."),
+        "list": Lazy("nimbus.cli.pipeline.pipelines:list_", "List pipelines."),
+        "show": Lazy(
+            "nimbus.cli.pipeline.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."
+        ),
+        "releases": Lazy("nimbus.cli.pipeline.releases:releases", "List releases of a pipeline."),
+        "diff": Lazy("nimbus.cli.pipeline.releases:diff", "Show how a release differs from the active one."),
+        "explain": Lazy("nimbus.cli.run.explain:explain_pipeline", "Show why a pipeline is not running."),
+        "intervals": Lazy("nimbus.cli.run.explain:intervals", "Show the state of each date of a pipeline."),
+        "own": Lazy("nimbus.cli.pipeline.pipelines:own", "Set the owner of a pipeline."),
+        "remove": Lazy("nimbus.cli.pipeline.pipelines:remove", "Remove a pipeline from the catalog."),
     },
 )
 def pipeline() -> None:
@@ -50,8 +56,8 @@ def pipeline() -> None:
 @output_option
 def validate(folder: Path, dry_run: bool, output: str) -> None:
     """Check the definition in FOLDER, and that every file it names exists. Needs no server."""
-    from nimbus.cli.sources import dry_run as run_dry
-    from nimbus.cli.sources import read_sources, warnings
+    from nimbus.cli.pipeline.sources import dry_run as run_dry
+    from nimbus.cli.pipeline.sources import read_sources, warnings
 
     spec, files = read_sources(folder)
     out = Output(output)
@@ -212,7 +218,7 @@ def show(api: Api, out: Output, name: str) -> None:
 
 
 def _schedules(row: dict[str, Any]) -> str:
-    from nimbus.cli.releases import schedules_in
+    from nimbus.cli.pipeline.releases import schedules_in
 
     found = schedules_in(row)
     return "; ".join(

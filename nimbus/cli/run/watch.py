@@ -93,7 +93,7 @@ def _picture(run: dict[str, Any]) -> Group:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    from nimbus.cli.run_rows import remarks
+    from nimbus.cli.run.rows import remarks
 
     now = datetime.now(UTC)
     rows = []
@@ -130,7 +130,7 @@ class Changes:
 
 
 def _task_words(task: dict[str, Any]) -> str:
-    from nimbus.cli.run_rows import ended_application
+    from nimbus.cli.run.rows import ended_application
 
     words = str(task["state"])
     why = (task["why"] or "").removeprefix(f"{words}: ")

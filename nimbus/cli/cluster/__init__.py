@@ -1,0 +1,1 @@
+"""`nimbus cluster`: schedulers, workers, leadership; the state as a whole."""

@@ -1,0 +1,1 @@
+"""`nimbus pipeline`: the catalog of pipelines, and what is published."""

@@ -1,0 +1,1 @@
+"""`nimbus run` and `nimbus task`: start, watch and change runs."""
