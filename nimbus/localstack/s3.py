@@ -70,9 +70,7 @@ class S3Server(ManagedProcess):
         pairs = ((access_key, secret_key), (DATA_ACCESS_KEY, self.data_secret_key))
         credentials = {"RCLONE_AUTH_KEY": ",".join(f'"{key},{secret}"' for key, secret in pairs)}
         super().__init__(
-            name="S3 server",
-            log=data_dir / "s3.log",
-            environment={**(environment or {}), **credentials},
+            name="S3 server", log=data_dir / "s3.log", environment={**(environment or {}), **credentials}
         )
         self.objects = data_dir.absolute() / "objects"
         self.port = free_port() if port is None else port

@@ -48,10 +48,7 @@ class _SparkDaemon(ManagedProcess):
     ) -> None:
         self.folder = (folder / name).absolute()
         super().__init__(
-            name=name,
-            log=self.folder / "log",
-            environment=environment,
-            start_deadline=timedelta(seconds=120),
+            name=name, log=self.folder / "log", environment=environment, start_deadline=timedelta(seconds=120)
         )
         self.port, self._page_port = take(name), take(f"{name}-page")
 

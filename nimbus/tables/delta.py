@@ -9,11 +9,7 @@ from nimbus.tables.marks import NewerWriteError, mark_of, until_committed
 
 
 def replace(
-    uri: str,
-    table: Any,
-    *,
-    where: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    uri: str, table: Any, *, where: str | None = None, storage_options: Mapping[str, str] | None = None
 ) -> None:
     """Replace a part of a Delta table, which is created if it is missing, without partitions.
 

@@ -152,10 +152,8 @@ class NimbusSource(DataSource):
         below = self.place.below(self._uri)
         if below != self.place.output and not below.startswith(f"{self.place.output}/"):
             raise NimbusDataError(f"{self._uri} is not below context().output_uri")
-        by, arrow = (
-            partitions.columns_of(self.options.get("partitionBy", "")),
-            _arrow_schema(schema),
-        )
+        by = partitions.columns_of(self.options.get("partitionBy", ""))
+        arrow = _arrow_schema(schema)
         if (fault := partitions.fault_of(by, arrow)) is not None:
             raise NimbusDataError(fault)
         folder = below.removeprefix(self.place.output).strip("/")

@@ -79,12 +79,7 @@ class JvmLauncher:
     """See `nimbus.worker.launcher.Launcher`."""
 
     def __init__(
-        self,
-        forks: ForkLauncher,
-        work_dir: Path,
-        *,
-        limit: int,
-        memory: Callable[[], int] = available_memory,
+        self, forks: ForkLauncher, work_dir: Path, *, limit: int, memory: Callable[[], int] = available_memory
     ) -> None:
         """`limit`: most idle JVMs; 0: no JVM is kept."""
         self._forks, self._root, self._limit, self._memory = forks, work_dir / FOLDER, limit, memory

@@ -20,12 +20,7 @@ OWN = "its own: "
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _OF_A_CONTEXT = ("spark.ui.", "spark.eventLog.", "spark.sql.", "spark.openlineage.", "spark.executorEnv.")
 _OF_A_CONTEXT_EXACTLY = frozenset(
-    {
-        "spark.app.name",
-        "spark.master",
-        "spark.default.parallelism",
-        "spark.scheduler.mode",
-    }
+    {"spark.app.name", "spark.master", "spark.default.parallelism", "spark.scheduler.mode"}
 )
 _OF_THE_JVM = (
     "spark.sql.codegen.",

@@ -22,14 +22,7 @@ from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.host.remains import attempt_tag
 from nimbus.worker.launcher import ForkLauncher
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder, exit_of, read_exits
-from nimbus.worker.pool.messages import (
-    Answer,
-    NotPreloaded,
-    Unstored,
-    connected,
-    receive_answer,
-    send_order,
-)
+from nimbus.worker.pool.messages import Answer, NotPreloaded, Unstored, connected, receive_answer, send_order
 from nimbus.worker.settings import ExecutorStartup, RunnerPlan
 
 _FULL_PAUSE_S = 0.05
@@ -117,10 +110,7 @@ class PooledExecutor:
             send_order(live.connection, order, plan)
         except BlockingIOError:
             self._context.loop.after(_FULL_PAUSE_S, partial(self._launch_again, order, plan))
-        except (
-            BrokenPipeError,
-            ConnectionResetError,
-        ) as exc:  # when it ends, the order is handled again
+        except (BrokenPipeError, ConnectionResetError) as exc:  # when it ends, the order is handled again
             _log.warning("executor_has_ended", attempt=order.attempt, error=str(exc))
 
     def _launch_again(self, order: Assignment, plan: RunnerPlan) -> None:
