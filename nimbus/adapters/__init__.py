@@ -1,1 +1,1 @@
-"""The scheduler's adapters: ZooKeeper, S3, the clock. One module, or folder, for each."""
+"""The adapters behind the ports: ZooKeeper, SQLite, S3, receivers of alerts and telemetry, probes."""
