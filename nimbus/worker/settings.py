@@ -65,7 +65,7 @@ class TaskTelemetry:
         if not (self.transport and task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC):
             return {}
         attempt = AttemptId.parse(order.attempt)
-        told = {
+        parents = {
             "parentJobNamespace": self.namespace,
             "parentJobName": f"{order.pipeline}.{task.name}",
             "parentRunId": attempt_uuid(cluster, attempt),
@@ -73,7 +73,7 @@ class TaskTelemetry:
             "rootParentJobName": order.pipeline,
             "rootParentRunId": run_uuid(cluster, order.run),
         }
-        return {f"spark.openlineage.{name}": value for name, value in {**self.transport, **told}.items()}
+        return {f"spark.openlineage.{name}": value for name, value in {**self.transport, **parents}.items()}
 
 
 def _no_bucket(bucket: str) -> DataStore:

@@ -419,6 +419,6 @@ class Worker:
         self._loop.after(_CLEAN_EVERY_S, self._clean)
 
     def _look_at_environments(self) -> None:
-        """What is mended, upgraded or broken is told with a later heartbeat."""
+        """A later heartbeat reports what is mended, upgraded or broken."""
         self._fetch_pool.submit(self._settings.environments.look)
         self._loop.after(_LOOK_AT_ENVIRONMENTS_EVERY_S, self._look_at_environments)

@@ -75,14 +75,14 @@ class LimitedLog:
 
     def read(self, offset: int, limit: int, *, complete: bool) -> bytes:
         """Read up to `limit` bytes of the readable text."""
-        told = bytearray()
+        text = bytearray()
         for piece in self._pieces(complete):
             skipped = min(offset, piece.size)
             offset -= skipped
-            wanted = min(piece.size - skipped, limit - len(told))
+            wanted = min(piece.size - skipped, limit - len(text))
             if wanted > 0:
-                told += self._bytes_of(piece, skipped, wanted)
-        return bytes(told)
+                text += self._bytes_of(piece, skipped, wanted)
+        return bytes(text)
 
     def free_middle(self) -> None:
         """Free the disk blocks of the unreadable middle.

@@ -25,23 +25,23 @@ class Mask:
 
     def feed(self, data: bytes) -> bytes:
         """Add data; return the masked bytes that are certain by now."""
-        return self._told(self._held + data, is_all=False)
+        return self._mask(self._held + data, is_all=False)
 
     def rest(self) -> bytes:
         """Return the bytes that were held back, at the end of the stream."""
-        return self._told(self._held, is_all=True)
+        return self._mask(self._held, is_all=True)
 
-    def _told(self, data: bytes, *, is_all: bool) -> bytes:
-        told, place, starts = bytearray(), 0, dict.fromkeys(self._texts, -1)
+    def _mask(self, data: bytes, *, is_all: bool) -> bytes:
+        masked, place, starts = bytearray(), 0, dict.fromkeys(self._texts, -1)
         cut = len(data) if is_all else self._cut(data, place)
         while (text := _first(data, starts, place)) is not None and starts[text] < cut:
-            told += data[place : starts[text]] + STARS
+            masked += data[place : starts[text]] + STARS
             place = starts[text] + len(text)
             if place > cut:
                 cut = self._cut(data, place)
-        told += data[place:cut]
+        masked += data[place:cut]
         self._held = data[cut:]
-        return bytes(told)
+        return bytes(masked)
 
     def _cut(self, data: bytes, place: int) -> int:
         """The start of the longest suffix of the data that may be the beginning of a value."""

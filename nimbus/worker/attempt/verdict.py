@@ -168,7 +168,7 @@ def judge(
 
 
 def _failure(status: int | None, log_tail: str, *, oom_killer: bool) -> str:
-    told = error_in(log_tail)
+    error = error_in(log_tail)
     if status is None:
         how = "its end could not be observed"
     elif status == 0:
@@ -179,7 +179,7 @@ def _failure(status: int | None, log_tail: str, *, oom_killer: bool) -> str:
             how += " (the machine was out of memory)" if oom_killer else " (out of memory, or by hand)"
     else:
         how = f"exit code {status}"
-    return (f"{told} [{how}]" if told else how)[:REASON_LIMIT]
+    return (f"{error} [{how}]" if error else how)[:REASON_LIMIT]
 
 
 def _signal(number: int) -> str:
@@ -205,12 +205,12 @@ def _error_lines(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines()]
     for at in range(len(lines) - 1, -1, -1):
         if error := _LINE_OF_ERROR.match(lines[at]):
-            told = [error[1]]
+            kept = [error[1]]
             for line in lines[at + 1 : at + _SOME_LINES]:
                 if not line or line.startswith(("\tat ", "    at ", "Traceback")):
                     break
-                told.append(line)
-            return "\n".join(told)
+                kept.append(line)
+            return "\n".join(kept)
     return "\n".join([line for line in lines if line][-_SOME_LINES:])
 
 

@@ -343,5 +343,5 @@ def _log_file(path: Path) -> BinaryIO:
 def last_error(log: Path) -> str:
     """The last line of a log that contains an error, or the last line."""
     lines = (read_if_there(log) or b"")[-16_384:].decode(errors="replace").splitlines()
-    told = [line.strip() for line in lines if "ERROR" in line or "Exception" in line or "Error:" in line]
-    return (told or lines or [""])[-1][:200]
+    errors = [line.strip() for line in lines if "ERROR" in line or "Exception" in line or "Error:" in line]
+    return (errors or lines or [""])[-1][:200]

@@ -61,7 +61,7 @@ class DriverProcess:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
         self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
-        told, output = os.pipe2(os.O_CLOEXEC) if plan.secrets else (None, None)
+        printed, output = os.pipe2(os.O_CLOEXEC) if plan.secrets else (None, None)
         gateway = None if loan is None else self._borrow(loan, driver_plan, environment, plan, order, output)
         work = partial(
             _be_driver,
@@ -80,8 +80,8 @@ class DriverProcess:
         for fd in (waits_on, fault, output, gateway):
             if fd is not None:
                 os.close(fd)
-        if told is not None:
-            self._masked = MaskedLog(told, folder.log, plan.secrets.values())
+        if printed is not None:
+            self._masked = MaskedLog(printed, folder.log, plan.secrets.values())
         self._watch(pid)
 
     def _which_jvm(self, plan: RunnerPlan, order: Assignment) -> str:
@@ -137,8 +137,8 @@ class DriverProcess:
 
     def fault(self) -> str:
         """Why it could not begin; empty if it has begun. Call it once; takes milliseconds at most."""
-        with os.fdopen(self._fault_fd, "rb") as told:
-            return told.read().decode(errors="replace")
+        with os.fdopen(self._fault_fd, "rb") as pipe:
+            return pipe.read().decode(errors="replace")
 
     def go(self) -> None:
         """Let it run the task's code. If it has already ended, its exit status shows it."""

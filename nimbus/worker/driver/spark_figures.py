@@ -121,8 +121,8 @@ def streams() -> dict[str, dict[str, str]]:
     """The last batch of each streaming query of the task's session; empty: it has none."""
     session = SparkSession._instantiatedSession
     queries = [] if session is None else session.streams.active[:_MAX_QUERIES]
-    told = {str(query.name or query.id)[:64]: _batch(query.lastProgress) for query in queries}
-    return {"streams": told} if told else {}
+    batches = {str(query.name or query.id)[:64]: _batch(query.lastProgress) for query in queries}
+    return {"streams": batches} if batches else {}
 
 
 def _batch(progress: Any) -> str:

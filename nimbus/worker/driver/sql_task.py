@@ -179,7 +179,7 @@ def format_of(uri: str) -> str:
     """Spark's format of data from outside, by the end of their name.
 
     Raises:
-        SqlTaskError: it tells none.
+        SqlTaskError: it has none that is known.
     """
     name = re.sub(r"\.(gz|bz2|zst)$", "", uri.rstrip("/").lower())
     for ends, form in _FORMATS.items():
