@@ -105,7 +105,7 @@ class Life:
     """Takes events, and returns the instructions that the shell must perform, in this order. One thread."""
 
     def __init__(self, terms: Terms, pace: Optional[Pace] = Pace()) -> None:  # noqa: B008 - immutable
-        """`pace`: None: the shell sends heartbeats by itself, and reports their answers as `Looked`."""
+        """`pace`: None: the shell sends heartbeats by itself, and reports their answers as `BoardRead`."""
         self.state: State = m.AwaitingClaim()
         self._terms, self._pace = terms, pace
         self._upkeep: Optional[Upkeep] = None
@@ -126,7 +126,7 @@ class Life:
         due_s = machine.due_s(self.state)
         return due_s if self._upkeep is None else min(due_s, self._upkeep.due_s)
 
-    def hear(self, event: Event, now_s: float) -> Tuple[Instruction, ...]:
+    def apply(self, event: Event, now_s: float) -> Tuple[Instruction, ...]:
         """Apply an event.
 
         Args:

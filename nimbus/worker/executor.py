@@ -122,6 +122,21 @@ class WorkerContext:
         asked = (self.board, order, self.settings.id, reason, self.clock.now())
         self.do(partial(settlement.refuse, *asked, pipeline_at_fault=pipeline_at_fault))
 
+    def fence(self, attempt: str, outcome: Outcome, why: str) -> Claim | None:
+        """End an attempt that no driver has claimed. Returns as `settlement.fence`."""
+        end = settlement.ended(attempt, outcome, why, self.clock.now())
+        return settlement.fence(self.board, end, self.settings.id, end.ended_at)
+
+    def lost(self, attempt: str, claim: Claim | None, why: str, outcome: Outcome = Outcome.LOST) -> End:
+        """See `settlement.lost`."""
+        return settlement.lost(attempt, claim, why, self.clock.now(), outcome)
+
+    def settle(self, end: End) -> str:
+        """Fill END of an attempt whose holder is dead; return the result as text for its folder."""
+        why = settlement.put_end(self.board, end)
+        _log.info("attempt_settled", attempt=end.attempt, outcome=end.outcome.value, why=why)
+        return why
+
 
 def collect(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Executor]) -> bool:
     """Execute a REAP order for an attempt that no executor of this worker has launched.

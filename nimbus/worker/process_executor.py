@@ -124,9 +124,8 @@ class ProcessExecutor:
         if record is None:
             self._done(folder, "another one has it, or nobody waits for it any more")
             return
-        why = settlement.put_end(context.board, record)
+        why = context.settle(record)
         context.metrics.ended(record.outcome)
-        _log.info("attempt_settled", attempt=attempt, outcome=record.outcome.value, why=why)
         folder.empty_scratch()
         self._logs.store(folder, partial(self._done, folder, why))
 
@@ -146,9 +145,7 @@ class ProcessExecutor:
         """See `Executor.collect`."""
         kill_rest(self._tag(attempt), claim, self._context.settings)
         # Read only now: a living runner may still write its record.
-        record = record_of(claim)
-        now = self._context.clock.now()
-        return record or settlement.lost(attempt, claim, "its runner is gone from its host", now)
+        return record_of(claim) or self._context.lost(attempt, claim, "its runner is gone from its host")
 
     def _tag(self, attempt: str) -> str:
         return remains.attempt_tag(self._context.board.cluster(), attempt)

@@ -122,7 +122,7 @@ class Runner:
     def run(self, driver: DriverProcess | None) -> int:
         """Run the attempt; return the exit code. Without a driver it has ended, and is delivered."""
         try:
-            self._follow(self._deliver() if driver is None else self._begin(driver))
+            self._perform_all(self._deliver() if driver is None else self._begin(driver))
             self._loop.run()
         finally:
             if self._session is not None:
@@ -164,16 +164,16 @@ class Runner:
 
     def _post(self, event: m.Event) -> None:
         """Report an event. Any thread."""
-        self._loop.post(partial(self._tell, event))
+        self._loop.post(partial(self._apply, event))
 
-    def _tell(self, event: m.Event) -> None:
+    def _apply(self, event: m.Event) -> None:
         if isinstance(self._life.state, m.Running):  # first: a driver that has ended was not told to
             self._driver.collect()
             if (ended := self._ended()) is not None:
-                self._follow(self._life.hear(ended, boottime_s()))
-        self._follow(self._life.hear(event, boottime_s()))
+                self._perform_all(self._life.apply(ended, boottime_s()))
+        self._perform_all(self._life.apply(event, boottime_s()))
 
-    def _follow(self, instructions: tuple[m.Instruction, ...]) -> None:
+    def _perform_all(self, instructions: tuple[m.Instruction, ...]) -> None:
         for instruction in instructions:
             self._perform(instruction)
         due_s = self._life.due_s
@@ -184,22 +184,22 @@ class Runner:
     def _ticked(self, due_s: float) -> None:
         if due_s == self._tick_s:  # else an earlier one was set after it
             self._tick_s = m.NEVER_S
-            self._tell(m.Tick())
+            self._apply(m.Tick())
 
     def _perform(self, instruction: m.Instruction) -> None:
         match instruction:
             case m.PutClaim() | m.ReadBoard() | m.SendHeartbeat() | m.KeepCheckpoint() | m.PutEnd():
                 self._board.put(self._attempt, instruction)
             case m.ReadNotes():
-                self._tell(self._attempt.notes())
+                self._apply(self._attempt.notes())
             case m.Prepare():
-                self._tell(self._prepare())
+                self._apply(self._prepare())
             case m.StartDriver():
                 self._start()
             case m.AskToEnd(why, kill):
                 told = self._attempt.to_be_told(why)
                 (self._driver.kill if kill else self._driver.ask_to_end)()
-                self._tell(told)
+                self._apply(told)
             case m.KillDriver():
                 self._driver.kill()
             case m.KillStarter():  # a runner starts its driver itself
@@ -217,7 +217,7 @@ class Runner:
     def _answered(self, done: Future[m.Event | None]) -> None:
         event = done.result()  # its exception ends the process
         if event is not None:
-            self._tell(event)
+            self._apply(event)
 
     # --- until the end of the driver ---
 
@@ -253,7 +253,7 @@ class Runner:
             return
         self._driver.collect()
         if self._session is not None and self._session.is_gone:
-            self._tell(m.ServerGone())
+            self._apply(m.ServerGone())
         self._limits.free_log()
         if self._limits.measures and (self._measured is None or self._measured.done()):
             self._measured = self._do(self._measuring, self._measure)
@@ -265,7 +265,7 @@ class Runner:
 
     def _exited(self) -> None:
         if isinstance(self._life.state, m.Running):  # else it was seen before, and `_clear` collects now
-            self._tell(m.Tick())
+            self._apply(m.Tick())
             if self._ended() is None:  # a tracer, such as a debugger, gets its status first
                 self._loop.after(_TICK_S, self._exited)
 
@@ -281,12 +281,12 @@ class Runner:
     ) -> None:
         match instruction:
             case m.Clear():
-                self._tell(self._clear())
+                self._apply(self._clear())
             case m.Record(story):
-                self._tell(self._record(story))
+                self._apply(self._record(story))
             case m.StoreLog():
                 self._uploader.start()
-                self._tell(m.LogStored(self._uploader.finish(_LOG_DEADLINE_S)))
+                self._apply(m.LogStored(self._uploader.finish(_LOG_DEADLINE_S)))
             case m.ForgetAttempt(why):
                 self._folder.mark_delivered(why)  # so that no worker reports the attempt as lost
                 self._loop.stop()

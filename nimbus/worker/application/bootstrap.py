@@ -265,7 +265,7 @@ def run_claimed(
     )
     report = {"nonce": nonce, "timeout_s": startup["timeout_s"], "is_program": terms.is_program}
     life = Life(terms, pace=None)
-    life.hear(m.ClaimAnswered(m.ClaimHolder.OURS, boottime_s()), boottime_s())
+    life.apply(m.ClaimAnswered(m.ClaimHolder.OURS, boottime_s()), boottime_s())
     try:
         secret = secret_values(startup, nonce)
         folder = make_folder(startup, gateway, bundle)
@@ -280,8 +280,8 @@ def run_claimed(
         why = f"the attempt cannot be set up in the cluster: {exc}"
         return deliver(gateway, {**report, "status": None, "refused": why[:_TEXT]})
     while not beats.answers.empty():
-        life.hear(beats.answers.get(), boottime_s())
-    life.hear(m.Prepared(), boottime_s())
+        life.apply(beats.answers.get(), boottime_s())
+    life.apply(m.Prepared(), boottime_s())
     started_at = cost = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
@@ -355,11 +355,11 @@ def watch(task: TaskProcess, life: Life, beats: HeartbeatThread, done: Path) -> 
             event = beats.answers.get()
         else:
             time.sleep(_TICK_S)
-        for instruction in life.hear(event, boottime_s()):
+        for instruction in life.apply(event, boottime_s()):
             if isinstance(instruction, m.AskToEnd):
                 was_done = done.exists()
                 task.signal(signal.SIGTERM)
-                life.hear(m.ToldToEnd(was_done), boottime_s())
+                life.apply(m.ToldToEnd(was_done), boottime_s())
             elif isinstance(instruction, m.KillDriver):
                 task.signal(signal.SIGKILL)
 

@@ -24,7 +24,6 @@ from nimbus.domain.slots import Claim, ClusterDriver, End, Slots, application_id
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
-from nimbus.worker import settlement
 from nimbus.worker.application import submitted
 from nimbus.worker.application.bootstrap import WORK
 from nimbus.worker.application.bundle import BOOTSTRAP, living_first
@@ -242,8 +241,7 @@ class ApplicationExecutor:
     def _close_unknown(self, attempt: str, target: ClusterTarget) -> None:
         """Close an attempt whose submission has an unknown outcome, unless its driver is found."""
         why = f"it is not known whether target {target.name} took its submission"
-        end = settlement.ended(attempt, Outcome.REFUSED, why, self._context.clock.now())
-        won = settlement.fence(self._context.board, end, self._context.settings.id, end.ended_at)
+        won = self._context.fence(attempt, Outcome.REFUSED, why)
         if won is not None and won.driver is not None:
             record = SubmissionRecord(attempt=attempt, target=target.name, driver=won.driver.id)
             self._records.note(record)
@@ -390,17 +388,12 @@ class ApplicationExecutor:
         return self._pools[name]
 
     def _end(self, attempt: str, slots: Slots, why: str, stopped: bool) -> None:
-        now, board, claim = self._context.clock.now(), self._context.board, slots.claim
-        if claim is None:
-            outcome = Outcome.STOPPED if stopped else Outcome.REFUSED
-            settlement.fence(
-                board, settlement.ended(attempt, outcome, why, now), self._context.settings.id, now
-            )
+        if slots.claim is None:
+            self._context.fence(attempt, Outcome.STOPPED if stopped else Outcome.REFUSED, why)
             return
-        end = settlement.lost(attempt, claim, why, now, outcome=Outcome.STOPPED if stopped else Outcome.LOST)
-        application = application_id(slots.progress.get("application"))
-        said = settlement.put_end(board, replace(end, application=application))
-        _log.info("attempt_settled", attempt=attempt, outcome=end.outcome.value, why=said)
+        outcome = Outcome.STOPPED if stopped else Outcome.LOST
+        end = self._context.lost(attempt, slots.claim, why, outcome)
+        self._context.settle(replace(end, application=application_id(slots.progress.get("application"))))
 
     def _done(self, attempt: str) -> None:
         self._followed.pop(attempt, None)
@@ -424,8 +417,7 @@ class ApplicationExecutor:
 
     def collect(self, attempt: str, claim: Claim | None) -> End:
         """See `Executor.collect`."""
-        why = "its driver is gone from the cluster"
-        return settlement.lost(attempt, claim, why, self._context.clock.now())
+        return self._context.lost(attempt, claim, "its driver is gone from the cluster")
 
 
 def _look(target: ClusterTarget, driver: str) -> DriverStatus:

@@ -23,7 +23,7 @@ from nimbus.worker.pool.folder import ExitRecords
 BoardInstruction = m.PutClaim | m.PutEnd | m.ReadBoard | m.KeepCheckpoint | m.SendHeartbeat
 _Key = tuple[type[BoardInstruction], HeldAttempt]
 _Due = Mapping[_Key, BoardInstruction]
-_Told = list[tuple[HeldAttempt, m.Event]]
+_Events = list[tuple[HeldAttempt, m.Event]]
 
 MAX_TOGETHER = 64
 """Attempts in one request: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
@@ -44,7 +44,7 @@ class BoardLink:
         self,
         name: str,
         open_board: Callable[[], OpenBoard],
-        tell: Callable[[HeldAttempt, m.Event], None],
+        report: Callable[[HeldAttempt, m.Event], None],
         fail: Callable[[Exception], None],
         *,
         vital: Collection[type[BoardInstruction]] = (),
@@ -55,13 +55,13 @@ class BoardLink:
         Args:
             name: The thread's name.
             open_board: Connects.
-            tell: Reports an event of an attempt; called on this thread, and on those of the ZooKeeper client.
+            report: Takes an event of an attempt; called on this thread, and on those of the ZooKeeper client.
             fail: Called with an error that ends this thread.
             vital: Kinds whose defects end the thread. Others are tried again, alone, and nothing waits for
                 them, so that a defect does not cost running attempts their process.
             exits: Where `Record` writes.
         """
-        self._open_board, self._tell, self._fail = open_board, tell, fail
+        self._open_board, self._report, self._fail = open_board, report, fail
         self._vital, self._exits = vital, exits
         self._opened: OpenBoard | None = None
         self._waiting: dict[_Key, BoardInstruction] = {}
@@ -147,7 +147,7 @@ class BoardLink:
         if self._exits is not None:
             self._exits.note(ended.values())
         for attempt in ended:
-            self._tell(attempt, m.Recorded())
+            self._report(attempt, m.Recorded())
             self.put(attempt, m.PutEnd())
 
     def _next(self) -> _Due:
@@ -182,10 +182,10 @@ class BoardLink:
         for attempt in attempts:
             self.drop(attempt, m.PutClaim)  # nobody would run what it claims
         for attempt in attempts:
-            self._tell(attempt, m.LeaveAsked())
+            self._report(attempt, m.LeaveAsked())
 
     def _answer(self, board: AttemptBoard, due: _Due) -> None:
-        told = self._perform(board, due)
+        events = self._perform(board, due)
         with self._changed:
             for key, instruction in due.items():
                 self._again_s.pop(key, None)
@@ -194,10 +194,10 @@ class BoardLink:
             all_delivered = not any(kind is m.PutEnd for kind, _ in self._waiting)
         if self._exits is not None and all_delivered:
             self._exits.all_delivered()
-        for attempt, event in told:
-            self._tell(attempt, event)
+        for attempt, event in events:
+            self._report(attempt, event)
 
-    def _perform(self, board: AttemptBoard, due: _Due) -> _Told:
+    def _perform(self, board: AttemptBoard, due: _Due) -> _Events:
         match next(iter(due.values())):
             case m.PutClaim() | m.PutEnd():
                 return _fill(board, due)
@@ -211,17 +211,17 @@ class BoardLink:
                     return [(attempt, m.AttemptGone())]
                 return []
 
-    def _look(self, board: AttemptBoard, due: _Due) -> _Told:
+    def _look(self, board: AttemptBoard, due: _Due) -> _Events:
         wanted, asked_s = {}, boottime_s()
         for (_, attempt), look in due.items():
             # The same function for each read, so that the client keeps one watch.
-            attempt.changed = attempt.changed or partial(self._tell, attempt, m.BoardChanged())
+            attempt.changed = attempt.changed or partial(self._report, attempt, m.BoardChanged())
             wanted[attempt.id] = attempt.changed if isinstance(look, m.ReadBoard) and look.watch else None
         slots = board.read_all(wanted)
         return [(attempt, attempt.looked(slots[attempt.id], asked_s)) for _, attempt in due]
 
 
-def _fill(board: AttemptBoard, due: _Due) -> _Told:
+def _fill(board: AttemptBoard, due: _Due) -> _Events:
     records: list[Claim | End] = []
     for kind, attempt in due:
         if kind is m.PutClaim:

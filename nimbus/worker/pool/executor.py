@@ -179,24 +179,24 @@ class ExecutorProcess:
         if not self._ticking:
             self._ticking, self._oom_kills = True, procfs.oom_kills()
             self._loop.after(_TICK_S, self._tick)
-        self._follow(held, held.life.begin())
+        self._perform_all(held, held.life.begin())
         held.environment = attempt_environment(folder, plan)  # while the board takes the claim
 
     # Events and instructions.
 
     def _post(self, attempt: HeldAttempt, event: m.Event) -> None:
         """Report an event of the board. Any thread."""
-        self._loop.post(partial(self._heard, attempt, event))
+        self._loop.post(partial(self._apply_to, attempt, event))
 
-    def _heard(self, attempt: HeldAttempt, event: m.Event) -> None:
+    def _apply_to(self, attempt: HeldAttempt, event: m.Event) -> None:
         if (held := self._held.get(str(attempt.id))) is attempt:  # else it is over
-            self._tell(held, event)
+            self._apply(held, event)
 
     def _tick(self) -> None:
         now, self._oom_kills = boottime_s(), procfs.oom_kills()
         for held in list(self._held.values()):
             if now >= held.life.due_s:
-                self._tell(held, m.Tick())
+                self._apply(held, m.Tick())
             if held.is_running and now - held.started_s >= _LOOK_AFTER_S:
                 self._measure(held)
         if self._held:
@@ -204,10 +204,10 @@ class ExecutorProcess:
         else:
             self._ticking = False
 
-    def _tell(self, held: _Held, event: m.Event) -> None:
-        self._follow(held, held.life.hear(event, boottime_s()))
+    def _apply(self, held: _Held, event: m.Event) -> None:
+        self._perform_all(held, held.life.apply(event, boottime_s()))
 
-    def _follow(self, held: _Held, instructions: tuple[m.Instruction, ...]) -> None:
+    def _perform_all(self, held: _Held, instructions: tuple[m.Instruction, ...]) -> None:
         for instruction in instructions:
             self._perform(held, instruction)
 
@@ -216,9 +216,9 @@ class ExecutorProcess:
             case m.PutClaim() | m.ReadBoard() | m.SendHeartbeat() | m.KeepCheckpoint():
                 self._board.put(held, instruction)
             case m.ReadNotes():
-                self._tell(held, held.notes())
+                self._apply(held, held.notes())
             case m.Prepare():  # `_take` has made its files
-                self._tell(held, m.Prepared())
+                self._apply(held, m.Prepared())
             case m.StartDriver() | m.AskToEnd() | m.KillDriver() | m.KillStarter():
                 self._drive(held, instruction)
             case (
@@ -241,7 +241,7 @@ class ExecutorProcess:
             case m.AskToEnd(why, kill):
                 told = held.to_be_told(why)
                 self._drivers.signal(str(held.id), signal.SIGKILL if kill else signal.SIGTERM)
-                self._tell(held, told)
+                self._apply(held, told)
             case m.KillDriver():
                 self._drivers.signal(str(held.id), signal.SIGKILL)
             case m.KillStarter():
@@ -255,10 +255,10 @@ class ExecutorProcess:
     ) -> None:
         match instruction:
             case m.Clear():  # the zygote has ended its processes; see also `zygote_ended`
-                self._tell(held, m.Cleared())
+                self._apply(held, m.Cleared())
             case m.Commit():
                 done = self._flush.submit(held.commit, held.place)
-                done.add_done_callback(lambda _: self._loop.post(lambda: self._tell(held, done.result())))
+                done.add_done_callback(lambda _: self._loop.post(lambda: self._apply(held, done.result())))
             case m.Record(story):
                 held.record = held.ended(story, "executor")
                 self._board.put(held, instruction)
@@ -266,7 +266,7 @@ class ExecutorProcess:
                 pass
             case m.StoreLog():  # in the background
                 self._logs.ended(held.folder)
-                self._tell(held, m.LogStored(is_complete=True))
+                self._apply(held, m.LogStored(is_complete=True))
             case m.ForgetAttempt():
                 if held.record is None:  # it is another process's, or not needed any more
                     held.folder.discard()
@@ -305,7 +305,7 @@ class ExecutorProcess:
             held.limits = held.limit_check(partial(self._drivers.processes, str(held.id)))
             self._logs.follow(held.folder, held.order.limits.log_bytes)
         if (why := held.limits.check()) is not None:
-            self._tell(held, m.Exceeded(why))
+            self._apply(held, m.Exceeded(why))
 
     def drivers_are_ready(self) -> None:
         """See `DriversOwner`. Before that, an order would be claimed, and then wait too long."""
@@ -321,7 +321,7 @@ class ExecutorProcess:
         held = self._held.get(end.attempt)
         if held is not None:
             held.used = end.used
-            self._tell(held, m.Exited(end.status, held.folder.came_to_its_end(), end.fault))
+            self._apply(held, m.Exited(end.status, held.folder.came_to_its_end(), end.fault))
 
     def zygote_ended(self) -> None:
         """See `DriversOwner`."""
@@ -332,7 +332,7 @@ class ExecutorProcess:
         for held in running:
             # Processes in their own session are not among the zygote's descendants any more.
             remains.kill_tagged(attempt_tag(held.plan.cluster, str(held.id)))
-            self._tell(held, m.StarterDied())
+            self._apply(held, m.StarterDied())
 
 
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:

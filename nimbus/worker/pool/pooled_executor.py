@@ -11,7 +11,6 @@ import structlog
 
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
-from nimbus.worker import settlement
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.log import LeftoverLogs
 from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext
@@ -205,8 +204,7 @@ class PooledExecutor:
         if end is None:  # unclaimed, archived, or claimed by another process: read the order again
             self._context.phases.pop(attempt, None)
         else:
-            why = settlement.put_end(self._context.board, end)
-            _log.info("attempt_settled", attempt=attempt, outcome=end.outcome.value, why=why)
+            self._context.settle(end)
             self._context.done(attempt, end.outcome)
         self._logs.store(task, partial(self._discard, folder, task))
 
@@ -214,7 +212,7 @@ class PooledExecutor:
         claim = self._context.board.read(task.attempt).claim
         if claim is None or claim.folder != str(task.path):
             return None
-        return settlement.lost(claim.attempt, claim, "its executor died", self._context.clock.now())
+        return self._context.lost(claim.attempt, claim, "its executor died")
 
     def _discard(self, folder: ExecutorFolder, task: AttemptFolder) -> None:
         task.discard()
@@ -245,8 +243,7 @@ class PooledExecutor:
         remains.kill_tagged(self._tag(attempt))
         # Read only now: a living executor process may still write the record.
         record = exit_of(folder.exits, claim) if folder is not None and claim is not None else None
-        now = self._context.clock.now()
-        return record or settlement.lost(attempt, claim, "its executor is gone from its host", now)
+        return record or self._context.lost(attempt, claim, "its executor is gone from its host")
 
     def _tag(self, attempt: str) -> str:
         return attempt_tag(self._context.board.cluster(), attempt)

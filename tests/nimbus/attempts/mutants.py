@@ -246,12 +246,12 @@ def beat_after_end() -> Iterator[None]:
 def beat_for_a_later_run() -> Iterator[None]:
     """The leader would take the attempt of another for alive."""
 
-    def hear(life: Life, event: Any, now_s: float) -> Any:
+    def apply(life: Life, event: Any, now_s: float) -> Any:
         life._is_needed = True
-        return heard(life, event, now_s)
+        return original(life, event, now_s)
 
-    heard = Life.hear
-    with replaced(Life, hear=hear):
+    original = Life.apply
+    with replaced(Life, apply=apply):
         yield
 
 

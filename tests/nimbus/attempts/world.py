@@ -116,7 +116,7 @@ class World:
             case _:
                 pass
         self.sees_no_claim = isinstance(event, m.BoardRead) and event.holder is ClaimHolder.NONE
-        self._perform(self.life.hear(event, self.now_s))
+        self._perform(self.life.apply(event, self.now_s))
         self._check(event)
 
     def _check(self, event: m.Event) -> None:

@@ -114,7 +114,7 @@ class Shell:
         if isinstance(event, m.BoardRead) and event.is_useless:
             self._knows_end = True
             self._asked.pop(m.SendHeartbeat, None)
-        self._follow(self.life.hear(event, self.world.time.s))
+        self._follow(self.life.apply(event, self.world.time.s))
 
     def _follow(self, instructions: tuple[m.Instruction, ...]) -> None:
         for instruction in instructions:

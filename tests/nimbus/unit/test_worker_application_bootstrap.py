@@ -207,7 +207,7 @@ def _watched(task: Any, terms: m.Terms, done: Path) -> m.State:
     """The state after the end of a task that is asked to stop."""
     life = Life(terms, pace=None)
     for event in (m.ClaimAnswered(m.ClaimHolder.OURS, 0.0), m.Prepared()):
-        life.hear(event, boottime_s())
+        life.apply(event, boottime_s())
     beats: Any = SimpleNamespace(answers=SimpleQueue())
     beats.answers.put(m.BoardRead(m.ClaimHolder.OURS, 0.0, stop_requested=True))
     bootstrap.watch(task, life, beats, done)
@@ -230,7 +230,7 @@ def test_timeout_of_a_task_goes_on_while_its_machine_sleeps(
     task: Any = SimpleNamespace(poll=lambda: next(polls), signal=signals.append)
     life = Life(m.Terms(timeout_s=3600), pace=None)
     for event in (m.ClaimAnswered(m.ClaimHolder.OURS, 0.0), m.Prepared()):
-        life.hear(event, boottime_s())
+        life.apply(event, boottime_s())
     woken_s = boottime_s() + 3601
     monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: woken_s}.__getitem__)
 
