@@ -49,7 +49,7 @@ def bind_session(session: Any, server_session_id: str) -> None:
 
 
 class ConnectProgress:
-    """Writes the server's progress reports to `progress.json`, in the form of `driver_progress`."""
+    """Writes the server's progress reports to `progress.json`, in the form of `spark_figures`."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
