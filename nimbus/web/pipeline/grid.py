@@ -17,7 +17,7 @@ from nimbus.web.run.graph import shortened
 from nimbus.web.times import Times
 
 _CELL, _BOX, _LABEL = 15, 12, 200
-_WIDEST, _ROOM = 36, 1_150
+_WIDEST, _ROOM = 28, 1_150
 """Widest column of a grid, and the width that few columns share."""
 _TICK, _HEIGHT, _LEAST = 6, 16, 3
 """Sizes of the row of bars in a list, in pixels."""
