@@ -11,6 +11,7 @@ from nimbus.api import views
 from nimbus.api.explain.data import DatasetView
 from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts
+from nimbus.api.runs.lookup import live_runs
 from nimbus.api.services import ApiServices
 from nimbus.domain.admission import Capacity, PoolHolder, by_rank, holder_of, target_slots
 from nimbus.domain.catalog import PipelineRecord, PipelineState
@@ -74,9 +75,7 @@ def _report(services: ApiServices) -> LeaderReport:
 
 
 def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
-    listed = services.reader.run_list().values()
-    live = [run.id for run in listed if run.pipeline == name and not run.state.is_final]
-    runs = tuple(services.reader.runs(live).values())
+    runs = tuple(live_runs(services, name))
     return Upstream(services.reader.intervals(name), runs, services.reader.pipeline(name) is not None)
 
 

@@ -24,7 +24,7 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, RunIdText
 from nimbus.api.routes.backfills import explained
 from nimbus.api.routes.pipelines import known_pipeline
-from nimbus.api.runs.lookup import FoundRun, find_run_or_request
+from nimbus.api.runs.lookup import FoundRun, find_run_or_request, live_runs
 from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
@@ -113,12 +113,10 @@ def _due_view(services: ApiServices, record: PipelineRecord) -> DueView | None:
     due = services.reader.due(record.name) if record.profile.starts_by_data else None
     if due is None:
         return None
-    listed = services.reader.run_list().values()
-    live = [run.id for run in listed if run.pipeline == record.name and not run.state.is_final]
     return DueView(
         due=due,
         datasets={read.dataset: dataset_view(services, read.dataset) for read in due.reads},
-        live=[run for run in services.reader.runs(live).values() if not run.state.is_final],
+        live=live_runs(services, record.name),
     )
 
 

@@ -20,6 +20,7 @@ from nimbus.api.models import CommandModel, Model, PipelineModel, PipelinesModel
 from nimbus.api.paging import OwnerText, Paging, TagText
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import BoundText, DigestText, PipelineNameText, ReasonBody, RequestBody
+from nimbus.api.runs.lookup import live_runs
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import CONDITIONAL, Submit, tag_with
 from nimbus.definition.intervals import bound_of, dates_between, intervals_of, last_dates
@@ -261,10 +262,7 @@ def _listed(index: IntervalIndex | None, span: DataInterval) -> list[DataInterva
 
 def _running(services: ApiServices, pipeline: PipelineName) -> dict[DataInterval, RunId]:
     """Intervals of live runs."""
-    listed = services.reader.run_list().values()
-    live = [run.id for run in listed if run.pipeline == pipeline and not run.state.is_final]
-    runs = services.reader.runs(live).values()
-    return {run.data_interval: run.id for run in runs if run.data_interval and not run.state.is_final}
+    return {run.data_interval: run.id for run in live_runs(services, pipeline) if run.data_interval}
 
 
 def _shown(

@@ -20,7 +20,6 @@ from nimbus.domain.terms import (
     Candidate,
     EndCause,
     FailoverTimes,
-    Gap,
     Term,
     gap,
     in_words,
@@ -147,16 +146,6 @@ def term_model(term: Term) -> TermModel:
     )
 
 
-def successor_model(one: Candidate) -> SuccessorModel:
-    """The next leader."""
-    return SuccessorModel.model_validate(one)
-
-
-def gap_model(found: Gap) -> GapModel:
-    """The gap."""
-    return GapModel.model_validate(found)
-
-
 _log = structlog.stdlib.get_logger(__name__)
 
 TERMS_SHOWN = 50
@@ -223,8 +212,8 @@ def succession(services: ApiServices) -> SuccessionModel:
     attempts = sum(map(len, reader.orders(worker.id for worker in reader.workers()).values()))
     return SuccessionModel(
         leader=None if leader is None else leader.id,
-        successor=None if next_leader is None else successor_model(next_leader),
-        gap=None if expected is None else gap_model(expected),
+        successor=None if next_leader is None else SuccessorModel.model_validate(next_leader),
+        gap=None if expected is None else GapModel.model_validate(expected),
         open_attempts=attempts,
         said=in_words(next_leader, expected, attempts, is_led=leader is not None),
     )

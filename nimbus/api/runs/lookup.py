@@ -44,6 +44,13 @@ class FoundRun:
     """True: it was read from history."""
 
 
+def live_runs(services: ApiServices, pipeline: PipelineName) -> list[Run]:
+    """The runs of a pipeline that have not ended."""
+    listed = services.reader.run_list().values()
+    wanted = [run.id for run in listed if run.pipeline == pipeline and not run.state.is_final]
+    return [run for run in services.reader.runs(wanted).values() if not run.state.is_final]
+
+
 def read_in_parts(reader: ClusterReader, wanted: Sequence[RunId]) -> Iterator[Run]:
     """Live runs, READ_AT_ONCE of them at a time, to limit memory."""
     for start in range(0, len(wanted), READ_AT_ONCE):
