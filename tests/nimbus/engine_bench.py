@@ -145,10 +145,10 @@ class Bench:
     def slots_of(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
         return {attempt: self.cluster.world.slots[attempt] for attempt in attempts}
 
-    def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
+    def claim(self, attempt: AttemptId = ATTEMPT, *, has_heartbeat: bool = True) -> None:
         claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)
         slots = self.cluster.world.slots[attempt]
-        self.cluster.set_slots(attempt, replace(slots, claim=claim, has_heartbeat=beating))
+        self.cluster.set_slots(attempt, replace(slots, claim=claim, has_heartbeat=has_heartbeat))
 
     def end(
         self,
