@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from blobsync.log import Log
+from blobsync.log import LazyLog
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 Value = TypeVar("Value")
 
 

@@ -30,7 +30,7 @@ def _drop(*_args: object, **_values: object) -> None:
     """A line that is not logged."""
 
 
-class Log:
+class LazyLog:
     """`structlog.get_logger(name)`, called at the first line.
 
     Args:

@@ -94,7 +94,7 @@ REQUIRED = frozenset({Capability.LIST_ORDER, Capability.LIST_PAGING, Capability.
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeFinding:
     """The result of one test.
 
     Attributes:
@@ -121,7 +121,7 @@ class ProbeReport:
 
     where: str
     server: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ProbeFinding, ...]
     left_behind: tuple[str, ...] = ()
 
     @property
@@ -224,15 +224,15 @@ class _Probe:
         for name in _LISTED:
             self._put(f"l/{name}")
 
-    def _finding(self, capability: Capability, step: Callable[[], _Answer]) -> Finding:
+    def _finding(self, capability: Capability, step: Callable[[], _Answer]) -> ProbeFinding:
         """Test one capability. An error answer is a finding; without any answer, the probe ends."""
         try:
-            return Finding(capability, *step())
+            return ProbeFinding(capability, *step())
         except ClientError as exc:
             error = translated(exc, self._config, self._at)
             if error.retryable:
-                return Finding(capability, None, _words(exc))
-            return Finding(capability, False, _words(exc))
+                return ProbeFinding(capability, None, _words(exc))
+            return ProbeFinding(capability, False, _words(exc))
         except BotoCoreError as exc:
             raise translated(exc, self._config, self._at) from exc
 

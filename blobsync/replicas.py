@@ -32,7 +32,7 @@ from typing import Any
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
 from blobsync.errors import BlobNotFoundError, BlobSyncConfigError, BlobSyncError, ReplicasMissingError
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.names import is_digest, is_release_name
 
 SCHEMA = 1
@@ -117,7 +117,7 @@ class ReplicaRecord:
         return cls(host, tuple(digests), datetime.fromisoformat(at))
 
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)

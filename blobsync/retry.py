@@ -21,9 +21,9 @@ from blobsync.errors import (
     InvalidPackError,
     PublishLapsedError,
 )
-from blobsync.log import Log
+from blobsync.log import LazyLog
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 Result = TypeVar("Result")
 
 WRONG_BYTES_TRIES = 2

@@ -196,7 +196,7 @@ class LeaderLatch:
             self._ended.wait(timeout.total_seconds())
 
     def _end(self, countdown: Countdown) -> None:
-        self._driver.post(lambda: self._latch.handle(m.CloseAsked()))
+        self._driver.post(lambda: self._latch.handle(m.LatchCloseAsked()))
         if not self._driver.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="ZooKeeper deletes it when the session ends")
         self._driver.join(countdown.remaining())

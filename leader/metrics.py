@@ -14,7 +14,7 @@ from leader.journal import Entry, Granted, Journal, Judged, LogJournal, Move, Re
 _MILLISECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10)
 
 
-class Watched(Protocol):
+class MeasuredElector(Protocol):
     """The methods of `Elector` that the metrics read. Neither does I/O."""
 
     def is_leader(self) -> bool:
@@ -67,7 +67,7 @@ class ElectionMetrics:
             registry=registry,
         )
 
-    def watch(self, participant: Watched) -> None:
+    def watch(self, participant: MeasuredElector) -> None:
         """Add gauges that each scrape reads from `participant`. Call it once for each registry."""
         self._registry.register(_StatusCollector(participant))
 
@@ -101,7 +101,7 @@ _HELP = {
 class _StatusCollector(Collector):
     """Reads the participant at each scrape, so no gauge is older than the scrape."""
 
-    def __init__(self, participant: Watched) -> None:
+    def __init__(self, participant: MeasuredElector) -> None:
         self._participant = participant
 
     def collect(self) -> list[GaugeMetricFamily]:

@@ -407,7 +407,7 @@ class IdentityProvider(Protocol):
         """Exchange the code that the browser brought back for an ID token. Raises IdentityProviderError."""
 
 
-class Catalog(Protocol):
+class CatalogFeed(Protocol):
     """The catalog. Every scheduler follows it to sync the releases that it needs."""
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:

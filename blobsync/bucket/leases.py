@@ -30,7 +30,7 @@ from typing import Any, Self
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
 from blobsync.errors import BlobNotFoundError, BlobSyncError, PublishLapsedError, StoreUnavailableError
-from blobsync.log import Log
+from blobsync.log import LazyLog
 
 SCHEMA = 1
 MAX_TTL = timedelta(hours=1)
@@ -42,7 +42,7 @@ COLLECTION_PATIENCE = timedelta(minutes=10)
 _MAX_LEASE_BYTES = 4 << 10
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from blobsync.errors import CorruptBlobError, CorruptPackError
 from blobsync.release.layout import Pack, StoredObject
 from blobsync.release.manifest import CHUNK_BYTES, Blob
 from blobsync.release.pack import (
-    Frame,
     FrameReader,
+    PackFrame,
     PackTable,
     check_members,
     parse_table,
@@ -242,7 +242,9 @@ def _verify_members(read: Reader, table: PackTable, threads: int, on_progress: O
         raise failures[0]
 
 
-def _taking(frames: Iterator[Frame], lock: threading.Lock, failures: list[BaseException]) -> Iterator[Frame]:
+def _taking(
+    frames: Iterator[PackFrame], lock: threading.Lock, failures: list[BaseException]
+) -> Iterator[PackFrame]:
     while not failures:
         with lock:
             frame = next(frames, None)

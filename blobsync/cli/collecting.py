@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blobsync.cli import refs
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import Setting, command_of
 from blobsync.cli.output import size
 
@@ -91,7 +91,7 @@ def gc(
     )
     if local:
         _collect_store(setting, wish)
-        return Exit.OK
+        return BlobsyncExit.OK
     return _collect_bucket(setting, wish)
 
 
@@ -143,7 +143,7 @@ def _collect_bucket(setting: Setting, wish: _Wish) -> int:
             retry=setting.retry,
         )
     setting.say(report.as_data(), "\n".join(_lines(report)))
-    return Exit.PROBLEM if report.failed_count else Exit.OK
+    return BlobsyncExit.PROBLEM if report.failed_count else BlobsyncExit.OK
 
 
 def _lines(report: CollectionReport) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 
 from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import Setting, command_of
 from blobsync.cli.output import size, table
 from blobsync.release.manifest import Artifact, Manifest
@@ -85,7 +85,7 @@ def diff(setting: Setting, before: str, after: str) -> int:
     )
     data = {"added": added, "removed": removed, "changed": changed, "new_bytes": sum(fresh.values())}
     setting.say(data, "\n".join(lines))
-    return Exit.PROBLEM if added or removed or changed else Exit.OK
+    return BlobsyncExit.PROBLEM if added or removed or changed else BlobsyncExit.OK
 
 
 @contextmanager

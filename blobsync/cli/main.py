@@ -65,7 +65,7 @@ def main() -> None:
     """  # noqa: D301 - click's own escape, before lines that it must not join
 
 
-class Exit(IntEnum):
+class BlobsyncExit(IntEnum):
     """Documented in `python -m blobsync --help`."""
 
     OK = 0
@@ -81,26 +81,26 @@ class Exit(IntEnum):
 
 
 _EXITS = {
-    "blobsync_config": Exit.USAGE,
-    "invalid_key": Exit.USAGE,
-    "unmatched_pattern": Exit.USAGE,
-    "unsafe_source": Exit.PROBLEM,
-    "source_changed": Exit.PROBLEM,
-    "corrupt_blob": Exit.PROBLEM,
-    "corrupt_pack": Exit.PROBLEM,
-    "invalid_manifest": Exit.PROBLEM,
-    "invalid_layout": Exit.PROBLEM,
-    "invalid_pack": Exit.PROBLEM,
-    "release_corrupt": Exit.PROBLEM,
-    "gc_refused": Exit.PROBLEM,
-    "release_absent": Exit.NOT_FOUND,
-    "blob_missing": Exit.NOT_FOUND,
-    "blob_not_found": Exit.NOT_FOUND,
-    "store_unavailable": Exit.UNREACHABLE,
-    "bucket_missing": Exit.UNREACHABLE,
-    "store_access_denied": Exit.DENIED,
-    "store_refused": Exit.DENIED,
-    "local_store": Exit.DISK,
+    "blobsync_config": BlobsyncExit.USAGE,
+    "invalid_key": BlobsyncExit.USAGE,
+    "unmatched_pattern": BlobsyncExit.USAGE,
+    "unsafe_source": BlobsyncExit.PROBLEM,
+    "source_changed": BlobsyncExit.PROBLEM,
+    "corrupt_blob": BlobsyncExit.PROBLEM,
+    "corrupt_pack": BlobsyncExit.PROBLEM,
+    "invalid_manifest": BlobsyncExit.PROBLEM,
+    "invalid_layout": BlobsyncExit.PROBLEM,
+    "invalid_pack": BlobsyncExit.PROBLEM,
+    "release_corrupt": BlobsyncExit.PROBLEM,
+    "gc_refused": BlobsyncExit.PROBLEM,
+    "release_absent": BlobsyncExit.NOT_FOUND,
+    "blob_missing": BlobsyncExit.NOT_FOUND,
+    "blob_not_found": BlobsyncExit.NOT_FOUND,
+    "store_unavailable": BlobsyncExit.UNREACHABLE,
+    "bucket_missing": BlobsyncExit.UNREACHABLE,
+    "store_access_denied": BlobsyncExit.DENIED,
+    "store_refused": BlobsyncExit.DENIED,
+    "local_store": BlobsyncExit.DISK,
 }
 
 
@@ -125,4 +125,4 @@ def in_options(message: str) -> str:
 def fail(error: BlobSyncError) -> NoReturn:
     """Print an error, and exit with its code."""
     click.echo(f"error: {in_options(str(error))}", err=True)
-    sys.exit(_EXITS.get(error.code, Exit.FAILED))
+    sys.exit(_EXITS.get(error.code, BlobsyncExit.FAILED))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from blobsync.bucket.ports import ObjectStore
-from blobsync.cli.main import Exit, fail
+from blobsync.cli.main import BlobsyncExit, fail
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.retry import RetryPolicy
 from blobsync.s3.config import Encryption, S3Config
@@ -148,7 +148,7 @@ def command_of(group: click.Group) -> Callable[[F], F]:
                 fail(exc)
             except KeyboardInterrupt:
                 click.echo("interrupted; run the same command again to continue", err=True)
-                sys.exit(Exit.INTERRUPTED)
+                sys.exit(BlobsyncExit.INTERRUPTED)
             sys.exit(code or 0)
 
         for option in reversed(_COMMON):

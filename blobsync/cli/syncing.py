@@ -12,7 +12,7 @@ import click
 
 from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import Setting, command_of
 from blobsync.cli.output import DAMAGED_RELEASE, bars, is_watched, size, table
 from blobsync.release.manifest import ReleaseRef
@@ -78,7 +78,7 @@ def sync(
     lines += [f"{ref} is at {path}" for ref, path in trees.items()]
     data = [_data(state) | ({"tree": trees[str(state.ref)]} if trees else {}) for state in states]
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.OK if is_ready else _worst(states, found.disk)
+    return BlobsyncExit.OK if is_ready else _worst(states, found.disk)
 
 
 @command_of(main)
@@ -104,7 +104,9 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
         for ref, one in zip(wanted, data, strict=True)
     ]
     setting.say({"releases": data, "disk": {"ok": disk.ok, "reason": disk.reason}}, table(rows))
-    return Exit.OK if all(one["kept"] and one["missing"] == 0 for one in data) else Exit.PROBLEM
+    return (
+        BlobsyncExit.OK if all(one["kept"] and one["missing"] == 0 for one in data) else BlobsyncExit.PROBLEM
+    )
 
 
 def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
@@ -153,10 +155,10 @@ def _hopeless(found: Readiness) -> bool:
 def _worst(states: list[ReleaseReadiness], disk: DiskState) -> int:
     kinds = {state.state for state in states}
     if ReleaseState.UNAVAILABLE in kinds:
-        return Exit.UNREACHABLE
+        return BlobsyncExit.UNREACHABLE
     if ReleaseState.ABSENT in kinds:
-        return Exit.NOT_FOUND
-    return Exit.PROBLEM if disk.ok or ReleaseState.CORRUPT in kinds else Exit.DISK
+        return BlobsyncExit.NOT_FOUND
+    return BlobsyncExit.PROBLEM if disk.ok or ReleaseState.CORRUPT in kinds else BlobsyncExit.DISK
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from blobsync.bucket.audit import Audit, Auditor
 from blobsync.bucket.ports import ObjectStore, OnProgress
 from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import NO_BUCKET, Setting, command_of
 from blobsync.cli.output import DAMAGED_RELEASE, Show, bars, size
 from blobsync.errors import (
@@ -38,7 +38,7 @@ def probe(setting: Setting) -> int:
 
     report = find_out(setting.s3)
     setting.say(report.as_data(), "\n".join(report.lines()))
-    return Exit.OK if report.usable else Exit.PROBLEM
+    return BlobsyncExit.OK if report.usable else BlobsyncExit.PROBLEM
 
 
 @command_of(main)
@@ -81,7 +81,7 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
     if damaged:
         lines.append("`sync` fetches what is damaged or missing")
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.PROBLEM if damaged else Exit.OK
+    return BlobsyncExit.PROBLEM if damaged else BlobsyncExit.OK
 
 
 def _verify_kept(local: LocalStore, ref: ReleaseRef, show: Show, rate: float | None) -> MissingObjects | None:
@@ -117,8 +117,8 @@ def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | Non
         lines.append("repair it with `publish --repair` of the same files")
     setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
     if any(audit.is_absent for audit in found):
-        return Exit.NOT_FOUND
-    return Exit.PROBLEM if any(audit.flaws for audit in found) else Exit.OK
+        return BlobsyncExit.NOT_FOUND
+    return BlobsyncExit.PROBLEM if any(audit.flaws for audit in found) else BlobsyncExit.OK
 
 
 def _all(store: ObjectStore) -> Iterator[ReleaseRef]:

@@ -36,7 +36,7 @@ from blobsync.collection.decision import CollectionPolicy, Tallies
 from blobsync.collection.inventory import CollectionStore, Found, Kind, Tally
 from blobsync.collection.run import CollectionRun
 from blobsync.errors import GcRefusedError, StoppedError
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.progress import Progress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
@@ -44,7 +44,7 @@ from blobsync.retry import RetryPolicy
 MAX_TOLD = 100
 """Limit of keys in a report."""
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,7 +171,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CollectionDecision:
     """The decision about all objects of one look at the store.
 
     Attributes:
@@ -211,7 +211,7 @@ def decide(
     now: datetime,
     policy: CollectionPolicy,
     in_grace: Set[str] = frozenset(),
-) -> Decision:
+) -> CollectionDecision:
     """Decide about all objects in the store that this library made.
 
     Args:
@@ -250,7 +250,9 @@ def decide(
         keep(item, Reason.CONDEMNED_NOW if place < room else Reason.LATER)
     marks = [Condemned(*_state(item.info), since=now) for item in new[:room]]
     due.sort(key=lambda item: _ORDER[item.kind])
-    return Decision(tuple(due), tuple(standing + marks), {kind: dict(own) for kind, own in kept.items()})
+    return CollectionDecision(
+        tuple(due), tuple(standing + marks), {kind: dict(own) for kind, own in kept.items()}
+    )
 
 
 def releases_in_grace(

@@ -20,7 +20,7 @@ from blobsync.bucket.leases import BucketLease, Lease
 from blobsync.collection.inventory import CollectionStore, Found, Kind, Tally
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.progress import Phase
 
 TTL = timedelta(minutes=10)
@@ -31,7 +31,7 @@ MAX_FAILURES_IN_A_ROW = 20
 HOLD_S = 60.0
 """Then no new batch begins, so that publishes do not wait for long."""
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 
 def collect_lease(store: CollectionStore) -> BucketLease:

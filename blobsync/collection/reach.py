@@ -23,13 +23,13 @@ from blobsync.errors import (
     InvalidLayoutError,
     InvalidManifestError,
 )
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.progress import Phase
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import ReleaseRef
 
 THREADS = 8
-_log = Log(__name__)
+_log = LazyLog(__name__)
 _UNREADABLE = (BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidManifestError)
 
 

@@ -13,8 +13,8 @@ from blobsync.bucket.leases import BucketLease, LiveLease, live_leases, store_ti
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstones
 from blobsync.collection.decision import (
+    CollectionDecision,
     CollectionPolicy,
-    Decision,
     Now,
     Standing,
     counted,
@@ -28,21 +28,21 @@ from blobsync.collection.deletion import Deletion, collect_lease
 from blobsync.collection.inventory import CollectionStore, Found, Inventory, Tally
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.release.manifest import ReleaseRef
 
 PAUSE_S = 2.0
 """Pause between two tries to delete, without the lease, so that publishes can begin."""
 _UPLOADED = (keys.BLOBS, keys.PACKS)
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 
 class CollectionPlan(NamedTuple):
     """One look at the store, and the decision."""
 
     found: Inventory
-    decision: Decision
+    decision: CollectionDecision
     missing: list[str]
 
 
@@ -86,7 +86,7 @@ class CollectionRun:
         self._store, self._keep, self._policy, self._clock = store, keep, policy, clock
         self._dry_run = dry_run
         self._reach = Reach(store)
-        self.first = CollectionPlan(Inventory({}, Tally()), Decision((), (), {}), [])
+        self.first = CollectionPlan(Inventory({}, Tally()), CollectionDecision((), (), {}), [])
         self.earlier = Standing({})
         self.unreadable_tombstones: tuple[str, ...] = ()
         self.deletion = Deletion(store, self._reach)
@@ -156,7 +156,7 @@ class CollectionRun:
         both = Tally(done.count + more.count, done.size_bytes + more.size_bytes)
         refuse_too_much(both, self.first.found.total(), self._policy.max_share)
 
-    def _condemn(self, decision: Decision, stored: list[StoredTombstone], now: Now) -> None:
+    def _condemn(self, decision: CollectionDecision, stored: list[StoredTombstone], now: Now) -> None:
         """Write a tombstone of all objects that are condemned now, then remove earlier tombstones."""
         earlier = [item for item in stored if item.tombstone is not None]
         # Also if it condemns nothing: a run that read earlier tombstones must see that they are void.

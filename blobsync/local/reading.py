@@ -14,7 +14,7 @@ from blobsync.local.disk import FileReader
 from blobsync.local.objects import ObjectFiles
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Blob, Manifest
-from blobsync.release.pack import Frame, FrameReader, members_of
+from blobsync.release.pack import FrameReader, PackFrame, members_of
 
 _PIECE_BYTES = 1 << 20
 _WHOLE_PACK_SHARE = 0.25
@@ -94,11 +94,11 @@ def _members(objects: ObjectFiles, pack: Pack, wanted: set[str]) -> Iterator[tup
                     yield sha256, data
 
 
-def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | memoryview]]:
+def _read_ahead(fd: int, frames: list[PackFrame]) -> Iterator[tuple[PackFrame, bytes | memoryview]]:
     """Yield frames in order. While one is used, the next is decompressed on a second thread."""
     stored, frame_reader = FileReader(fd), FrameReader()
 
-    def raw_of(frame: Frame) -> bytes | memoryview:
+    def raw_of(frame: PackFrame) -> bytes | memoryview:
         return frame_reader.raw(frame, stored.whole(frame.start, frame.stored_bytes))
 
     if len(frames) < _HELPER_FROM_FRAMES or not any(frame.is_zstd for frame in frames):
@@ -106,7 +106,7 @@ def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | m
             yield frame, raw_of(frame)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="blobsync-frames") as helper:
-        ahead = deque[tuple[Frame, Future[bytes | memoryview]]]()
+        ahead = deque[tuple[PackFrame, Future[bytes | memoryview]]]()
         for frame in frames:
             ahead.append((frame, helper.submit(raw_of, frame)))
             if len(ahead) > 1:

@@ -26,9 +26,9 @@ from blobsync.local.disk import (
 )
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
-from blobsync.log import Log
+from blobsync.log import LazyLog
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 Step = Callable[[str], None]
 """Called before each step, with its name: for fault injection."""

@@ -15,7 +15,7 @@ from blobsync.bucket import keys
 from blobsync.bucket.releases import fetch_layout, published
 from blobsync.bucket.verification import read_table
 from blobsync.errors import BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidPackError
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.publishing.packing import PublishStore
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import ReleaseRef
@@ -35,7 +35,7 @@ _PACKS_AT_MOST = 4_000
 """If a release would need more packs, its packs are larger: a layout has room for 10,000."""
 _LARGEST_STORED_BYTES = 48 << 20
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)

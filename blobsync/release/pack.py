@@ -49,7 +49,7 @@ MIN_PACK_BYTES = len(MAGIC) + _FOOTER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PackFrame:
     """Where a frame is in its pack, and which members it has."""
 
     start: int
@@ -64,7 +64,7 @@ class Frame:
 class PackTable:
     """The tables of a pack. `sha256s` and `sizes` are of the members, in order."""
 
-    frames: tuple[Frame, ...]
+    frames: tuple[PackFrame, ...]
     sha256s: tuple[str, ...]
     sizes: tuple[int, ...]
 
@@ -73,7 +73,7 @@ class PackTable:
         """Size of all members."""
         return sum(frame.raw_bytes for frame in self.frames)
 
-    def frames_with(self, wanted: Set[str]) -> list[Frame]:
+    def frames_with(self, wanted: Set[str]) -> list[PackFrame]:
         """Frames that have one of these members, by SHA-256."""
         ends = ((frame, frame.first_member + frame.member_count) for frame in self.frames)
         return [frame for frame, end in ends if not wanted.isdisjoint(self.sha256s[frame.first_member : end])]
@@ -133,7 +133,7 @@ def parse_table(size_bytes: int, tail: bytes) -> PackTable:
     return PackTable(found, sha256s, sizes)
 
 
-def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[Frame]:
+def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[PackFrame]:
     start, first = len(MAGIC), 0
     for stored, raw, count, codec in rows:
         own = sizes[first : first + count]
@@ -141,7 +141,7 @@ def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator
             raise InvalidPackError("a frame of a pack does not fit its members")
         if not (codec == _RAW and stored == raw) and not (codec == _ZSTD and stored < raw):
             raise InvalidPackError(f"a frame of a pack has codec {codec} and {stored} bytes for {raw}")
-        yield Frame(start, stored, raw, codec == _ZSTD, first, count)
+        yield PackFrame(start, stored, raw, codec == _ZSTD, first, count)
         start, first = start + stored, first + count
 
 
@@ -151,7 +151,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor(max_window_size=MAX_FRAME_BYTES)
 
-    def raw(self, frame: Frame, stored: bytes | memoryview) -> bytes | memoryview:
+    def raw(self, frame: PackFrame, stored: bytes | memoryview) -> bytes | memoryview:
         """The raw bytes of a frame.
 
         Raises:
@@ -172,7 +172,9 @@ class FrameReader:
         return raw
 
 
-def members_of(table: PackTable, frame: Frame, raw: bytes | memoryview) -> Iterator[tuple[str, memoryview]]:
+def members_of(
+    table: PackTable, frame: PackFrame, raw: bytes | memoryview
+) -> Iterator[tuple[str, memoryview]]:
     """The members of a frame, by SHA-256, unverified."""
     view, at = memoryview(raw), 0
     for index in range(frame.first_member, frame.first_member + frame.member_count):
@@ -181,7 +183,7 @@ def members_of(table: PackTable, frame: Frame, raw: bytes | memoryview) -> Itera
         at += size
 
 
-def check_members(table: PackTable, frame: Frame, raw: bytes | memoryview) -> None:
+def check_members(table: PackTable, frame: PackFrame, raw: bytes | memoryview) -> None:
     """Hash the members of a frame.
 
     Raises:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from blobsync.bucket.ports import OnProgress
 from blobsync.s3.endpoint import Endpoint, connected
 from blobsync.s3.messages import Head, HttpError, StaleConnectionError, broken, parsed, unchunked
-from blobsync.s3.patience import Patience
+from blobsync.s3.patience import RequestPatience
 
 _HEAD_BYTES = 64 << 10
 _BUFFER_BYTES = 512 << 10
@@ -44,7 +44,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._silence_s = endpoint.limits.silence_s
-        self._patience = Patience(endpoint.limits)
+        self._patience = RequestPatience(endpoint.limits)
         self._socket = connected(endpoint)
         self._socket.settimeout(min(_TICK_S, self._silence_s))
         self._poll = select.poll()

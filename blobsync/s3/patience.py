@@ -26,7 +26,7 @@ class TimeLimits:
     slowest_bytes_per_s: int
 
 
-class Patience:
+class RequestPatience:
     """How much time is left, in one request after another.
 
     Args:

@@ -24,7 +24,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.utils import get_environ_proxies
 
 from blobsync.s3.config import S3Config
-from blobsync.s3.patience import Patience, TimeLimits
+from blobsync.s3.patience import RequestPatience, TimeLimits
 
 _COMPLETING = 10
 """To complete an upload a server has this many times the usual limit; it sends blanks meanwhile."""
@@ -40,7 +40,7 @@ class PatientSocket(socket.socket):
         patience: Time limits of this connection.
     """
 
-    def __init__(self, plain: socket.socket, patience: Patience) -> None:
+    def __init__(self, plain: socket.socket, patience: RequestPatience) -> None:
         waits = plain.gettimeout()
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
         self.settimeout(waits)
@@ -60,7 +60,7 @@ class PatientSocket(socket.socket):
 class PatientTlsSocket(ssl.SSLSocket):
     """A connection over TLS. Its limits hold once `patience` is set, after the handshake."""
 
-    patience: Patience | None = None
+    patience: RequestPatience | None = None
 
     def recv_into(self, buffer: memoryview, nbytes: int | None = None, flags: int = 0) -> int:  # type: ignore[override]
         """See `socket.socket`."""
@@ -73,7 +73,7 @@ class PatientTlsSocket(ssl.SSLSocket):
         _send(self, self.patience, data, lambda piece: super(PatientTlsSocket, self).sendall(piece, flags))
 
 
-def _receive(sock: socket.socket, patience: Patience | None, receive: Callable[[], int]) -> int:
+def _receive(sock: socket.socket, patience: RequestPatience | None, receive: Callable[[], int]) -> int:
     if patience is None:
         return receive()
     sock.settimeout(patience.to_receive_s())
@@ -84,7 +84,7 @@ def _receive(sock: socket.socket, patience: Patience | None, receive: Callable[[
 
 
 def _send(
-    sock: socket.socket, patience: Patience | None, data: bytes, send: Callable[[memoryview], None]
+    sock: socket.socket, patience: RequestPatience | None, data: bytes, send: Callable[[memoryview], None]
 ) -> None:
     if patience is None:
         send(memoryview(data))
@@ -134,11 +134,11 @@ class _Patient:
         return PatientSocket(super()._new_conn(), self._patience)  # type: ignore[misc]
 
     @property
-    def _patience(self) -> Patience:
+    def _patience(self) -> RequestPatience:
         """Made when it is first needed, since connections are made in several ways."""
         found = self.__dict__.get("_own_patience")
-        if not isinstance(found, Patience):
-            self.__dict__["_own_patience"] = found = Patience(self.limits)
+        if not isinstance(found, RequestPatience):
+            self.__dict__["_own_patience"] = found = RequestPatience(self.limits)
         return found
 
     def connect(self) -> None:

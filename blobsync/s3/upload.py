@@ -26,7 +26,7 @@ from blobsync.errors import (
 )
 from blobsync.s3.client import translated
 from blobsync.s3.config import MAX_PARTS, MIB, S3Config
-from blobsync.s3.upload_source import Slice, Source, Watched
+from blobsync.s3.upload_source import SerialProgress, Slice, Source
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -43,7 +43,7 @@ class _OtherUploadError(Exception):
     """The unfinished upload that was found has other bytes than this one."""
 
 
-class _Part(NamedTuple):
+class _StoredPart(NamedTuple):
     """A part that the store has."""
 
     etag: str
@@ -56,8 +56,8 @@ class _Upload(NamedTuple):
     full: str
     upload_id: str
     source: Source
-    watched: Watched
-    known: Mapping[int, _Part]
+    watched: SerialProgress
+    known: Mapping[int, _StoredPart]
 
 
 class S3Uploads:
@@ -79,12 +79,12 @@ class S3Uploads:
             BlobSyncError: from the source.
         """
         if source.size_bytes <= self._config.multipart_bytes:
-            watched = Watched(on_progress)
+            watched = SerialProgress(on_progress)
             self._send_whole(full, source, watched)
             watched.came(source.size_bytes)
             return
         if not self._taken_up(full, source, on_progress):
-            self._send_in_parts(full, source, Watched(on_progress), None)
+            self._send_in_parts(full, source, SerialProgress(on_progress), None)
 
     def unfinished(self, full_prefix: str) -> Iterator[UnfinishedUpload]:
         """Unfinished uploads of keys with a prefix. Their age is by the store's clock.
@@ -119,7 +119,7 @@ class S3Uploads:
             return False
         return True
 
-    def _send_whole(self, full: str, source: Source, watched: Watched) -> None:
+    def _send_whole(self, full: str, source: Source, watched: SerialProgress) -> None:
         body = Slice(source, 0, source.size_bytes, watched)
         with _own_errors(watched):
             self._client.put_object(
@@ -130,7 +130,7 @@ class S3Uploads:
     def _taken_up(self, full: str, source: Source, on_progress: OnProgress) -> bool:
         """Continue an unfinished upload, or begin the first one. False: that upload cannot be used."""
         try:
-            self._send_in_parts(full, source, Watched(on_progress), self._latest(full))
+            self._send_in_parts(full, source, SerialProgress(on_progress), self._latest(full))
         except _OtherUploadError:  # of other bytes for the same key: left alone
             return False
         except ClientError as exc:
@@ -149,7 +149,9 @@ class S3Uploads:
             return None
         return min(found, key=lambda upload: upload.age).upload_id if found else None
 
-    def _send_in_parts(self, full: str, source: Source, watched: Watched, upload_id: str | None) -> None:
+    def _send_in_parts(
+        self, full: str, source: Source, watched: SerialProgress, upload_id: str | None
+    ) -> None:
         where: Any = {"Bucket": self._config.bucket, "Key": full}
         known = {} if upload_id is None else self._parts(full, upload_id)
         upload_id = upload_id or self._client.create_multipart_upload(**where)["UploadId"]
@@ -166,13 +168,13 @@ class S3Uploads:
                     self.abandon(full, upload_id)
             raise
 
-    def _parts(self, full: str, upload_id: str) -> dict[int, _Part]:
+    def _parts(self, full: str, upload_id: str) -> dict[int, _StoredPart]:
         """The parts of an unfinished upload, by number."""
         pages = self._client.get_paginator("list_parts").paginate(
             Bucket=self._config.bucket, Key=full, UploadId=upload_id
         )
         return {
-            item["PartNumber"]: _Part(item["ETag"], item["Size"])
+            item["PartNumber"]: _StoredPart(item["ETag"], item["Size"])
             for page in pages
             for item in page.get("Parts", [])
         }
@@ -233,7 +235,7 @@ def part_bytes_for(size_bytes: int, least: int) -> int:
     return max(least, -(-needed // MIB) * MIB)
 
 
-def _same(there: _Part, part: Slice) -> bool:
+def _same(there: _StoredPart, part: Slice) -> bool:
     """True if the store has the same bytes. Always False where the ETag is not an MD5."""
     return there.size_bytes == part.size_bytes and there.etag.strip('"') == part.md5().hex()
 
@@ -253,7 +255,7 @@ def _store_time(metadata: Mapping[str, Any]) -> datetime:
 
 
 @contextmanager
-def _own_errors(watched: Watched) -> Iterator[None]:
+def _own_errors(watched: SerialProgress) -> Iterator[None]:
     """Raise the error that stopped the upload, not the error that the client makes of it."""
     try:
         yield

@@ -76,7 +76,7 @@ def opened(data: bytes | Path) -> Iterator[Source]:
         os.close(fd)
 
 
-class Watched:
+class SerialProgress:
     """Calls one `on_progress` for all threads of an upload: one at a time, and not again after it raised."""
 
     def __init__(self, on_progress: OnProgress) -> None:
@@ -117,7 +117,7 @@ class Watched:
 class Slice(io.RawIOBase):
     """A slice of a source as a file, which the client may read twice. Used by one thread at a time."""
 
-    def __init__(self, source: Source, start: int, size_bytes: int, watched: Watched) -> None:
+    def __init__(self, source: Source, start: int, size_bytes: int, watched: SerialProgress) -> None:
         self._source, self._start, self.size_bytes, self._watched = source, start, size_bytes, watched
         self._at = 0
 

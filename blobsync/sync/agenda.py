@@ -24,7 +24,7 @@ URGENT = -1
 
 
 @dataclass(slots=True)
-class Task:
+class TaskTimes:
     """When a task is due, and how its tries ended.
 
     Attributes:
@@ -48,7 +48,7 @@ class Task:
     again_s: float | None = None
 
 
-class Agenda(Generic[Key]):
+class WorkQueue(Generic[Key]):
     """Tasks by their key.
 
     Args:
@@ -57,7 +57,7 @@ class Agenda(Generic[Key]):
 
     def __init__(self, urgent: int = 0) -> None:
         self._urgent = urgent
-        self._tasks: dict[Key, Task] = {}
+        self._tasks: dict[Key, TaskTimes] = {}
         self._later: list[_Entry[Key]] = []
         self._due: list[_Entry[Key]] = []
         self._stamp = 0
@@ -65,18 +65,18 @@ class Agenda(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._tasks
 
-    def __getitem__(self, key: Key) -> Task:
+    def __getitem__(self, key: Key) -> TaskTimes:
         return self._tasks[key]
 
-    def items(self) -> Iterator[tuple[Key, Task]]:
+    def items(self) -> Iterator[tuple[Key, TaskTimes]]:
         """All tasks."""
         yield from self._tasks.items()
 
-    def add(self, key: Key, order: int, due_s: float) -> Task:
+    def add(self, key: Key, order: int, due_s: float) -> TaskTimes:
         """Add a task, or change the order of the existing one."""
         task = self._tasks.get(key)
         if task is None:
-            task = self._tasks[key] = Task(order, due_s)
+            task = self._tasks[key] = TaskTimes(order, due_s)
             self.move(key, due_s)
         elif task.order != order:
             task.order = order
@@ -163,7 +163,7 @@ class BackOffs:
         agendas: The agendas of the tasks.
     """
 
-    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *agendas: Agenda[Any]) -> None:
+    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *agendas: WorkQueue[Any]) -> None:
         self._retry, self._rng, self._agendas = retry, rng, agendas
         self._last_answer_s = self._last_outage_s = float("-inf")
         self._disk_refused = False
@@ -178,7 +178,7 @@ class BackOffs:
         """True when a task that the disk refused waits for its next try."""
         return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
 
-    def failed(self, agenda: Agenda[Any], key: Any, failure: Failure, now_s: float) -> None:
+    def failed(self, agenda: WorkQueue[Any], key: Any, failure: Failure, now_s: float) -> None:
         """Note that a running task failed. It is due again after its back-off."""
         task = agenda[key]
         if task.failure is None or task.failure.state is not failure.state:
@@ -215,7 +215,7 @@ class BackOffs:
                 if task.failure is not None and task.failure.of_disk and task.due_s > now_s:
                     agenda.move(key, now_s)
 
-    def _failing(self) -> Iterator[tuple[Agenda[Any], Any, Task]]:
+    def _failing(self) -> Iterator[tuple[WorkQueue[Any], Any, TaskTimes]]:
         for agenda in self._agendas:
             for key, task in list(agenda.items()):
                 if task.failures:

@@ -16,7 +16,7 @@ from functools import partial
 from blobsync.errors import StoreUnavailableError, SyncerClosedError
 from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.progress import SyncProgress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
@@ -25,9 +25,9 @@ from blobsync.sync.jobs import Arrival, Inspection, Transfers
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState, failure_of
 from blobsync.sync.table import Fetch, FindMissing, Job, ObjectCounts, SyncTable
-from blobsync.sync.waits import Holds, Waits
+from blobsync.sync.waits import EnsureCalls, Holds
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 LOOK_THREADS = 3
 _LOOKS = LOOK_THREADS - 1
@@ -64,7 +64,7 @@ class SyncLoop:
         transfers: Transfers,
         looks: DaemonPool,
         holds: Holds,
-        waits: Waits,
+        waits: EnsureCalls,
         *,
         retry: RetryPolicy,
         look_every_s: float,

@@ -27,12 +27,12 @@ from typing import Any
 from blobsync.errors import BlobMissingError, BlobSyncError, LocalStoreError, SyncerClosedError
 from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.progress import Throttle
 from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import ReleaseRef
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 _ASK_AGAIN_S = 60.0
 """Interval to check whether the process that scrubs has finished or died."""

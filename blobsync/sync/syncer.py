@@ -22,7 +22,7 @@ from pathlib import Path
 from blobsync.bucket.ports import ObjectStore
 from blobsync.errors import BlobSyncConfigError, BlobSyncError, SyncerClosedError
 from blobsync.local.store import LocalStore
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.progress import SyncProgress, Throttle
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
@@ -32,9 +32,9 @@ from blobsync.sync.loop import LOOK_THREADS, SyncLoop
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.waits import CLOSED, EnsureCall, Holds, Waits
+from blobsync.sync.waits import CLOSED, EnsureCall, EnsureCalls, Holds
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 THREADS = 4
 SCRUB_BYTES_PER_S = 50e6
@@ -77,7 +77,7 @@ class Syncer:
         self._fetches = DaemonPool(threads, "blobsync-fetch")
         self._looks = DaemonPool(LOOK_THREADS, "blobsync-look")
         self._holds = Holds(local)
-        self._waits = Waits()
+        self._waits = EnsureCalls()
         throttle = Throttle(bandwidth_bytes_per_s, self._stopping)
         self._loop = SyncLoop(
             local,

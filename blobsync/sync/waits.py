@@ -27,11 +27,11 @@ from blobsync.errors import (
 )
 from blobsync.local.disk import LOCKED_AT_MOST_S
 from blobsync.local.store import LocalStore
-from blobsync.log import Log
+from blobsync.log import LazyLog
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
 
-_log = Log(__name__)
+_log = LazyLog(__name__)
 
 CLOSED = "this syncer was closed; make a new one"
 _FOLDER = "folder"
@@ -150,7 +150,7 @@ class EnsureCall:
         return min(errors, key=lambda error: getattr(error, "retryable", False), default=late)
 
 
-class Waits:
+class EnsureCalls:
     """The calls of `ensure` that are under way."""
 
     def __init__(self) -> None:

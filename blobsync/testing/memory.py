@@ -37,7 +37,7 @@ class _Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Stored:
     data: bytes
     modified: datetime
 
@@ -80,7 +80,7 @@ class MemoryObjectStore:
         self._multipart_bytes = multipart_bytes
         self._now = now
         self._lock = threading.Lock()
-        self._objects: dict[str, _Kept] = {}
+        self._objects: dict[str, _Stored] = {}
         self._uploads: dict[str, datetime] = {}
         self._faults: dict[str, _Fault] = {}
 
@@ -103,7 +103,7 @@ class MemoryObjectStore:
     def plant(self, key: str, data: bytes = b"") -> None:
         """Store an object under any key, as other programs do: consoles make a "folder" of `name/`."""
         with self._lock:
-            self._objects[key] = _Kept(data, self._now())
+            self._objects[key] = _Stored(data, self._now())
 
     def lose(self, key: str) -> None:
         """Remove the object."""
@@ -156,7 +156,7 @@ class MemoryObjectStore:
             on_progress(min(PIECE_BYTES, len(content) - offset))
         with self._lock:
             self._uploads.pop(key, None)
-            self._objects[key] = _Kept(content, self._now())
+            self._objects[key] = _Stored(content, self._now())
             self.writes.append(key)
 
     def size(self, key: str) -> int | None:

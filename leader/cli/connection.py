@@ -21,7 +21,7 @@ from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Exit(IntEnum):
+class LeaderExit(IntEnum):
     """Exit codes."""
 
     OK = 0
@@ -38,15 +38,15 @@ class Exit(IntEnum):
 _FORM = click.Choice(["text", "json"])
 
 _EXITS = {
-    "election_config": Exit.USAGE,
-    "nobody_leads": Exit.NOT_FOUND,
-    "no_such_participant": Exit.NOT_FOUND,
-    "zookeeper_unreachable": Exit.UNREACHABLE,
-    "zookeeper_unavailable": Exit.UNREACHABLE,
-    "zookeeper_auth": Exit.DENIED,
-    "zookeeper_tls": Exit.DENIED,
-    "acl": Exit.DENIED,
-    "not_permitted": Exit.DENIED,
+    "election_config": LeaderExit.USAGE,
+    "nobody_leads": LeaderExit.NOT_FOUND,
+    "no_such_participant": LeaderExit.NOT_FOUND,
+    "zookeeper_unreachable": LeaderExit.UNREACHABLE,
+    "zookeeper_unavailable": LeaderExit.UNREACHABLE,
+    "zookeeper_auth": LeaderExit.DENIED,
+    "zookeeper_tls": LeaderExit.DENIED,
+    "acl": LeaderExit.DENIED,
+    "not_permitted": LeaderExit.DENIED,
 }
 
 
@@ -133,4 +133,4 @@ def _auth(text: str | None) -> tuple[str, str] | None:
 
 def _fail(exc: LeaderError) -> NoReturn:
     click.echo(printable(f"error: {exc}"), err=True)
-    sys.exit(_EXITS.get(exc.code, Exit.FAILED))
+    sys.exit(_EXITS.get(exc.code, LeaderExit.FAILED))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from leader.cli.connection import Election, Exit, on_election
+from leader.cli.connection import Election, LeaderExit, on_election
 from leader.cli.doctor import examine
 from leader.clock import Countdown
 from leader.protocol.terms import LeaderInfo
@@ -47,7 +47,7 @@ def leader(election: Election) -> None:
     found = read_leader(election.session, election.root)
     election.say({"leader": _info(found)}, _sentence(found))
     if found is None:
-        sys.exit(Exit.NOT_FOUND)
+        sys.exit(LeaderExit.NOT_FOUND)
 
 
 @main.command()
@@ -62,7 +62,7 @@ def switchover(election: Election, participant: str, reason: str, wait: float) -
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None or after.participant.id != participant:
         click.echo(f"error: {participant} did not take the lead within {wait:g} s", err=True)
-        sys.exit(Exit.PROBLEM)
+        sys.exit(LeaderExit.PROBLEM)
 
 
 @main.command()
@@ -76,7 +76,7 @@ def abdicate(election: Election, reason: str, wait: float) -> None:
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None:
         click.echo(f"error: no participant took the lead within {wait:g} s", err=True)
-        sys.exit(Exit.PROBLEM)
+        sys.exit(LeaderExit.PROBLEM)
 
 
 @main.command()
@@ -117,7 +117,7 @@ def doctor(election: Election) -> None:
     data = [{"check": one.check, "ok": one.ok, "detail": one.detail} for one in findings]
     election.say({"findings": data}, *lines)
     if not all(one.ok for one in findings):
-        sys.exit(Exit.PROBLEM)
+        sys.exit(LeaderExit.PROBLEM)
 
 
 def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> LeaderInfo | None:

@@ -11,7 +11,7 @@ _INT32 = 1 << 32
 _HALF = 1 << 31
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """One node. `made` counts the children ever created below it; it is the next sequence number."""
 
     data: bytes = b""
@@ -29,7 +29,7 @@ class Node(NamedTuple):
         return rq.Stat(self.version, self.owner, self.created, self.modified, self.modified_ms)
 
 
-Changes = dict[str, Node | None]
+Changes = dict[str, TreeNode | None]
 """The result of a transaction: each node that it changed, by path; None for a deleted node."""
 
 OnWatch = Callable[[str, bool], None]
@@ -43,12 +43,12 @@ class Tree:
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {"/": Node()}
+        self._nodes: dict[str, TreeNode] = {"/": TreeNode()}
         self._names: dict[str, dict[str, None]] = {"/": {}}
         self._on_node: dict[str, dict[OnWatch, None]] = {}
         self._on_children: dict[str, dict[OnWatch, None]] = {}
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> TreeNode | None:
         """Return the node at `path`, or None."""
         return self._nodes.get(path)
 
@@ -99,7 +99,7 @@ class Tree:
         for on_watch, path, gone in fired:
             on_watch(path, gone)
 
-    def _put(self, path: str, node: Node | None) -> None:
+    def _put(self, path: str, node: TreeNode | None) -> None:
         parent, name = split(path)
         if node is None:
             self._nodes.pop(path, None)
@@ -112,7 +112,9 @@ class Tree:
             self._names[parent][name] = None
         self._nodes[path] = node
 
-    def _fired(self, path: str, before: Node | None, after: Node | None) -> list[tuple[OnWatch, str, bool]]:
+    def _fired(
+        self, path: str, before: TreeNode | None, after: TreeNode | None
+    ) -> list[tuple[OnWatch, str, bool]]:
         if before is None and after is None:  # created and deleted in one transaction: fires as created
             parent = split(path)[0]
             told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
@@ -199,7 +201,7 @@ class OpenTransaction:
         if parent.owner:
             raise rq.NotPermittedError(path)  # ephemeral nodes cannot have children
         owner = self._session_id if request.ephemeral else 0
-        self.changes[path] = Node(request.data, 0, owner, self._zxid, self._zxid, self._now_ms)
+        self.changes[path] = TreeNode(request.data, 0, owner, self._zxid, self._zxid, self._now_ms)
         self.changes[parent_path] = parent._replace(made=parent.made + 1, children=parent.children + 1)
         return path
 
@@ -217,7 +219,7 @@ class OpenTransaction:
         self._ensure(split(path)[0])
         self._create(rq.Create(path))
 
-    def _known(self, path: str, version: int) -> Node:
+    def _known(self, path: str, version: int) -> TreeNode:
         node = self._look(path)
         if node is None:
             raise rq.NodeMissingError(path)
@@ -225,7 +227,7 @@ class OpenTransaction:
             raise rq.VersionMismatchError(path)
         return node
 
-    def _look(self, path: str) -> Node | None:
+    def _look(self, path: str) -> TreeNode | None:
         return self.changes[path] if path in self.changes else self._tree.get(path)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from blobsync import ReleaseRef
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
-from nimbus.ports import Catalog
+from nimbus.ports import CatalogFeed
 from nimbus.scheduler.follower import Follower
 
 LOOK_AGAIN_S = 10.0
@@ -20,7 +20,7 @@ class CatalogFollower(Follower):
     """Keeps `required` up to date, and passes the releases to fetch to the syncer."""
 
     def __init__(
-        self, catalog: Catalog, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
+        self, catalog: CatalogFeed, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
     ) -> None:
         super().__init__("nimbus-catalog", LOOK_AGAIN_S)
         self._catalog = catalog

@@ -17,7 +17,7 @@ from leader.clock import RETRY_FIRST, Clock, Uniform, jittered
 from leader.core.latch import machine
 from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy
-from leader.core.latch.model import Effect, Event, News, Node, State, Timer
+from leader.core.latch.model import Effect, Event, LatchTimer, News, Node, State
 from leader.core.latch.steps import Claimant, LatchSteps
 from leader.core.lease import APART, ZERO, LeadershipLease, SessionView
 from leader.errors import LeaderError
@@ -92,7 +92,7 @@ class LatchCore:
     def watch_fired(self, path: str, gone: bool) -> Steps[None]:
         """Handle a watch that fired on `path`. `gone`: True if the node was deleted."""
         if not gone:
-            yield from self.handle(m.WatchFired())
+            yield from self.handle(m.QueueChanged())
             return
         name = path.rpartition("/")[2]
         if isinstance(self.state, m.Holding) and name != self.state.node.name:
@@ -159,7 +159,7 @@ class LatchCore:
                 self._lose(reason)
             case m.TakeLock(node):
                 return (yield from self._claim(node))
-            case m.SetTimer(timer, count):
+            case m.SetLatchTimer(timer, count):
                 self.due_at = self._clock() + self._delay(timer, count)
             case m.Prove(node):
                 return (yield from self._prove(node))
@@ -243,18 +243,18 @@ class LatchCore:
         facts = self._session.liveness.facts
         return m.LinkUp(facts.session_id) if facts.is_connected and facts.session_id is not None else None
 
-    def _delay(self, timer: Timer, count: int) -> timedelta:
+    def _delay(self, timer: LatchTimer, count: int) -> timedelta:
         session_timeout = self._session.liveness.facts.timeout
         match timer:
-            case Timer.PROOF:
+            case LatchTimer.PROOF:
                 return session_timeout / 4
-            case Timer.FIRST_PROOF:
+            case LatchTimer.FIRST_PROOF:
                 return session_timeout * _FIRST_PROOF_MARGIN / APART
-            case Timer.PATROL:
+            case LatchTimer.PATROL:
                 return session_timeout * 3  # in case a watch was lost; else it fires earlier
-            case Timer.DEADLINE:
+            case LatchTimer.DEADLINE:
                 return max(self._lease.remaining(), ZERO)
-            case Timer.RETRY:
+            case LatchTimer.RETRY:
                 return jittered(RETRY_FIRST, self._retry_max, count, self._uniform)
 
     def _note(self, event: Event) -> None:

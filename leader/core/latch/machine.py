@@ -22,7 +22,7 @@ from dataclasses import replace
 from enum import Enum
 
 from leader.core.latch import model as m
-from leader.core.latch.model import Effect, Event, Node, SetTimer, State, Timer
+from leader.core.latch.model import Effect, Event, LatchTimer, Node, SetLatchTimer, State
 from leader.protocol.record import record
 
 PROOFS_BEFORE_LOOK = 12
@@ -48,14 +48,14 @@ class SuspendedPolicy(Enum):
 
 
 @record
-class Transition:
+class LatchTransition:
     """The next state, and the effects that the core must perform, in this order."""
 
     state: State
     effects: tuple[Effect, ...] = ()
 
 
-def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.STANDARD) -> Transition:
+def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.STANDARD) -> LatchTransition:
     """Returns the transition that `event` causes in `state`. See the module."""
     match state:  # the most urgent first
         case m.Holding():
@@ -73,103 +73,105 @@ def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.S
         case m.Latent():
             return _latent(state, event)
         case m.Closed():
-            return Transition(state)
+            return LatchTransition(state)
 
 
 # --- moves that several states make -------------------------------------------------------------
 
 
-def _join() -> Transition:
-    return Transition(m.Joining(), (m.Join(),))
+def _join() -> LatchTransition:
+    return LatchTransition(m.Joining(), (m.Join(),))
 
 
-def _join_later(tries: int) -> Transition:
-    return Transition(m.Joining(tries), (SetTimer(Timer.RETRY, tries),))
+def _join_later(tries: int) -> LatchTransition:
+    return LatchTransition(m.Joining(tries), (SetLatchTimer(LatchTimer.RETRY, tries),))
 
 
-def _look(node: Node, tries: int = 0) -> Transition:
-    return Transition(m.Waiting(node, tries=tries), (m.ReadQueue(node),))
+def _look(node: Node, tries: int = 0) -> LatchTransition:
+    return LatchTransition(m.Waiting(node, tries=tries), (m.ReadQueue(node),))
 
 
-def _look_later(node: Node, tries: int = 1) -> Transition:
-    return Transition(m.Waiting(node, tries=tries), (SetTimer(Timer.RETRY, tries),))
+def _look_later(node: Node, tries: int = 1) -> LatchTransition:
+    return LatchTransition(m.Waiting(node, tries=tries), (SetLatchTimer(LatchTimer.RETRY, tries),))
 
 
-def _relinked(node: Node, session_id: int) -> Transition:
+def _relinked(node: Node, session_id: int) -> LatchTransition:
     """Go on after a reconnect: the watches are gone; the node exists only if the session is the same."""
     return _look(node) if session_id == node.session_id else _join()
 
 
-def _suspend(node: Node) -> Transition:
-    return Transition(m.Suspended(node), (SetTimer(Timer.RETRY),))
+def _suspend(node: Node) -> LatchTransition:
+    return LatchTransition(m.Suspended(node), (SetLatchTimer(LatchTimer.RETRY),))
 
 
-def _withdraw() -> Transition:
-    return Transition(m.Withdrawing(), (m.Withdraw(),))
+def _withdraw() -> LatchTransition:
+    return LatchTransition(m.Withdrawing(), (m.Withdraw(),))
 
 
-def _claim(node: Node) -> Transition:
-    return Transition(m.Claiming(node), (m.TakeLock(node),))
+def _claim(node: Node) -> LatchTransition:
+    return LatchTransition(m.Claiming(node), (m.TakeLock(node),))
 
 
-def _lost(reason: str, then: Transition) -> Transition:
+def _lost(reason: str, then: LatchTransition) -> LatchTransition:
     """Report the loss of the lock before the effects of `then`."""
-    return Transition(then.state, (m.LatchLost(reason), *then.effects))
+    return LatchTransition(then.state, (m.LatchLost(reason), *then.effects))
 
 
 # --- states -------------------------------------------------------------------------------------
 
 
-def _latent(state: m.Latent, event: Event) -> Transition:
+def _latent(state: m.Latent, event: Event) -> LatchTransition:
     match event:
         case m.Started():
             return _join()
-        case m.CloseAsked():
-            return Transition(m.Closed(), (m.LatchEnded(),))
-        case m.LinkUp() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone() | m.TimerDue():
-            return Transition(state)
+        case m.LatchCloseAsked():
+            return LatchTransition(m.Closed(), (m.LatchEnded(),))
+        case m.LinkUp() | m.LinkDown() | m.SessionGone() | m.QueueChanged() | m.NodeGone() | m.TimerDue():
+            return LatchTransition(state)
         case m.Joined() | m.SawSelf() | m.LatchGone() | m.Claimed() | m.Postponed() | m.Barred():
-            return Transition(state)
+            return LatchTransition(state)
         case m.Proven() | m.Refused() | m.CallFailed() | m.Withdrawn():
-            return Transition(state)
+            return LatchTransition(state)
 
 
-def _joining(state: m.Joining, event: Event) -> Transition:
+def _joining(state: m.Joining, event: Event) -> LatchTransition:
     match event:
         case m.LinkUp() | m.TimerDue():
-            return Transition(state, (m.Join(),))
+            return LatchTransition(state, (m.Join(),))
         case m.Joined(node):
             return _look(node, state.tries)  # keeps `tries`: another client may delete each new node
         case m.CallFailed() | m.Refused() | m.Barred() | m.Postponed() | m.LatchGone():
             return _join_later(state.tries + 1)
-        case m.CloseAsked():
+        case m.LatchCloseAsked():
             return _withdraw()
-        case m.Started() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone():
-            return Transition(state)  # there is no node to lose, and the retry timer runs
+        case m.Started() | m.LinkDown() | m.SessionGone() | m.QueueChanged() | m.NodeGone():
+            return LatchTransition(state)  # there is no node to lose, and the retry timer runs
         case m.SawSelf() | m.Claimed() | m.Proven() | m.Withdrawn():
-            return Transition(state)  # about a node that the latch no longer has
+            return LatchTransition(state)  # about a node that the latch no longer has
 
 
-def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+def _waiting(state: m.Waiting, event: Event) -> LatchTransition:  # noqa: C901 - one branch for each group of events
     match event:
         case m.SawSelf(place):
             if place.position == 0:
                 return _claim(state.node)
             if place.position <= PROVES_FROM:  # a claim needs fresh proofs
-                return Transition(m.Waiting(state.node, place), (m.Prove(state.node),))
-            return Transition(m.Waiting(state.node, place), (SetTimer(Timer.PATROL),))
+                return LatchTransition(m.Waiting(state.node, place), (m.Prove(state.node),))
+            return LatchTransition(m.Waiting(state.node, place), (SetLatchTimer(LatchTimer.PATROL),))
         case m.NodeGone(name):
             # The second in the queue is now the oldest: new latches join at the end. The claim will prove it.
             next_in_line = state.place is not None and state.place.position == 1
             if next_in_line and state.place is not None and state.place.before == name:
                 return _claim(state.node)
-            return Transition(state, (m.ReadQueue(state.node),))
+            return LatchTransition(state, (m.ReadQueue(state.node),))
         case m.TimerDue():
             return _timer_due(state)
-        case m.WatchFired():
-            return Transition(state, (m.ReadQueue(state.node),))
+        case m.QueueChanged():
+            return LatchTransition(state, (m.ReadQueue(state.node),))
         case m.Proven():
-            return Transition(replace(state, proofs=state.proofs + 1, tries=0), (SetTimer(Timer.PROOF),))
+            return LatchTransition(
+                replace(state, proofs=state.proofs + 1, tries=0), (SetLatchTimer(LatchTimer.PROOF),)
+            )
         case m.LinkUp(session_id):
             return _relinked(state.node, session_id)
         case m.LinkDown():
@@ -181,30 +183,34 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
         case m.CallFailed() | m.Refused():
             # Forget `place`: a claim must not rely on what was read over a link that fails.
             return _look_later(state.node, state.tries + 1)
-        case m.CloseAsked():
+        case m.LatchCloseAsked():
             return _withdraw()
         case m.Started() | m.Joined() | m.Claimed() | m.Postponed() | m.Barred() | m.Withdrawn():
-            return Transition(state)
+            return LatchTransition(state)
 
 
-def _timer_due(state: m.Waiting) -> Transition:
+def _timer_due(state: m.Waiting) -> LatchTransition:
     soon_in_line = state.place is not None and 0 < state.place.position <= PROVES_FROM
     if soon_in_line and state.proofs < PROOFS_BEFORE_LOOK:
-        return Transition(state, (m.Prove(state.node),))
-    return Transition(state, (m.ReadQueue(state.node),))
+        return LatchTransition(state, (m.Prove(state.node),))
+    return LatchTransition(state, (m.ReadQueue(state.node),))
 
 
-def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+def _claiming(state: m.Claiming, event: Event) -> LatchTransition:  # noqa: C901 - one branch for each group of events
     match event:
         case m.Claimed():
             holding = m.Holding(state.node)
-            return Transition(holding, (m.Gained(state.node), SetTimer(Timer.FIRST_PROOF)))
+            return LatchTransition(holding, (m.Gained(state.node), SetLatchTimer(LatchTimer.FIRST_PROOF)))
         case m.Postponed():
             # When the timer is due, the latch looks and claims again. Its next proof confirms the last one.
-            return Transition(m.Waiting(state.node, m.Place(0)), (SetTimer(Timer.FIRST_PROOF),))
+            return LatchTransition(
+                m.Waiting(state.node, m.Place(0)), (SetLatchTimer(LatchTimer.FIRST_PROOF),)
+            )
         case m.Barred(reason, at_once):
             waiting = m.Waiting(state.node, m.Place(0))
-            return Transition(waiting, (m.LatchVetoed(reason, at_once), SetTimer(Timer.PATROL)))
+            return LatchTransition(
+                waiting, (m.LatchVetoed(reason, at_once), SetLatchTimer(LatchTimer.PATROL))
+            )
         case m.Refused() | m.CallFailed():
             return _look_later(state.node)
         case m.LatchGone():  # deleted since the look
@@ -215,42 +221,44 @@ def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - on
             return _relinked(state.node, session_id)
         case m.LinkDown():
             return _suspend(state.node)
-        case m.CloseAsked():
+        case m.LatchCloseAsked():
             return _withdraw()
         case m.TimerDue():  # the driver failed before the answer came
             return _look(state.node)
-        case m.Started() | m.WatchFired() | m.NodeGone() | m.Joined() | m.SawSelf():
-            return Transition(state)
+        case m.Started() | m.QueueChanged() | m.NodeGone() | m.Joined() | m.SawSelf():
+            return LatchTransition(state)
         case m.Proven() | m.Withdrawn():
-            return Transition(state)
+            return LatchTransition(state)
 
 
 def _holding(  # noqa: C901 - one branch for each group of events
     state: m.Holding, event: Event, policy: SuspendedPolicy
-) -> Transition:
+) -> LatchTransition:
     match event:
-        case m.CloseAsked(reason):
+        case m.LatchCloseAsked(reason):
             return _lost(reason, _withdraw())
         case m.TimerDue():
-            return Transition(state, (m.Prove(state.node),))
+            return LatchTransition(state, (m.Prove(state.node),))
         case m.Proven():
-            return Transition(state, (SetTimer(Timer.PROOF),))
+            return LatchTransition(state, (SetLatchTimer(LatchTimer.PROOF),))
         case m.NodeGone(name) if name == state.node.name:
             # The same watch event tells the next in the queue, so report the loss at once, without a look.
             return _lost("the latch node was deleted", _join())
-        case m.WatchFired() | m.NodeGone():
-            return Transition(state, (m.ReadQueue(state.node),))
+        case m.QueueChanged() | m.NodeGone():
+            return LatchTransition(state, (m.ReadQueue(state.node),))
         case m.SawSelf(place):
             if place.position == 0:
-                return Transition(state, (m.Prove(state.node),))
+                return LatchTransition(state, (m.Prove(state.node),))
             return _lost("an older latch is in the queue", _look_later(state.node))
         case m.LinkUp(session_id):
             if session_id == state.node.session_id:
-                return Transition(state, (m.ReadQueue(state.node),))
+                return LatchTransition(state, (m.ReadQueue(state.node),))
             return _lost("the session was replaced", _join())
         case m.LinkDown():
             if policy is SuspendedPolicy.SESSION:
-                return Transition(m.Suspended(state.node, held=True), (SetTimer(Timer.DEADLINE),))
+                return LatchTransition(
+                    m.Suspended(state.node, held=True), (SetLatchTimer(LatchTimer.DEADLINE),)
+                )
             return _lost("the connection to ZooKeeper broke", _suspend(state.node))
         case m.SessionGone():
             return _lost("the ZooKeeper session is over", _join())
@@ -260,49 +268,49 @@ def _holding(  # noqa: C901 - one branch for each group of events
             # The link may be dead although kazoo still reports it as connected.
             if policy is SuspendedPolicy.SESSION:
                 held = m.Suspended(state.node, held=True)
-                return Transition(held, (m.ForceReconnect(), SetTimer(Timer.DEADLINE)))
+                return LatchTransition(held, (m.ForceReconnect(), SetLatchTimer(LatchTimer.DEADLINE)))
             suspended = _suspend(state.node)
-            return _lost(reason, Transition(suspended.state, (m.ForceReconnect(), *suspended.effects)))
+            return _lost(reason, LatchTransition(suspended.state, (m.ForceReconnect(), *suspended.effects)))
         case m.Refused(reason):
             return _lost(reason, _look_later(state.node))
         case m.Started() | m.Joined() | m.Claimed() | m.Postponed() | m.Barred() | m.Withdrawn():
-            return Transition(state)
+            return LatchTransition(state)
 
 
-def _suspended(state: m.Suspended, event: Event) -> Transition:
+def _suspended(state: m.Suspended, event: Event) -> LatchTransition:
     match event:
         case m.LinkUp(session_id):
             if not state.held:
                 return _relinked(state.node, session_id)
             if session_id == state.node.session_id:
-                return Transition(m.Holding(state.node), (m.ReadQueue(state.node),))
+                return LatchTransition(m.Holding(state.node), (m.ReadQueue(state.node),))
             return _lost("the session was replaced", _join())
         case m.SessionGone() | m.LatchGone():
             return _lost("the ZooKeeper session is over", _join()) if state.held else _join()
         case m.TimerDue():
-            probe = Transition(m.Suspended(state.node), (SetTimer(Timer.RETRY, 3), m.Probe()))
+            probe = LatchTransition(m.Suspended(state.node), (SetLatchTimer(LatchTimer.RETRY, 3), m.Probe()))
             return _lost("the deadline of the last proof passed", probe) if state.held else probe
         case m.CallFailed():
-            timer = SetTimer(Timer.DEADLINE) if state.held else SetTimer(Timer.RETRY, 3)
-            return Transition(state, (timer,))
-        case m.CloseAsked(reason):
+            timer = SetLatchTimer(LatchTimer.DEADLINE) if state.held else SetLatchTimer(LatchTimer.RETRY, 3)
+            return LatchTransition(state, (timer,))
+        case m.LatchCloseAsked(reason):
             return _lost(reason, _withdraw()) if state.held else _withdraw()
-        case m.Started() | m.LinkDown() | m.WatchFired() | m.NodeGone() | m.Joined() | m.SawSelf():
-            return Transition(state)
+        case m.Started() | m.LinkDown() | m.QueueChanged() | m.NodeGone() | m.Joined() | m.SawSelf():
+            return LatchTransition(state)
         case m.Claimed() | m.Postponed() | m.Barred() | m.Proven() | m.Refused() | m.Withdrawn():
-            return Transition(state)
+            return LatchTransition(state)
 
 
-def _withdrawing(state: m.Withdrawing, event: Event) -> Transition:
+def _withdrawing(state: m.Withdrawing, event: Event) -> LatchTransition:
     match event:
         case m.Withdrawn():
-            return Transition(m.Closed(), (m.LatchEnded(),))
-        case m.LinkUp() | m.TimerDue() | m.CloseAsked():
-            return Transition(state, (m.Withdraw(),))
+            return LatchTransition(m.Closed(), (m.LatchEnded(),))
+        case m.LinkUp() | m.TimerDue() | m.LatchCloseAsked():
+            return LatchTransition(state, (m.Withdraw(),))
         case m.CallFailed() | m.Refused() | m.Barred() | m.Postponed():
             tries = state.tries + 1
-            return Transition(m.Withdrawing(tries), (SetTimer(Timer.RETRY, tries),))
-        case m.Started() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone():
-            return Transition(state)  # forget no node before it is known to be gone
+            return LatchTransition(m.Withdrawing(tries), (SetLatchTimer(LatchTimer.RETRY, tries),))
+        case m.Started() | m.LinkDown() | m.SessionGone() | m.QueueChanged() | m.NodeGone():
+            return LatchTransition(state)  # forget no node before it is known to be gone
         case m.Joined() | m.SawSelf() | m.LatchGone() | m.Claimed() | m.Proven():
-            return Transition(state)
+            return LatchTransition(state)

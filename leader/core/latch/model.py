@@ -118,7 +118,7 @@ class SessionGone:
 
 
 @record
-class WatchFired:
+class QueueChanged:
     """A watched node has changed: read the queue again."""
 
 
@@ -135,7 +135,7 @@ class TimerDue:
 
 
 @record
-class CloseAsked:
+class LatchCloseAsked:
     """The owner closes the latch."""
 
     reason: str = "closed"
@@ -222,7 +222,7 @@ Answer = (
     Joined | SawSelf | LatchGone | Claimed | Postponed | Barred | Proven | Refused | CallFailed | Withdrawn
 )
 
-Event = Started | LinkEvent | WatchFired | NodeGone | TimerDue | CloseAsked | Answer
+Event = Started | LinkEvent | QueueChanged | NodeGone | TimerDue | LatchCloseAsked | Answer
 
 
 # --- requests: effects that an event answers at once ----------------------------------------------
@@ -281,7 +281,7 @@ class Gained:
 
 @record
 class LatchLost:
-    """The latch no longer holds the lock. It tries again by itself, except after `CloseAsked`."""
+    """The latch no longer holds the lock. It tries again by itself, except after `LatchCloseAsked`."""
 
     reason: str
 
@@ -314,7 +314,7 @@ class ForceReconnect:
     """Cut the connection on which no answer came, unless a newer one has replaced it."""
 
 
-class Timer(Enum):
+class LatchTimer(Enum):
     """Purpose of the timer. There is one timer; setting it again replaces it."""
 
     RETRY = "retry"
@@ -326,11 +326,11 @@ class Timer(Enum):
 
 
 @record
-class SetTimer:
+class SetLatchTimer:
     """Send TimerDue after a delay. The delay of RETRY is random and grows with `count`."""
 
-    timer: Timer
+    timer: LatchTimer
     count: int = 0
 
 
-Effect = Question | News | ForceReconnect | SetTimer
+Effect = Question | News | ForceReconnect | SetLatchTimer

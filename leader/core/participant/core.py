@@ -235,7 +235,7 @@ class ParticipantCore:
             case m.CloseLatch(reason):
                 if self._latch is None:
                     return m.LatchEnded()
-                yield from self._latch.handle(latch_m.CloseAsked(reason))
+                yield from self._latch.handle(latch_m.LatchCloseAsked(reason))
             case m.SetTimer(timer, count):
                 delay = delay_of(timer, count, self._config, self._uniform, self._declines)
                 self._due_at = self._clock() + delay

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from blobsync.__main__ import _to_stderr
 from blobsync.bucket import keys
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.log import log_all, log_errors_alone
 from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES
 from blobsync.s3.store import S3ObjectStore
@@ -135,7 +135,7 @@ def test_release_goes_from_a_folder_through_the_bucket_into_a_folder(
     src, store = tmp_path / "src", str(line.root)
     large = os.urandom(PACKED_BYTES + 1)
     dry = line.json("publish", "flights", str(_made(src, a=b"1", large=large)), "--dry-run")
-    line("ls", "flights", exits=Exit.NOT_FOUND)  # a dry run publishes nothing
+    line("ls", "flights", exits=BlobsyncExit.NOT_FOUND)  # a dry run publishes nothing
     digest = line.publish(src)
     assert digest == dry["digest"]
     again = line.json("publish", "flights", str(src), "--by", "me")
@@ -185,8 +185,10 @@ def test_ls_cat_and_diff_say_the_same_of_the_bucket_and_of_the_store(line: Line,
     ]
     for place in ([], ["--store", store]):
         assert line("cat", f"flights@{second}", "a", *place) == "one"
-        line("cat", f"flights@{second}", "b", *place, exits=Exit.NOT_FOUND)
-        assert line.json("diff", f"flights@{first}", f"flights@{second}", *place, exits=Exit.PROBLEM) == {
+        line("cat", f"flights@{second}", "b", *place, exits=BlobsyncExit.NOT_FOUND)
+        assert line.json(
+            "diff", f"flights@{first}", f"flights@{second}", *place, exits=BlobsyncExit.PROBLEM
+        ) == {
             "added": ["c"],
             "removed": ["b"],
             "changed": ["a"],
@@ -207,45 +209,45 @@ def test_release_is_refused_with_its_name_when_it_is_unknown_or_ambiguous(
     bucket.write(keys.manifest("twins", "ab" + "0" * 62), b"{}")
     bucket.write(keys.manifest("twins", "ab" + "1" * 62), b"{}")
 
-    line("ls", "nothing", exits=Exit.NOT_FOUND)
+    line("ls", "nothing", exits=BlobsyncExit.NOT_FOUND)
     assert "nothing is published as nothing" in line.said
-    line("sync", f"flights@{DIGEST}", "--store", str(line.root), exits=Exit.NOT_FOUND)
-    line("ls", "twins@ab", exits=Exit.USAGE)
+    line("sync", f"flights@{DIGEST}", "--store", str(line.root), exits=BlobsyncExit.NOT_FOUND)
+    line("ls", "twins@ab", exits=BlobsyncExit.USAGE)
     assert "may be ab0000000000, ab1111111111" in line.said
-    line("ls", "flights@xyz", exits=Exit.USAGE)
-    line("status", "flights@12", "--store", str(line.root), exits=Exit.NOT_FOUND)
+    line("ls", "flights@xyz", exits=BlobsyncExit.USAGE)
+    line("status", "flights@12", "--store", str(line.root), exits=BlobsyncExit.NOT_FOUND)
 
 
 def test_usage_errors_speak_of_options(line: Line, tmp_path: Path) -> None:
-    line("ls", exits=Exit.USAGE, BLOBSYNC_BUCKET="")
+    line("ls", exits=BlobsyncExit.USAGE, BLOBSYNC_BUCKET="")
     assert "--bucket" in line.said
-    line("probe", exits=Exit.USAGE, BLOBSYNC_BUCKET="")
+    line("probe", exits=BlobsyncExit.USAGE, BLOBSYNC_BUCKET="")
     assert "--bucket" in line.said
-    line("status", exits=Exit.USAGE)
+    line("status", exits=BlobsyncExit.USAGE)
     assert "--store" in line.said
-    line("status", "--store", str(tmp_path / "none"), exits=Exit.USAGE)
+    line("status", "--store", str(tmp_path / "none"), exits=BlobsyncExit.USAGE)
     assert not (tmp_path / "none").exists()
-    line("ls", "--endpoint", "ftp://nowhere", exits=Exit.USAGE)
+    line("ls", "--endpoint", "ftp://nowhere", exits=BlobsyncExit.USAGE)
     assert "--endpoint 'ftp://nowhere'" in line.said
-    line("gc", exits=Exit.PROBLEM)
+    line("gc", exits=BlobsyncExit.PROBLEM)
     assert "say --keep-nothing" in line.said
     line.publish(tmp_path / "src", a=b"1")
     line("sync", "flights", "--store", str(line.root))
-    line("gc", "--local", "--store", str(line.root), exits=Exit.PROBLEM)
+    line("gc", "--local", "--store", str(line.root), exits=BlobsyncExit.PROBLEM)
     assert "say --keep-nothing" in line.said
-    line("sync", exits=Exit.USAGE)
-    line("nonsense", exits=Exit.USAGE)
+    line("sync", exits=BlobsyncExit.USAGE)
+    line("nonsense", exits=BlobsyncExit.USAGE)
 
 
 def test_publish_refuses_secrets_and_patterns_that_match_nothing(line: Line, tmp_path: Path) -> None:
     folder = _made(tmp_path / "src", a=b"1")
     (folder / "id_rsa").write_bytes(b"PASSWORD=x")
-    line("publish", "flights", str(folder), exits=Exit.PROBLEM)
+    line("publish", "flights", str(folder), exits=BlobsyncExit.PROBLEM)
     assert "id_rsa" in line.said
     assert "--allow-secret" in line.said
     line("publish", "flights", str(folder), "--allow-secret", "id_rsa")
-    line("publish", "flights", str(folder), "--include", "*.nope", exits=Exit.USAGE)
-    line("publish", "Not/A/Name", str(folder), "--include", "a", exits=Exit.USAGE)
+    line("publish", "flights", str(folder), "--include", "*.nope", exits=BlobsyncExit.USAGE)
+    line("publish", "Not/A/Name", str(folder), "--include", "a", exits=BlobsyncExit.USAGE)
 
 
 def test_unreachable_bucket_is_said_within_the_timeout(line: Line, tmp_path: Path) -> None:
@@ -254,30 +256,30 @@ def test_unreachable_bucket_is_said_within_the_timeout(line: Line, tmp_path: Pat
         deaf.listen(64)
         silent = {"BLOBSYNC_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
         for command in (["ls"], ["sync", "flights", "--store", str(line.root)]):
-            line(*command, "--timeout", "0.2", exits=Exit.UNREACHABLE, **silent)
+            line(*command, "--timeout", "0.2", exits=BlobsyncExit.UNREACHABLE, **silent)
             assert "error: " in line.said
         folder = str(_made(tmp_path / "src", a=b"1"))
-        line("publish", "flights", folder, "--timeout", "0.2", exits=Exit.UNREACHABLE, **silent)
+        line("publish", "flights", folder, "--timeout", "0.2", exits=BlobsyncExit.UNREACHABLE, **silent)
     closed = {"BLOBSYNC_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
     late = ["--within", "1", "--timeout", "1", "--store", str(line.root)]
-    line("sync", f"flights@{DIGEST}", *late, exits=Exit.UNREACHABLE, **closed)
+    line("sync", f"flights@{DIGEST}", *late, exits=BlobsyncExit.UNREACHABLE, **closed)
     assert "retrying" in line.said
-    line("ls", "--bucket", "no-such-bucket", exits=Exit.UNREACHABLE)
+    line("ls", "--bucket", "no-such-bucket", exits=BlobsyncExit.UNREACHABLE)
     assert "no-such-bucket" in line.said
 
 
 def test_credentials_are_never_printed_when_they_are_refused(line: Line) -> None:
     wrong = "wrong-secret-that-nobody-may-see"
-    line("ls", exits=Exit.DENIED, AWS_SECRET_ACCESS_KEY=wrong)
+    line("ls", exits=BlobsyncExit.DENIED, AWS_SECRET_ACCESS_KEY=wrong)
     assert wrong not in line.said
-    line("probe", "--timeout", "5", "--endpoint", f"http://me:{wrong}@127.0.0.1:1", exits=Exit.USAGE)
+    line("probe", "--timeout", "5", "--endpoint", f"http://me:{wrong}@127.0.0.1:1", exits=BlobsyncExit.USAGE)
     assert wrong not in line.said
 
 
 def test_local_disk_that_refuses_is_said_with_its_own_code(line: Line, tmp_path: Path) -> None:
     line.publish(tmp_path / "src", a=b"1")
     (tmp_path / "file").write_bytes(b"")
-    line("sync", "flights", "--store", str(tmp_path / "file" / "below"), exits=Exit.DISK)
+    line("sync", "flights", "--store", str(tmp_path / "file" / "below"), exits=BlobsyncExit.DISK)
     assert "below" in line.said
 
 
@@ -300,7 +302,7 @@ def test_interrupted_sync_goes_on_where_it_was(
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == Exit.INTERRUPTED
+    assert process.returncode == BlobsyncExit.INTERRUPTED
     assert "run the same command again to continue" in said
     assert "Traceback" not in said
     assert line.json("ls", "--store", str(line.root)) == {"releases": []}
@@ -320,9 +322,9 @@ def test_status_and_verify_find_what_the_disk_lost_and_sync_brings_it_back(
     with victim.open("r+b") as file:
         file.write(b"y")
 
-    assert line.json("verify", *store, exits=Exit.PROBLEM)["releases"][0]["damaged"] == ["large"]
-    assert line.json("status", *store, exits=Exit.PROBLEM)["releases"][0]["missing"] == 1
-    assert "1" in line("status", *store, exits=Exit.PROBLEM)
+    assert line.json("verify", *store, exits=BlobsyncExit.PROBLEM)["releases"][0]["damaged"] == ["large"]
+    assert line.json("status", *store, exits=BlobsyncExit.PROBLEM)["releases"][0]["missing"] == 1
+    assert "1" in line("status", *store, exits=BlobsyncExit.PROBLEM)
     line("sync", "flights", *store)
     assert line("verify", *store).endswith("all is well\n")
 
@@ -339,20 +341,20 @@ def test_verify_of_the_bucket_names_what_is_wrong_and_publish_repairs_it(
     data = bytearray(b"x" * (PACKED_BYTES + 1))
     data[7] = 0
     bucket.write(large_key(bucket, digest), bytes(data))
-    quick = line.json("verify", "flights", exits=Exit.PROBLEM)["releases"][0]
+    quick = line.json("verify", "flights", exits=BlobsyncExit.PROBLEM)["releases"][0]
     assert [(flaw["key"], flaw["fault"]) for flaw in quick["flaws"]] == [(pack, "missing")]
     # A store in the environment does not hide a bucket that is on the command line.
     deep = ["verify", "--bucket", line.bucket, "--deep"]
-    text = line(*deep, exits=Exit.PROBLEM, BLOBSYNC_STORE=str(tmp_path / "none"))
+    text = line(*deep, exits=BlobsyncExit.PROBLEM, BLOBSYNC_STORE=str(tmp_path / "none"))
     assert f"missing: {pack}" in text
     assert f"damaged: {large_key(bucket, digest)}" in text
     assert "publish --repair" in text
 
-    line("cat", "flights", "large", exits=Exit.PROBLEM)
+    line("cat", "flights", "large", exits=BlobsyncExit.PROBLEM)
     line("publish", "flights", str(src), "--repair")
     assert line.json(*deep)["releases"][0]["flaws"] == []
-    line("verify", f"flights@{DIGEST}", exits=Exit.NOT_FOUND)
-    line("verify", "--deep", "--store", str(tmp_path), exits=Exit.USAGE)
+    line("verify", f"flights@{DIGEST}", exits=BlobsyncExit.NOT_FOUND)
+    line("verify", "--deep", "--store", str(tmp_path), exits=BlobsyncExit.USAGE)
 
 
 def test_gc_of_the_bucket_deletes_nothing_of_what_is_kept_or_new(line: Line, tmp_path: Path) -> None:
@@ -365,9 +367,9 @@ def test_gc_of_the_bucket_deletes_nothing_of_what_is_kept_or_new(line: Line, tmp
     assert (real["dry_run"], real["deleted"], real["failed"]) == (False, {}, [])
     assert "removed 0 objects" in line("gc", "--keep-nothing", "--delete")
     assert {one["digest"] for one in line.json("ls", "flights@")["releases"]} == {first, second}
-    line("gc", "--keep", "other", exits=Exit.NOT_FOUND)
-    line("gc", "--keep-nothing", "--max-share", "2", exits=Exit.USAGE)
-    line("gc", "--keep-nothing", "--keep-days", "0.5", exits=Exit.USAGE)
+    line("gc", "--keep", "other", exits=BlobsyncExit.NOT_FOUND)
+    line("gc", "--keep-nothing", "--max-share", "2", exits=BlobsyncExit.USAGE)
+    line("gc", "--keep-nothing", "--keep-days", "0.5", exits=BlobsyncExit.USAGE)
 
 
 def test_gc_of_the_store_marks_then_removes_only_when_told(line: Line, tmp_path: Path) -> None:
@@ -380,7 +382,7 @@ def test_gc_of_the_store_marks_then_removes_only_when_told(line: Line, tmp_path:
     assert line.json(*local)["dry_run"] is True
     assert line.json(*local, "--delete")["marked"] != []
     assert line.json("verify", *store)["releases"][0]["damaged"] == []
-    line(*local[:-1], f"flights@{DIGEST[:5]}", exits=Exit.NOT_FOUND)
+    line(*local[:-1], f"flights@{DIGEST[:5]}", exits=BlobsyncExit.NOT_FOUND)
 
 
 def test_probe_reports_in_words_and_as_data(line: Line) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from blobsync import BucketMissingError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
-from blobsync.probe import Capability, Finding, ProbeReport, probe
+from blobsync.probe import Capability, ProbeFinding, ProbeReport, probe
 from blobsync.s3.client import S3Clients
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
@@ -116,7 +116,7 @@ def test_store_that_does_not_answer_is_an_error_and_no_report(rclone: S3Config) 
 
 
 def test_what_could_not_be_found_out_is_not_taken_for_granted() -> None:
-    report = ProbeReport("here", "", (Finding(Capability.LIST_ORDER, None, "503 SlowDown"),), ("left",))
+    report = ProbeReport("here", "", (ProbeFinding(Capability.LIST_ORDER, None, "503 SlowDown"),), ("left",))
 
     assert not report.usable
     assert "?" in "\n".join(report.lines())

@@ -25,8 +25,8 @@ from blobsync.release.pack import (
     MAX_PACK_BYTES,
     MAX_RAW_BYTES,
     MIN_PACK_BYTES,
-    Frame,
     FrameReader,
+    PackFrame,
     PackWriter,
     check_members,
     members_of,
@@ -343,8 +343,8 @@ def test_frame_made_by_hand_is_one() -> None:
     assert FrameReader().raw(_frame(_zstd(1 << 20, MIB), 1 << 20), _zstd(1 << 20, MIB)) == bytes(1 << 20)
 
 
-def _frame(stored: bytes, raw_bytes: int) -> Frame:
-    return Frame(len(MAGIC), len(stored), raw_bytes, is_zstd=True, first_member=0, member_count=1)
+def _frame(stored: bytes, raw_bytes: int) -> PackFrame:
+    return PackFrame(len(MAGIC), len(stored), raw_bytes, is_zstd=True, first_member=0, member_count=1)
 
 
 @pytest.mark.parametrize(

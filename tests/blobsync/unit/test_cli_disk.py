@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from blobsync.cli import syncing
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import Setting
 from blobsync.local import disk_state
 from blobsync.local.store import LocalStore
@@ -43,7 +43,7 @@ def test_sync_says_at_once_that_the_disk_is_full_and_gives_up_with_the_code_of_t
         main, ["sync", f"{ref.name}@{ref.digest}", "--store", str(tmp_path / "store"), "--within", "1"]
     )
 
-    assert done.exit_code == Exit.DISK
+    assert done.exit_code == BlobsyncExit.DISK
     assert done.stderr.count("make room") == 1
 
 
@@ -68,5 +68,5 @@ def test_sync_gives_up_in_time_although_the_store_is_held_by_a_stopped_process(
         goes_on.set()
 
     assert time.monotonic() - began_s < 60
-    assert done.exit_code == Exit.PROBLEM
+    assert done.exit_code == BlobsyncExit.PROBLEM
     assert "stopped process" in done.stdout

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from blobsync.cli.main import _EXITS, Exit, in_options, main
+from blobsync.cli.main import _EXITS, BlobsyncExit, in_options, main
 from blobsync.errors import BlobSyncError
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_each_example_of_the_help_is_a_line_of_its_own() -> None:
 
 def test_each_exit_code_is_in_the_help_and_on_the_page() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
-    for code in Exit:
+    for code in BlobsyncExit:
         assert re.search(rf"\b{code.value} [a-z]", text), code
         assert re.search(rf"\b{code.value} [a-z]", PAGE), code
 

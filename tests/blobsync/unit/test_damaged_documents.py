@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from blobsync import LocalStore, ReleaseRef
-from blobsync.cli.main import Exit, main
+from blobsync.cli.main import BlobsyncExit, main
 from blobsync.local.store_context import StoreContext
 from tests.blobsync.local_store_samples import (
     contents,
@@ -144,7 +144,7 @@ def test_verify_reports_a_damaged_document_and_goes_on_with_the_other_releases(
     command = ["verify", "--store", str(tmp_path), "-o", "json", *(["p", "q"] if named else [])]
     done = CliRunner().invoke(main, command)
 
-    assert done.exit_code == Exit.PROBLEM
+    assert done.exit_code == BlobsyncExit.PROBLEM
     # The log is on standard output, too: only the program sends it elsewhere.
     found = {one["name"]: one for one in json.loads(done.stdout.splitlines()[-1])["releases"]}
     assert {name: one["kept"] for name, one in found.items()} == {"p": False, "q": True}
@@ -160,14 +160,14 @@ def test_status_reports_a_damaged_layout_and_goes_on_with_the_other_releases(tmp
 
     done = CliRunner().invoke(main, ["status", "--store", str(tmp_path), "-o", "json"])
 
-    assert done.exit_code == Exit.PROBLEM
+    assert done.exit_code == BlobsyncExit.PROBLEM
     found = {one["name"]: one for one in json.loads(done.stdout.splitlines()[-1])["releases"]}
     assert {name: one["kept"] for name, one in found.items()} == {"p": False, "q": True}
     assert (found["q"]["files"], found["q"]["missing"]) == (1, 0)
 
     overwrite(document(tmp_path, q.manifest.ref, ".layout"), b"{}")
     done = CliRunner().invoke(main, ["status", "--store", str(tmp_path)])
-    assert done.exit_code == Exit.PROBLEM
+    assert done.exit_code == BlobsyncExit.PROBLEM
     assert "its manifest or layout is damaged" in done.stdout
 
 
@@ -177,4 +177,4 @@ def test_verify_of_a_release_that_is_not_here_is_no_damage(tmp_path: Path) -> No
 
     for ref in (f"p@{'0' * 64}", f"r@{'0' * 64}", "r"):
         done = CliRunner().invoke(main, ["verify", "--store", str(tmp_path), ref])
-        assert done.exit_code == Exit.NOT_FOUND
+        assert done.exit_code == BlobsyncExit.NOT_FOUND

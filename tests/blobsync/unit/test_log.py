@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from blobsync.log import Log, log_all, log_errors_alone
+from blobsync.log import LazyLog, log_all, log_errors_alone
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _all_again() -> Iterator[None]:
 
 def test_lines_go_to_structlog() -> None:
     with structlog.testing.capture_logs() as lines:
-        Log("a.module").warning("something_happened", count=1)
+        LazyLog("a.module").warning("something_happened", count=1)
 
     assert lines == [{"event": "something_happened", "count": 1, "log_level": "warning"}]
 
@@ -26,7 +26,7 @@ def test_lines_go_to_structlog() -> None:
 def test_errors_alone_are_logged_where_that_is_wanted_and_what_prepares_for_them_is_called_once() -> None:
     told: list[str] = []
     log_errors_alone(lambda: told.append("configured"))
-    log = Log("a.module")
+    log = LazyLog("a.module")
 
     with structlog.testing.capture_logs() as lines:
         log.info("dropped", count=1)

@@ -210,9 +210,9 @@ def silent_after_an_error() -> Iterator[None]:
     """CURATOR-168: after an error while joining, the client does nothing, so there is no leader."""
     joining = latch_machine._joining
 
-    def silent(state: latch_m.Joining, event: latch_m.Event) -> latch_machine.Transition:
+    def silent(state: latch_m.Joining, event: latch_m.Event) -> latch_machine.LatchTransition:
         if isinstance(event, latch_m.CallFailed):
-            return latch_machine.Transition(state)
+            return latch_machine.LatchTransition(state)
         return joining(state, event)
 
     with _replaced(latch_machine, _joining=silent):
@@ -224,9 +224,9 @@ def surrendered_and_never_queued_again() -> Iterator[None]:
     """STORM-3354: a client that released the lock because of its guard does not queue again."""
     after = participant_machine._after_leaving
 
-    def stay_out(state: m.Leaving) -> participant_machine.Transition:
+    def stay_out(state: m.Leaving) -> participant_machine.ParticipantTransition:
         if state.leave is m.Leave.BACK_OFF:
-            return participant_machine.Transition(m.Outside())
+            return participant_machine.ParticipantTransition(m.Outside())
         return after(state)
 
     with _replaced(participant_machine, _after_leaving=stay_out):
@@ -255,7 +255,7 @@ def any_deletion_is_our_turn() -> Iterator[None]:
     """CURATOR-620, 652, 653: an event about an earlier predecessor is treated as if the client were next."""
     waiting = latch_machine._waiting
 
-    def hasty(state: latch_m.Waiting, event: latch_m.Event) -> latch_machine.Transition:
+    def hasty(state: latch_m.Waiting, event: latch_m.Event) -> latch_machine.LatchTransition:
         if isinstance(event, latch_m.NodeGone):
             return latch_machine._claim(state.node)
         return waiting(state, event)
@@ -269,11 +269,11 @@ def leads_before_the_guard() -> Iterator[None]:
     """STORM-3262 and current Storm: visible as leader before the guard was called."""
     in_line = participant_machine._in_line
 
-    def eager(state: m.InLine, event: m.Event) -> participant_machine.Transition:
+    def eager(state: m.InLine, event: m.Event) -> participant_machine.ParticipantTransition:
         if isinstance(event, m.LatchGained):
             granted = event.leadership
             effects = (m.GrantLeadership(granted), m.AskGuard(granted.epoch), m.Publish(granted))
-            return participant_machine.Transition(m.Leading(granted), effects)
+            return participant_machine.ParticipantTransition(m.Leading(granted), effects)
         return in_line(state, event)
 
     with _replaced(participant_machine, _in_line=eager):
@@ -326,9 +326,9 @@ def own_node_is_not_watched() -> Iterator[None]:
 
     def deaf(
         state: latch_m.Holding, event: latch_m.Event, policy: latch_machine.SuspendedPolicy
-    ) -> latch_machine.Transition:
-        if isinstance(event, latch_m.NodeGone | latch_m.WatchFired):
-            return latch_machine.Transition(state)
+    ) -> latch_machine.LatchTransition:
+        if isinstance(event, latch_m.NodeGone | latch_m.QueueChanged):
+            return latch_machine.LatchTransition(state)
         return holding(state, event, policy)
 
     with _replaced(EpochClaimant, prove=believe), _replaced(latch_machine, _holding=deaf):
@@ -367,7 +367,7 @@ def deadline_from_suspended() -> Iterator[None]:
 
     step = latch_machine.step
 
-    def patient(state: Any, event: Any, _policy: Any) -> latch_machine.Transition:
+    def patient(state: Any, event: Any, _policy: Any) -> latch_machine.LatchTransition:
         return step(state, event, latch_machine.SuspendedPolicy.SESSION)
 
     with (
@@ -416,7 +416,7 @@ def replaced_session_is_not_noticed() -> Iterator[None]:
 def nobody_is_told_of_a_loss() -> Iterator[None]:
     """Kazoo's K7, kubernetes #23731: the session is lost, and the leader's code is not notified."""
 
-    def mute(reason: str, then: latch_machine.Transition) -> latch_machine.Transition:
+    def mute(reason: str, then: latch_machine.LatchTransition) -> latch_machine.LatchTransition:
         del reason
         return then
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from leader.errors import RecordError
-from leader.local.tree import Node
+from leader.local.tree import TreeNode
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import LeaderInfo, decode_leader
@@ -118,7 +118,7 @@ class Simulator:
         zookeeper.write(rq.Create(WORK))
         if self.world.chance(0.1):  # the sequence number is about to overflow
             zookeeper.write(rq.EnsurePath(queue))
-            node = zookeeper.tree.get(queue) or Node()
+            node = zookeeper.tree.get(queue) or TreeNode()
             zookeeper.tree.apply({queue: node._replace(made=(1 << 31) - 3)})
 
     # --- internal ---------------------------------------------------------------------------------

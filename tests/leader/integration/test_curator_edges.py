@@ -164,7 +164,7 @@ def test_withdrawing_leaves_nothing_even_of_a_node_it_never_heard_of(
     latch.finish()
     assert len(latches.nodes()) == 1
 
-    latch.do(m.CloseAsked())
+    latch.do(m.LatchCloseAsked())
 
     assert latches.nodes() == []
     assert latch.core.ended
@@ -175,7 +175,7 @@ def test_a_deletion_whose_reply_was_lost_is_repeated_until_it_is_confirmed(
 ) -> None:
     """CURATOR-678"""
     latch.do(m.Started())
-    latch.begin(m.CloseAsked())
+    latch.begin(m.LatchCloseAsked())
     for _ in range(3):
         latch.until(Delete)
         latch.answer_one(lose_reply=True)

@@ -98,7 +98,7 @@ def test_a_latch_whose_predecessor_vanishes_while_it_makes_a_new_node_leads_with
     latches.delete(second.node)
     second.begin(m.LatchGone())
     second.until(Create)
-    first.do(m.CloseAsked())
+    first.do(m.LatchCloseAsked())
     second.finish()
 
     assert second.holds
@@ -170,7 +170,7 @@ def test_when_the_leader_leaves_between_reading_the_queue_and_watching_it_one_of
     second.until(Exists)  # it has read the queue, and watches nothing yet
     third.do(m.Started())
 
-    leader.do(m.CloseAsked())
+    leader.do(m.LatchCloseAsked())
     second.finish()
     eventually(lambda: not second.hear() and not third.hear())
 

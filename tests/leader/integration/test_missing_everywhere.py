@@ -74,7 +74,7 @@ def test_a_watch_that_wakes_twice_elects_once(latches: Latches) -> None:
     second.do(m.Started())
     gone = f"{latches.path}/{leader.node}"
 
-    leader.do(m.CloseAsked())
+    leader.do(m.LatchCloseAsked())
     for _ in range(3):
         second.hear_of_the_end_of(gone)
 
@@ -90,13 +90,13 @@ def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(lat
         latch.do(m.Started())
     gone = f"{latches.path}/{second.node}"
 
-    second.do(m.CloseAsked())
+    second.do(m.LatchCloseAsked())
     for _ in range(3):
         third.hear_of_the_end_of(gone)
     assert (first.holds, third.holds) == (True, False)
 
     oldest = first.node
-    first.do(m.CloseAsked())
+    first.do(m.LatchCloseAsked())
     third.hear_of_the_end_of(f"{latches.path}/{oldest}")
     assert third.words == ["is"]
 

@@ -23,10 +23,10 @@ outside: some.SearchStrategy[m.Event] = some.one_of(
     some.builds(m.LinkUp, sessions),
     some.just(m.LinkDown()),
     some.just(m.SessionGone()),
-    some.just(m.WatchFired()),
+    some.just(m.QueueChanged()),
     some.builds(m.NodeGone, names),
     some.just(m.TimerDue()),
-    some.just(m.CloseAsked()),
+    some.just(m.LatchCloseAsked()),
 )
 failures: some.SearchStrategy[m.Event] = some.builds(m.CallFailed, reasons)
 anything: some.SearchStrategy[m.Event] = some.one_of(
@@ -93,7 +93,7 @@ def hopeful(state: State) -> m.Event:
         case m.Withdrawing():
             return m.Withdrawn()
         case m.Closed():
-            return m.WatchFired()
+            return m.QueueChanged()
 
 
 @given(policies, some.lists(some.tuples(some.integers(0, 3), anything), max_size=60))
@@ -135,7 +135,7 @@ class World:
                 self.timer = False
             self.state = moved.state
             for effect in moved.effects:
-                self.timer = self.timer or isinstance(effect, m.SetTimer)
+                self.timer = self.timer or isinstance(effect, m.SetLatchTimer)
                 if isinstance(effect, m.Question):
                     answer = self.choose(self._answers(effect))
                     todo += [] if answer == m.Started() else [answer]
@@ -185,6 +185,6 @@ def test_no_state_of_a_latch_waits_in_silence_and_closing_always_ends(
         assert world.timer, f"{world.state} waits for nothing: {world.history[-5:]}"
 
     world.choose = lambda answers: data.draw(answers[0])  # ZooKeeper works again
-    world.tell(m.CloseAsked())
+    world.tell(m.LatchCloseAsked())
     assert world.state == m.Closed()
     assert not world.witness.held

@@ -6,7 +6,7 @@ import pytest
 
 from leader.core.latch import model as m
 from leader.core.latch.machine import PROOFS_BEFORE_LOOK, SuspendedPolicy, step
-from leader.core.latch.model import Node, Place, SetTimer, Timer
+from leader.core.latch.model import LatchTimer, Node, Place, SetLatchTimer
 
 NODE = Node("_c_x-latch-0000000007", session_id=11)
 BEFORE = "_c_y-latch-0000000006"
@@ -59,7 +59,7 @@ def test_the_next_in_line_proves_itself_and_now_and_then_looks() -> None:
     tired = step(m.Waiting(NODE, Place(1, BEFORE), proofs=PROOFS_BEFORE_LOOK), m.TimerDue())
 
     assert proving.effects == (m.Prove(NODE),)
-    assert step(proving.state, m.Proven()).effects == (SetTimer(Timer.PROOF),)
+    assert step(proving.state, m.Proven()).effects == (SetLatchTimer(LatchTimer.PROOF),)
     assert tired.effects == (m.ReadQueue(NODE),)
 
 
@@ -67,7 +67,7 @@ def test_the_lock_is_held_when_the_claim_was_committed() -> None:
     moved = step(m.Claiming(NODE), m.Claimed())
 
     assert moved.state == m.Holding(NODE)
-    assert moved.effects == (m.Gained(NODE), SetTimer(Timer.FIRST_PROOF))
+    assert moved.effects == (m.Gained(NODE), SetLatchTimer(LatchTimer.FIRST_PROOF))
 
 
 @pytest.mark.parametrize("answer", [m.Refused("x"), m.CallFailed("x")])
@@ -75,7 +75,7 @@ def test_a_claim_without_a_yes_leads_back_to_looking(answer: m.Event) -> None:
     moved = step(m.Claiming(NODE), answer)
 
     assert moved.state == m.Waiting(NODE, tries=1)
-    assert moved.effects == (SetTimer(Timer.RETRY, 1),)
+    assert moved.effects == (SetLatchTimer(LatchTimer.RETRY, 1),)
 
 
 def test_who_is_barred_tells_its_owner_and_stays() -> None:
@@ -88,7 +88,7 @@ def test_who_is_barred_tells_its_owner_and_stays() -> None:
 def test_a_postponed_claim_is_tried_again() -> None:
     postponed = step(m.Claiming(NODE), m.Postponed("paused"))
 
-    assert postponed.effects == (SetTimer(Timer.FIRST_PROOF),)
+    assert postponed.effects == (SetLatchTimer(LatchTimer.FIRST_PROOF),)
     assert step(postponed.state, m.TimerDue()).effects == (m.ReadQueue(NODE),)
 
 
@@ -104,7 +104,7 @@ def test_under_the_session_policy_it_does_not_but_a_timer_runs() -> None:
     back = step(moved.state, m.LinkUp(11), SuspendedPolicy.SESSION)
 
     assert moved.state == m.Suspended(NODE, held=True)
-    assert moved.effects == (SetTimer(Timer.DEADLINE),)
+    assert moved.effects == (SetLatchTimer(LatchTimer.DEADLINE),)
     assert back.state == m.Holding(NODE)
     assert back.effects == (m.ReadQueue(NODE),)
 
@@ -148,7 +148,7 @@ def test_a_deleted_node_ends_it_and_makes_a_new_one() -> None:
 
 
 def test_closing_says_first_that_the_lock_is_lost_and_forgets_the_node_only_when_it_is_gone() -> None:
-    closing = step(m.Holding(NODE), m.CloseAsked("closed"))
+    closing = step(m.Holding(NODE), m.LatchCloseAsked("closed"))
     unsure = step(closing.state, m.CallFailed("no answer"))
     retried = step(unsure.state, m.TimerDue())
 

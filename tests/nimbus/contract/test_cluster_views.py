@@ -91,7 +91,7 @@ from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import Leader, Term, begun
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
-from nimbus.ports import Catalog, ClusterReader, CommandQueue, Enqueue
+from nimbus.ports import CatalogFeed, ClusterReader, CommandQueue, Enqueue
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster
 from tests.nimbus.leader_writes import commit
@@ -551,7 +551,7 @@ def test_the_catalog_tells_of_each_kind_of_change(
     session: ZooKeeperSession, zk_root: str, eventually: Eventually
 ) -> None:
     bench = zookeeper_bench(session, zk_root)
-    catalog: Catalog = TreeCatalog(calls_on(session), zk_root)
+    catalog: CatalogFeed = TreeCatalog(calls_on(session), zk_root)
     told: list[str] = []
 
     def came() -> None:
